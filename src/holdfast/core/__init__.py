@@ -1,0 +1,1 @@
+"""The protocol, sans-IO: no clock, randomness, thread, socket or XML. ``now`` is always an argument."""

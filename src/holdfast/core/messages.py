@@ -1,0 +1,276 @@
+"""The messages of WS-RM as typed values: what ``wire`` decodes into and encodes from, and what the core speaks.
+
+No XML here. Bodies and foreign headers are opaque bytes. Sections cited are those of WS-RM 1.2 unless said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from holdfast.core.versions import RM, SOAP, Addressing, Versions
+
+MAX_MESSAGE_NUMBER = 2**63 - 1
+"""The highest MessageNumber WS-RM 1.1 allows (its schema's MessageNumberType); WCF refuses more in 1.0 too."""
+
+ANONYMOUS = "anonymous"
+"""Stands in :class:`EndpointReference` for the anonymous address of whichever WS-Addressing version is spoken."""
+
+NONE = "none"
+"""Stands for the 2005/08 address ``none``: whatever is sent there is thrown away."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointReference:
+    """A WS-Addressing endpoint reference.
+
+    Args:
+        address: A URI as it came, octet for octet; :data:`ANONYMOUS` or :data:`NONE` for those special addresses.
+        reference_parameters: Its ReferenceParameters (2004/08: and ReferenceProperties) children,
+            each a self-contained XML element; they become headers of what is sent there.
+    """
+
+    address: str
+    reference_parameters: tuple[bytes, ...] = ()
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether messages for it travel on the back-channel only."""
+        return self.address == ANONYMOUS
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is to be sent to it."""
+        return self.address == NONE
+
+
+ANONYMOUS_EPR = EndpointReference(ANONYMOUS)
+
+
+class IncompleteSequenceBehavior(str, Enum):
+    """What a destination does with a Sequence that ends with a gap (section 3.4)."""
+
+    DISCARD_ENTIRE_SEQUENCE = "DiscardEntireSequence"
+    DISCARD_FOLLOWING_FIRST_GAP = "DiscardFollowingFirstGap"
+    NO_DISCARD = "NoDiscard"
+
+
+# --- header blocks ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Sequence:
+    """The Sequence header: this is message ``message_number`` of ``identifier``; ``last_message`` is 1.0's LastMessage."""
+
+    identifier: str
+    message_number: int
+    last_message: bool = False
+
+
+@dataclass(slots=True)
+class SequenceAcknowledgement:
+    """What a destination has accepted.
+
+    ``ranges`` are (lower, upper) pairs, both inclusive, as they came: possibly unsorted, adjacent or illegal.
+    Empty ``ranges`` without ``nacks`` means nothing accepted: ``None`` in 1.1, the range 0-0 in 1.0, and both are
+    read into it. ``final`` is 1.1's Final. ``buffer_remaining`` is .NET's flow control extension, None when absent.
+    """
+
+    identifier: str
+    ranges: tuple[tuple[int, int], ...] = ()
+    nacks: tuple[int, ...] = ()
+    final: bool = False
+    buffer_remaining: int | None = None
+
+
+@dataclass(slots=True)
+class AckRequested:
+    """A request to acknowledge ``identifier`` now. 1.0's hint of the highest number is read and dropped."""
+
+    identifier: str
+
+
+# --- bodies ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Offer:
+    """A Sequence offered for the opposite direction. ``endpoint`` exists in 1.1 only. ``expires`` in seconds, None: never."""
+
+    identifier: str
+    endpoint: EndpointReference | None = None
+    expires: float | None = None
+    incomplete_sequence_behavior: IncompleteSequenceBehavior = IncompleteSequenceBehavior.NO_DISCARD
+
+
+@dataclass(slots=True)
+class CreateSequence:
+    """Asks for a Sequence. ``expires`` in seconds; None for absent or PT0S: never (section 3.4)."""
+
+    acks_to: EndpointReference
+    expires: float | None = None
+    offer: Offer | None = None
+
+
+@dataclass(slots=True)
+class CreateSequenceResponse:
+    """Grants it. ``accept_acks_to`` is Accept/AcksTo, None when no Offer was accepted."""
+
+    identifier: str
+    expires: float | None = None
+    incomplete_sequence_behavior: IncompleteSequenceBehavior = IncompleteSequenceBehavior.NO_DISCARD
+    accept_acks_to: EndpointReference | None = None
+
+
+@dataclass(slots=True)
+class CloseSequence:
+    """No new messages. 1.1 only. ``last_message_number`` None when not said (no message was sent)."""
+
+    identifier: str
+    last_message_number: int | None = None
+
+
+@dataclass(slots=True)
+class CloseSequenceResponse:
+    """Answers CloseSequence."""
+
+    identifier: str
+
+
+@dataclass(slots=True)
+class TerminateSequence:
+    """The Sequence is over. ``last_message_number`` in 1.1 only."""
+
+    identifier: str
+    last_message_number: int | None = None
+
+
+@dataclass(slots=True)
+class TerminateSequenceResponse:
+    """Answers TerminateSequence. 1.1 only."""
+
+    identifier: str
+
+
+@dataclass(slots=True)
+class LastMessage:
+    """1.0's empty-body message with the LastMessage action; its Sequence header carries the number."""
+
+
+@dataclass(slots=True)
+class Acknowledge:
+    """An empty-body message with the SequenceAcknowledgement action: its headers are all it says."""
+
+
+@dataclass(slots=True)
+class RequestAcknowledgement:
+    """An empty-body message with the AckRequested action."""
+
+
+Control = (
+    CreateSequence
+    | CreateSequenceResponse
+    | CloseSequence
+    | CloseSequenceResponse
+    | TerminateSequence
+    | TerminateSequenceResponse
+    | LastMessage
+    | Acknowledge
+    | RequestAcknowledgement
+)
+"""What an RM protocol message says in its body (or, for the empty ones, by its action)."""
+
+
+@dataclass(slots=True)
+class Fault:
+    """A SOAP fault, WS-RM's or any other.
+
+    Args:
+        code: Local name: one of the WS-RM fault codes (see ``exceptions.SEQUENCE_FAULTS``) when ``is_rm``; else the
+            most specific code's local name, e.g. "ActionNotSupported", "MustUnderstand", "Sender".
+        reason: English text.
+        is_rm: Whether ``code`` is in a WS-RM namespace.
+        is_addressing: Whether ``code`` is in a WS-Addressing namespace.
+        sender: True for Sender/Client, False for Receiver/Server.
+        identifier: The Sequence it is about (detail), None if none is named.
+        max_message_number: Detail of MessageNumberRollover in 1.1.
+        acknowledgement: Detail of InvalidAcknowledgement: the offending header.
+        detail: Other detail content: XML bytes, b"" if none. For an addressing or MustUnderstand fault, may be b"".
+        has_sequence_fault_header: Whether (SOAP 1.1) it came with a SequenceFault header. Not set by us.
+    """
+
+    code: str
+    reason: str
+    is_rm: bool = False
+    is_addressing: bool = False
+    sender: bool = True
+    identifier: str | None = None
+    max_message_number: int | None = None
+    acknowledgement: SequenceAcknowledgement | None = None
+    detail: bytes = b""
+    has_sequence_fault_header: bool = False
+
+
+# --- the envelope ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Envelope:
+    """One SOAP message, in or out.
+
+    ``control`` and ``fault`` are what the Body says when it is WS-RM's or a fault; otherwise the application's
+    ``body`` counts. A message may carry RM headers whatever its body is.
+
+    Args:
+        soap: Its SOAP version.
+        addressing: Its WS-Addressing version; None when it has no addressing headers.
+        rm: The WS-RM version of its RM headers, body or action; None when it has none.
+        action: wsa:Action; "" when absent.
+        to: wsa:To as it came; None when absent.
+        message_id: wsa:MessageID; None when absent.
+        relates_to: The reply relationship's wsa:RelatesTo; None when absent.
+        reply_to, fault_to, from_: Endpoint references; None when absent (which 2005/08 reads as anonymous for ReplyTo).
+        sequence: The Sequence header.
+        acknowledgements: Every SequenceAcknowledgement header.
+        ack_requested: Every AckRequested header.
+        control: The RM protocol message in the body, None for an application's message.
+        fault: The fault in the body.
+        headers: Foreign header blocks, each a self-contained XML element. (Out: written as they are.)
+        body: The content of soap:Body, self-contained XML bytes, otherwise as it came; b"" for an empty body.
+        not_understood: Names ("{namespace}local") of mustUnderstand headers addressed to us that ``wire`` does not know.
+        reference_parameters: Out only: the target's reference parameters, written as headers (marked in 2005/08).
+    """
+
+    soap: SOAP
+    addressing: Addressing | None = None
+    rm: RM | None = None
+    action: str = ""
+    to: str | None = None
+    message_id: str | None = None
+    relates_to: str | None = None
+    reply_to: EndpointReference | None = None
+    fault_to: EndpointReference | None = None
+    from_: EndpointReference | None = None
+    sequence: Sequence | None = None
+    acknowledgements: tuple[SequenceAcknowledgement, ...] = ()
+    ack_requested: tuple[AckRequested, ...] = ()
+    control: Control | None = None
+    fault: Fault | None = None
+    headers: tuple[bytes, ...] = ()
+    body: bytes = b""
+    not_understood: tuple[str, ...] = ()
+    reference_parameters: tuple[bytes, ...] = field(default=())
+
+    @property
+    def versions(self) -> Versions | None:
+        """The combination it speaks, None while any part is unknown or they do not go together."""
+        return _VERSIONS.get((self.rm, self.addressing, self.soap))
+
+
+_VERSIONS: dict[tuple[RM | None, Addressing | None, SOAP], Versions] = {
+    (rm, addressing, soap): Versions(rm, addressing, soap)
+    for rm in RM
+    for addressing in Addressing
+    for soap in SOAP
+    if not (rm is RM.V1_1 and addressing is Addressing.V2004_08)
+}

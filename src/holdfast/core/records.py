@@ -1,0 +1,101 @@
+"""What the core asks a store to keep: records, and batches of changes that become durable together or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Record:
+    """One application message as a queue keeps it. The position (queue, partition, offset) is its key, not inside.
+
+    Args:
+        sequence: Identifier of the Sequence it came in; in an outbox, the sequence key it is to go out under.
+        message_number: Its number there; 0 in an outbox, where the offset decides it.
+        action: wsa:Action.
+        body: Content of soap:Body, self-contained XML.
+        received_at: Seconds since 1970-01-01 UTC.
+        message_id, to, reply_to, relates_to: WS-Addressing values, None where absent (``reply_to``: the address).
+        soap: "1.1" or "1.2".
+        headers: The foreign header blocks, one after the other.
+        wants_reply: Whether its sender waits for a reply.
+    """
+
+    sequence: str
+    message_number: int
+    action: str
+    body: bytes
+    received_at: float
+    message_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    relates_to: str | None = None
+    soap: str = "1.2"
+    headers: bytes = b""
+    wants_reply: bool = False
+
+
+State = dict[str, Any]
+"""A saved state: a dict with string keys of None, bool, int, float, str, bytes, and lists and dicts of those."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Changes that become durable together. A store applies them in the order of the fields.
+
+    Queues are named; ``(queue, partition)`` is an append-only list of records with dense offsets from 0.
+
+    Args:
+        queues: Queue name -> its description (``epoch``, ``partitions``), written when a queue is created.
+        appends: ``(queue, partition, offset, record)``.
+        holds: ``(sequence, message_number, record)``: accepted, acknowledged, but not yet in its queue.
+        releases: ``(sequence, message_number, queue, partition, offset)``: a held record moves into the queue.
+        drops: ``(sequence, message_number)``: a held record is thrown away.
+        sequences: Identifier -> state to save; None forgets the sequence.
+        cursors: ``(queue, partition, name)`` -> state to save; None forgets the cursor.
+        trims: ``(queue, partition)`` -> offset: records below it are deleted.
+        deletes: ``(queue, partition)``: the whole partition with its records and cursors is deleted.
+    """
+
+    queues: dict[str, State] = field(default_factory=dict)
+    appends: list[tuple[str, int, int, Record]] = field(default_factory=list)
+    holds: list[tuple[str, int, Record]] = field(default_factory=list)
+    releases: list[tuple[str, int, str, int, int]] = field(default_factory=list)
+    drops: list[tuple[str, int]] = field(default_factory=list)
+    sequences: dict[str, State | None] = field(default_factory=dict)
+    cursors: dict[tuple[str, int, str], State | None] = field(default_factory=dict)
+    trims: dict[tuple[str, int], int] = field(default_factory=dict)
+    deletes: list[tuple[str, int]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.appends
+            or self.sequences
+            or self.cursors
+            or self.holds
+            or self.releases
+            or self.drops
+            or self.trims
+            or self.queues
+            or self.deletes
+        )
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What a store holds when it is opened, apart from the records themselves.
+
+    Args:
+        queues: Queue name -> description.
+        bounds: ``(queue, partition)`` -> ``(first, end)``: offsets first <= o < end are there.
+        sequences: Identifier -> state.
+        cursors: ``(queue, partition, name)`` -> state.
+        held: Sequence identifier -> its held message numbers, ascending.
+    """
+
+    queues: dict[str, State] = field(default_factory=dict)
+    bounds: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    sequences: dict[str, State] = field(default_factory=dict)
+    cursors: dict[tuple[str, int, str], State] = field(default_factory=dict)
+    held: dict[str, list[int]] = field(default_factory=dict)

@@ -1,0 +1,197 @@
+"""Every error Holdfast raises on purpose, as one tree. The bottom layer: imports nothing of ours.
+
+::
+
+    HoldfastError
+    ├── ConfigurationError            a setting is wrong: says which, and the nearest right one
+    ├── EnvelopeError                 bytes that are no acceptable SOAP message (the peer's mistake)
+    │   ├── VersionMismatch           not a SOAP 1.1 or 1.2 envelope
+    │   ├── MustUnderstand            a mandatory header nobody here understands
+    │   ├── AddressingError           WS-Addressing headers missing, doubled or malformed
+    │   └── LimitExceeded             too large, too deep, too many headers
+    ├── SequenceFault                 one subclass per WS-RM fault code, raised by us or told by the peer
+    │   ├── SequenceTerminated        ├── UnknownSequence         ├── InvalidAcknowledgement
+    │   ├── MessageNumberRollover     ├── CreateSequenceRefused   ├── SequenceClosed
+    │   └── WSRMRequired              └── LastMessageNumberExceeded
+    ├── PeerFault                     any other SOAP fault the peer answered with
+    ├── DeliveryError                 a promise to the application cannot be kept
+    │   ├── NotAcknowledged           not acknowledged in time; the message is still stored and still tried
+    │   └── SequenceLost              the peer no longer knows the sequence; says which numbers are in doubt
+    └── StoreError                    named by the remedy
+        ├── StoreLocked               another process has it open: stop that one
+        ├── StoreFormatError          written by another version: upgrade Holdfast, or use another directory
+        └── StoreFailed               the disk said no: free space or repair, then start again
+
+Any other exception that leaves Holdfast is a bug of ours.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Base of every deliberate error.
+
+    Args:
+        message: What happened, to which sequence and number, and what is safe.
+        remedy: What the reader can do about it; printed on a line of its own.
+    """
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.remedy}" if self.remedy else self.message
+
+
+class ConfigurationError(HoldfastError):
+    """A setting that cannot be used as given."""
+
+
+class EnvelopeError(HoldfastError):
+    """Bytes that are not an acceptable SOAP message.
+
+    ``soap`` is the version to answer in ("1.1" or "1.2"), "" while it is unknown.
+    """
+
+    def __init__(self, message: str, *, soap: str = "", remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.soap = soap
+
+
+class VersionMismatch(EnvelopeError):
+    """The root element is not an Envelope of SOAP 1.1 or 1.2."""
+
+
+class MustUnderstand(EnvelopeError):
+    """A header marked mustUnderstand that nobody here understands (SOAP 1.2 part 1, 2.4)."""
+
+
+class AddressingError(EnvelopeError):
+    """WS-Addressing headers that are missing, doubled, of two versions or malformed."""
+
+
+class LimitExceeded(EnvelopeError):
+    """Larger, deeper or with more headers than the limits allow."""
+
+
+class SequenceFault(HoldfastError):
+    """A WS-RM fault; ``code`` is the local name of its subcode (WS-RM 1.2 section 4).
+
+    Args:
+        message: The reason text, ours or the peer's.
+        identifier: The Sequence it is about, "" if none.
+    """
+
+    code = ""
+
+    def __init__(self, message: str, *, identifier: str = "", remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.identifier = identifier
+
+
+class SequenceTerminated(SequenceFault):
+    """The Sequence ended by an unrecoverable error."""
+
+    code = "SequenceTerminated"
+
+
+class UnknownSequence(SequenceFault):
+    """The Identifier is not that of a known Sequence."""
+
+    code = "UnknownSequence"
+
+
+class InvalidAcknowledgement(SequenceFault):
+    """An acknowledgement that breaks the cumulative invariant."""
+
+    code = "InvalidAcknowledgement"
+
+
+class MessageNumberRollover(SequenceFault):
+    """A message number above the limit."""
+
+    code = "MessageNumberRollover"
+
+
+class CreateSequenceRefused(SequenceFault):
+    """The destination does not want this Sequence."""
+
+    code = "CreateSequenceRefused"
+
+
+class SequenceClosed(SequenceFault):
+    """The Sequence is closed and takes no new message."""
+
+    code = "SequenceClosed"
+
+
+class WSRMRequired(SequenceFault):
+    """The destination takes messages with WS-RM headers only."""
+
+    code = "WSRMRequired"
+
+
+class LastMessageNumberExceeded(SequenceFault):
+    """A number above the one that carried LastMessage (WS-RM 1.0)."""
+
+    code = "LastMessageNumberExceeded"
+
+
+SEQUENCE_FAULTS: dict[str, type[SequenceFault]] = {
+    fault.code: fault
+    for fault in (
+        SequenceTerminated,
+        UnknownSequence,
+        InvalidAcknowledgement,
+        MessageNumberRollover,
+        CreateSequenceRefused,
+        SequenceClosed,
+        WSRMRequired,
+        LastMessageNumberExceeded,
+    )
+}
+
+
+class PeerFault(HoldfastError):
+    """A SOAP fault of the peer's that is not one of WS-RM's.
+
+    Args:
+        message: The reason text.
+        code: The fault code's local name ("Sender", "Receiver", or a subcode's).
+        detail: The Detail element's content, XML bytes, b"" if none.
+    """
+
+    def __init__(self, message: str, *, code: str = "", detail: bytes = b"", remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.code = code
+        self.detail = detail
+
+
+class DeliveryError(HoldfastError):
+    """A delivery promise that cannot be kept, told to whoever was promised."""
+
+
+class NotAcknowledged(DeliveryError, TimeoutError):
+    """The acknowledgement did not come in the time the caller gave; the message stays stored and is still tried."""
+
+
+class SequenceLost(DeliveryError):
+    """The peer no longer knows the Sequence, so unacknowledged messages may or may not have arrived."""
+
+
+class StoreError(HoldfastError):
+    """The store could not do what was asked."""
+
+
+class StoreLocked(StoreError):
+    """Another process has the store open."""
+
+
+class StoreFormatError(StoreError):
+    """The store was written in a format this version does not read; it has not been touched."""
+
+
+class StoreFailed(StoreError):
+    """A write did not become durable; nothing after it was acknowledged."""
