@@ -1,0 +1,144 @@
+"""AcknowledgementRanges: a set of message numbers kept as ranges. Arithmetic only; knows nothing of the protocol."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+
+class AcknowledgementRanges:
+    """A set of positive whole numbers as ascending, disjoint, non-adjacent ranges, both ends inclusive.
+
+    Memory grows with the number of gaps, not with the number of members. ``add`` at the upper end, the usual case,
+    costs no search. ``bool()`` is refused, so that "is there any" and "is it there at all" cannot be confused.
+    """
+
+    __slots__ = ("_lower", "_upper")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._lower: list[int] = []
+        self._upper: list[int] = []
+        for lower, upper in ranges:
+            self.add_range(lower, upper)
+
+    def add(self, number: int) -> bool:
+        """Add one number; whether it was new."""
+        uppers = self._upper
+        if uppers and number == uppers[-1] + 1:
+            uppers[-1] = number
+            return True
+        if not uppers or number > uppers[-1]:
+            self._lower.append(number)
+            uppers.append(number)
+            return True
+        if number in self:
+            return False
+        self.add_range(number, number)
+        return True
+
+    def add_range(self, lower: int, upper: int) -> None:
+        """Add every number from ``lower`` to ``upper``; joins what overlaps or touches."""
+        assert 0 < lower <= upper, (lower, upper)
+        first = bisect_left(self._upper, lower - 1)
+        last = bisect_right(self._lower, upper + 1)
+        if first < last:
+            lower = min(lower, self._lower[first])
+            upper = max(upper, self._upper[last - 1])
+        self._lower[first:last] = [lower]
+        self._upper[first:last] = [upper]
+
+    def update(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Add several ranges."""
+        for lower, upper in ranges:
+            self.add_range(lower, upper)
+
+    def discard_below(self, number: int) -> None:
+        """Forget every member below ``number``."""
+        keep = bisect_left(self._upper, number)
+        del self._lower[:keep], self._upper[:keep]
+        if self._lower and self._lower[0] < number:
+            self._lower[0] = number
+
+    def __contains__(self, number: object) -> bool:
+        assert isinstance(number, int)
+        index = bisect_left(self._upper, number)
+        return index < len(self._upper) and self._lower[index] <= number
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._lower, self._upper, strict=True)
+
+    def __len__(self) -> int:
+        """How many ranges, not how many numbers."""
+        return len(self._lower)
+
+    def __bool__(self) -> bool:
+        raise TypeError("ask len(), count or a comparison: the truth of a set of ranges is ambiguous")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AcknowledgementRanges):
+            return NotImplemented
+        return self._lower == other._lower and self._upper == other._upper
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        return f"AcknowledgementRanges({self})"
+
+    def __str__(self) -> str:
+        return " ".join(f"{lower}-{upper}" for lower, upper in self) or "none"
+
+    @property
+    def count(self) -> int:
+        """How many numbers."""
+        return sum(self._upper) - sum(self._lower) + len(self._lower)
+
+    @property
+    def highest(self) -> int:
+        """The highest number, 0 if there is none."""
+        return self._upper[-1] if self._upper else 0
+
+    @property
+    def first_gap(self) -> int:
+        """The lowest positive number that is not a member."""
+        return self._upper[0] + 1 if self._upper and self._lower[0] == 1 else 1
+
+    def covers(self, upper: int) -> bool:
+        """Whether every number from 1 to ``upper`` is a member."""
+        return upper < self.first_gap
+
+    def gaps(self, upper: int) -> Iterator[tuple[int, int]]:
+        """The ranges of numbers from 1 to ``upper`` that are not members."""
+        expected = 1
+        for lower, last in self:
+            if lower > upper:
+                break
+            if lower > expected:
+                yield expected, lower - 1
+            expected = last + 1
+        if expected <= upper:
+            yield expected, upper
+
+    def as_pairs(self) -> tuple[tuple[int, int], ...]:
+        """The ranges as they go into a SequenceAcknowledgement."""
+        if len(self._lower) == 1:
+            return ((self._lower[0], self._upper[0]),)
+        return tuple(self)
+
+    def to_state(self) -> list[int]:
+        """A flat list (lower, upper, lower, upper, ...) to save."""
+        return [number for pair in self for number in pair]
+
+    @classmethod
+    def from_state(cls, state: list[int]) -> AcknowledgementRanges:
+        """What :meth:`to_state` gave."""
+        ranges = cls()
+        ranges._lower = list(state[0::2])
+        ranges._upper = list(state[1::2])
+        return ranges
+
+    def copy(self) -> AcknowledgementRanges:
+        """An independent copy."""
+        other = AcknowledgementRanges()
+        other._lower = self._lower.copy()
+        other._upper = self._upper.copy()
+        return other

@@ -1,0 +1,62 @@
+"""When an unacknowledged message is due again: round-trip estimates, exponential backoff, cap and jitter.
+
+The estimator is the one of TCP (RFC 6298), which WCF uses too; a sample from a retransmitted message is never taken,
+since nobody can tell which copy it answers (Karn's rule). ``jitter`` is an argument: a number in [0, 1) per call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RetransmissionPolicy:
+    """How long to wait for an acknowledgement before sending again.
+
+    Args:
+        initial: Seconds, while no round trip has been measured. WCF assumes 2 s then.
+        floor: Seconds; never sooner than this, so that a destination may delay its acknowledgements (200 ms is usual).
+        cap: Seconds; backoff stops growing here, so that a destination that is back is found soon.
+        jitter: Share of the delay that is drawn at random, so that many sources do not send in step.
+        give_up_after: Seconds without any sign of life before a message is given up; None: never.
+    """
+
+    initial: float = 2.0
+    floor: float = 0.5
+    cap: float = 30.0
+    jitter: float = 0.1
+    give_up_after: float | None = None
+
+
+class RoundTrip:
+    """The smoothed round-trip time of one Sequence and the retransmission timeout that follows from it."""
+
+    __slots__ = ("_mean", "_variation", "policy")
+
+    def __init__(self, policy: RetransmissionPolicy) -> None:
+        self.policy = policy
+        self._mean: float | None = None
+        self._variation = 0.0
+
+    def sample(self, seconds: float) -> None:
+        """Take in one measured round trip. Negative ones, which no honest clock gives, are ignored."""
+        if seconds < 0:
+            return
+        if self._mean is None:
+            self._mean = seconds
+            self._variation = seconds / 2
+        else:
+            self._variation += (abs(seconds - self._mean) - self._variation) / 4
+            self._mean += (seconds - self._mean) / 8
+
+    @property
+    def timeout(self) -> float:
+        """Seconds to wait for the first transmission's acknowledgement."""
+        if self._mean is None:
+            return min(self.policy.cap, max(self.policy.floor, self.policy.initial))
+        return min(self.policy.cap, max(self.policy.floor, self._mean + 4 * self._variation))
+
+    def delay(self, attempts: int, jitter: float) -> float:
+        """Seconds from the ``attempts``-th transmission (1 is the first) until the message is due again."""
+        base = min(self.policy.cap, self.timeout * 2.0 ** min(attempts - 1, 30))
+        return base * (1.0 + self.policy.jitter * jitter)
