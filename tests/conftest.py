@@ -1,0 +1,83 @@
+"""What every test run shares: Hypothesis profiles, which tests share a worker, and no process left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
+# In CI the same examples every time: a red run is the change's doing, and the blob reproduces it.
+hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("default"), derandomize=True)
+# For a long search: HYPOTHESIS_PROFILE=search scripts/test tests/core
+hypothesis.settings.register_profile("search", parent=hypothesis.settings.get_profile("default"), max_examples=10_000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark's tests go first, all to one worker: a JVM takes seconds to start and a gigabyte to keep."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+# --- a test that leaves a process behind fails the run -----------------------------------------------------------
+
+_LEFT_BEHIND = pytest.StashKey[list[str]]()
+# These end with the process that started them: Spark's JVM, and the helpers of multiprocessing.
+_END_BY_THEMSELVES = ("org.apache.spark.deploy.SparkSubmit", "multiprocessing.resource_tracker", "multiprocessing.forkserver")
+
+
+def _living_children(parent: int) -> Iterator[str]:
+    """Command lines of a process's children, zombies aside. Nothing where there is no /proc."""
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent_id = (directory / "stat").read_text().rpartition(")")[2].split()[:2]
+            command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we looked
+        if int(parent_id) == parent and state != "Z":
+            yield f"{directory.name}: {command[:200]}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_LEFT_BEHIND] = []
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    left = session.config.stash[_LEFT_BEHIND]
+    if not getattr(session.config.option, "numprocesses", None):  # xdist's controller has its workers as children
+        for child in _living_children(os.getpid()):
+            if not any(name in child for name in _END_BY_THEMSELVES):
+                left.append(child)
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_behind"] = left
+    elif left and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+class _FromWorkers:
+    """Collects what xdist's workers left behind. A plugin of its own: the hook exists only with xdist."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._config.stash[_LEFT_BEHIND].extend(getattr(node, "workeroutput", {}).get("left_behind", []))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.pluginmanager.register(_FromWorkers(session.config))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for child in config.stash[_LEFT_BEHIND]:
+        terminalreporter.write_line(f"ERROR a test left this process behind: {child}", red=True)
