@@ -18,12 +18,14 @@ hypothesis.settings.register_profile("search", parent=hypothesis.settings.get_pr
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Send every Spark test to one worker: a JVM takes seconds to start and a gigabyte to keep."""
+    if item.get_closest_marker("spark"):
+        item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark's tests go first, all to one worker: a JVM takes seconds to start and a gigabyte to keep."""
-    for item in items:
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+    """Spark's tests first: the longest row of tests must not be the last to start."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
@@ -31,7 +33,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 _LEFT_BEHIND = pytest.StashKey[list[str]]()
 # These end with the process that started them: Spark's JVM, and the helpers of multiprocessing.
-_END_BY_THEMSELVES = ("org.apache.spark.deploy.SparkSubmit", "multiprocessing.resource_tracker", "multiprocessing.forkserver")
+_END_BY_THEMSELVES = (
+    "org.apache.spark.deploy.SparkSubmit",
+    "multiprocessing.resource_tracker",
+    "multiprocessing.forkserver",
+)
 
 
 def _living_children(parent: int) -> Iterator[str]:
