@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,29 @@ hypothesis.settings.register_profile("search", parent=hypothesis.settings.get_pr
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Send every Spark test to one worker: a JVM takes seconds to start and a gigabyte to keep."""
-    if item.get_closest_marker("spark"):
-        item.add_marker(pytest.mark.xdist_group("spark"))
+# --- Spark's tests share one worker: a JVM takes seconds to start and a gigabyte to keep --------------------------
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark's tests first: the longest row of tests must not be the last to start."""
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+@cache
+def _uses_spark(path: str) -> bool:
+    return "pytest.mark.spark" in Path(path).read_text(encoding="utf-8")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Any worker takes the next test, but all files that use the ``spark`` marker go to one, first.
+
+    pytest-xdist's own ``--dist loadgroup`` no longer groups anything since pytest 9.2.
+    """
+    if config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class SparkTogether(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if _uses_spark(str(config.rootpath / nodeid.partition("::")[0])) else nodeid
+
+    return SparkTogether(config, log)
 
 
 # --- a test that leaves a process behind fails the run -----------------------------------------------------------
