@@ -1,0 +1,94 @@
+"""The house's style, as far as a machine can read it. Ruff, mypy and the import contracts say the rest."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+LONGEST_FUNCTION = 70
+LONGEST_FILE = 800
+
+
+def lines_matching(pattern: str, paths: list[Path]) -> list[str]:
+    found = re.compile(pattern)
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in paths
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if found.search(line)
+    ]
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from ``def`` to the end, without the docstring: explaining more must cost nothing."""
+    first = function.body[0]
+    docstring = 0
+    if ast.get_docstring(function, clean=False) is not None:
+        docstring = (first.end_lineno or first.lineno) - first.lineno + 1
+    return (function.end_lineno or function.lineno) - function.lineno + 1 - docstring
+
+
+def test_the_sources_are_where_these_tests_look() -> None:
+    assert ROOT / "src" / "holdfast" / "exceptions.py" in SOURCES
+
+
+def test_no_function_is_longer_than_a_page() -> None:
+    too_long = [
+        f"{path.relative_to(ROOT)}:{function.lineno} {function.name}: {length(function)} lines"
+        for path in SOURCES
+        for function in functions(path)
+        if length(function) > LONGEST_FUNCTION
+    ]
+    assert not too_long, "\n".join(too_long)
+
+
+def test_no_file_is_longer_than_can_be_kept_in_mind() -> None:
+    sizes = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    too_long = [f"{path}: {lines} lines" for path, lines in sizes.items() if lines > LONGEST_FILE]
+    assert not too_long, "\n".join(too_long)
+
+
+def test_every_module_with_code_says_what_it_owns() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if (tree := ast.parse(path.read_text(encoding="utf-8"))).body and ast.get_docstring(tree) is None
+    ]
+    assert not silent, "\n".join(silent)
+
+
+def test_no_loose_ends_are_left_in_the_source() -> None:
+    ends = lines_matching(r"\b(TODO|FIXME|XXX|HACK)\b", SOURCES)
+    assert not ends, "\n".join(ends)
+
+
+def test_no_error_is_swallowed_whole() -> None:
+    swallowed = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id in {"Exception", "BaseException"}))
+        and all(isinstance(statement, ast.Pass) for statement in node.body)
+    ]
+    assert not swallowed, "\n".join(swallowed)
+
+
+def test_a_silenced_type_error_is_named() -> None:
+    unnamed = lines_matching(r"# type: ignore(?!\[)", SOURCES)
+    assert not unnamed, "\n".join(unnamed)
+
+
+def test_acknowledgement_is_spelt_as_the_specification_spells_it() -> None:
+    misspelt = lines_matching(r"(?i)acknowledgment", SOURCES)
+    assert not misspelt, "\n".join(misspelt)
