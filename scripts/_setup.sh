@@ -91,7 +91,7 @@ setup_environment() {
     extras=$(IFS=,; printf '%s' "$*")
     say "installing holdfast[$extras] into .venv; the first time takes minutes: Spark alone is an archive of 450 MB"
     for extra in "$@"; do rm -f ".venv/installed-$extra"; done
-    run_with_progress installing "$log" .venv/bin/python -m pip install --disable-pip-version-check --editable ".[$extras]" || {
+    run_with_progress installing "$log" .venv/bin/python -m pip install --disable-pip-version-check --progress-bar off --editable ".[$extras]" || {
         tail -n 25 "$log" >&2
         fail "the installation failed; the lines above are the end of $log" "Once that is mended, run $0 again: it goes on where it stopped."
     }

@@ -92,3 +92,21 @@ def test_a_silenced_type_error_is_named() -> None:
 def test_acknowledgement_is_spelt_as_the_specification_spells_it() -> None:
     misspelt = lines_matching(r"(?i)acknowledgment", SOURCES)
     assert not misspelt, "\n".join(misspelt)
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+        if "://" not in target and not target.startswith("mailto:") and not (page.parent / target).exists()
+    ]
+    assert not broken, "\n".join(broken)
+
+
+def test_documentation_and_scripts_name_no_path_of_one_machine() -> None:
+    paths = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md")), *SOURCES]
+    paths += [path for path in sorted((ROOT / "scripts").iterdir()) if path.is_file()]
+    found = lines_matching(r"(?<![\w.])/(home|root|Users)/\w", paths)
+    assert not found, "\n".join(found)
