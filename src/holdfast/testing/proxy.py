@@ -1,0 +1,365 @@
+"""A bad network for tests and demonstrations: an HTTP proxy that loses, doubles and delays exchanges on purpose.
+
+Owns the relaying of HTTP/1.1 exchanges between one listening port and one target, and the choice of what goes wrong.
+It may not know SOAP or reliable messaging: what it carries is bytes with a length. Real sockets and real time; the
+simulator beside it needs neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+__all__ = ["Exchange", "Fate", "Faults", "LossyProxy", "ProxyCounts"]
+
+_HEAD_LIMIT = 64 * 1024
+"""Longest request or response head read, in bytes."""
+_NO_BODY = frozenset({204, 304})
+_BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
+"""The other side is gone, or does not speak HTTP: nothing more can be read from it."""
+
+
+class Fate(Enum):
+    """What became of one exchange."""
+
+    ANSWERED = "answered"
+    """The target got the request and the caller got the response."""
+    REQUEST_LOST = "request lost"
+    """The target never saw the request; the caller's connection was closed without an answer."""
+    RESPONSE_LOST = "response lost"
+    """The target got the request and answered; the caller's connection was closed without an answer."""
+    UNREACHABLE = "unreachable"
+    """Nobody answered at the target; the caller's connection was closed without an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How often what goes wrong. Probabilities are from 0 (never) to 1 (always) and independent of each other.
+
+    Raises:
+        ValueError: a probability outside 0..1, or a negative delay.
+    """
+
+    lose_request: float = 0.0
+    """Probability that the request is lost before the target sees it."""
+    lose_response: float = 0.0
+    """Probability that the response is lost after the target has sent it."""
+    double: float = 0.0
+    """Probability that the target gets the request twice. The caller gets the answer to the first."""
+    delay: float = 0.0
+    """Probability that the request is held up on its way."""
+    max_delay: float = 0.05
+    """Seconds: a delayed request is held up for a time drawn evenly from zero to this."""
+
+    def __post_init__(self) -> None:
+        for name in ("lose_request", "lose_response", "double", "delay"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} is a probability, from 0 to 1, not {getattr(self, name)!r}")
+        if self.max_delay < 0:
+            raise ValueError(f"max_delay is in seconds, and not negative: {self.max_delay!r}")
+
+
+@dataclass(slots=True)
+class ProxyCounts:
+    """What the proxy has done so far. Each exchange counts once as answered, lost or unreachable."""
+
+    exchanges: int = 0
+    answered: int = 0
+    requests_lost: int = 0
+    responses_lost: int = 0
+    unreachable: int = 0
+    doubled: int = 0
+    delayed: int = 0
+
+    @property
+    def lost(self) -> int:
+        """Exchanges the caller got no answer to because the proxy wanted it so."""
+        return self.requests_lost + self.responses_lost
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One exchange as it passed, heads and bodies as they were on the wire."""
+
+    request: bytes
+    response: bytes | None
+    """The target's response, also when the caller never got it; None when the target never gave one."""
+    fate: Fate
+    doubled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is going to happen to one exchange, decided when its request has arrived."""
+
+    lose_request: bool
+    lose_response: bool
+    double: bool
+    delay: float | None
+
+
+class LossyProxy:
+    """An HTTP proxy in front of one target that makes the network as bad as it is told to.
+
+    ::
+
+        async with LossyProxy("http://127.0.0.1:8080/rm", Faults(lose_response=0.3), seed=7) as proxy:
+            ...                                  # let the caller talk to proxy.url
+        assert proxy.counts.responses_lost > 0
+
+    Losing means: the caller's connection is closed without an answer, before the request went on (the request is lost)
+    or after the target answered (the response is lost). The caller cannot tell the two apart; only one of them has
+    happened to the target. The proxy reads a request whole before it decides, so a caller never sees a broken write.
+
+    Each exchange draws from one random stream in the order in which requests arrive: the same seed and the same order
+    of arrival give the same fates. ``faults`` and ``target`` may be changed while the proxy runs; they hold from the
+    next request on. Every exchange has its own connection to the target; the caller's may be kept alive.
+
+    Args:
+        target: ``http://host:port/path`` of the service. ``url`` carries the same path.
+        faults: what goes wrong, nothing by default.
+        seed: of the random stream.
+        host, port: where to listen; port 0 takes a free one.
+        on_exchange: called with each finished exchange, on the event loop. For captures.
+
+    Raises:
+        ValueError: the target is not an http URL with a host.
+        OSError: on entering, when the port cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        faults: Faults | None = None,
+        *,
+        seed: int = 0,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        on_exchange: Callable[[Exchange], None] | None = None,
+    ) -> None:
+        self.target = target
+        self.faults = faults or Faults()
+        self.counts = ProxyCounts()
+        self._random = random.Random(seed)
+        self._host, self._port = host, port
+        self._on_exchange = on_exchange
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def target(self) -> str:
+        """Where requests go. May be set while the proxy runs."""
+        return self._target
+
+    @target.setter
+    def target(self, target: str) -> None:
+        parts = urlsplit(target)
+        if parts.scheme != "http" or not parts.hostname:
+            raise ValueError(f"the target is an http URL with a host, not {target!r}")
+        self._target = target
+        self._target_host, self._target_port = parts.hostname, parts.port or 80
+
+    @property
+    def url(self) -> str:
+        """The address to give to the caller: the proxy's host and port with the target's path."""
+        parts = urlsplit(self._target)
+        return f"http://{self._host}:{self._port}{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=_HEAD_LIMIT)
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Relay the exchanges of one caller's connection, until it closes or an exchange is lost."""
+        try:
+            keep_alive = True
+            while keep_alive:
+                request = await _read_request(reader, writer)
+                if request is None:
+                    return
+                response = await self._exchange(request)
+                if response is None:
+                    return
+                writer.write(response)
+                await writer.drain()
+                keep_alive = _keeps_alive(request) and _keeps_alive(response)
+        except _BROKEN:
+            return  # closing is all there is to say to such a caller
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _exchange(self, request: bytes) -> bytes | None:
+        """Carry one request. Returns the response to pass on, or None when the caller is to get nothing."""
+        exchange = await self._carry(request, self._plan())
+        counts, fate = self.counts, exchange.fate
+        counts.answered += fate is Fate.ANSWERED
+        counts.requests_lost += fate is Fate.REQUEST_LOST
+        counts.responses_lost += fate is Fate.RESPONSE_LOST
+        counts.unreachable += fate is Fate.UNREACHABLE
+        counts.doubled += exchange.doubled
+        if self._on_exchange is not None:
+            self._on_exchange(exchange)
+        return exchange.response if fate is Fate.ANSWERED else None
+
+    def _plan(self) -> _Plan:
+        self.counts.exchanges += 1
+        faults, draw = self.faults, self._random.random
+        # Always five draws: changing one probability must not change what the others decide later.
+        request, response, double, delay, duration = draw(), draw(), draw(), draw(), draw()
+        return _Plan(
+            lose_request=request < faults.lose_request,
+            lose_response=response < faults.lose_response,
+            double=double < faults.double,
+            delay=duration * faults.max_delay if delay < faults.delay else None,
+        )
+
+    async def _carry(self, request: bytes, plan: _Plan) -> Exchange:
+        if plan.delay is not None:
+            self.counts.delayed += 1
+            await asyncio.sleep(plan.delay)
+        if plan.lose_request:
+            return Exchange(request, None, Fate.REQUEST_LOST, doubled=False)
+        response = await self._ask_target(request)
+        if response is None:
+            return Exchange(request, None, Fate.UNREACHABLE, doubled=False)
+        doubled = plan.double and await self._ask_target(request) is not None
+        return Exchange(request, response, Fate.RESPONSE_LOST if plan.lose_response else Fate.ANSWERED, doubled)
+
+    async def _ask_target(self, request: bytes) -> bytes | None:
+        """The target's response, or None when it gave none: refused, cut off, or not HTTP."""
+        try:
+            reader, writer = await asyncio.open_connection(self._target_host, self._target_port, limit=_HEAD_LIMIT)
+        except OSError:
+            return None
+        try:
+            writer.write(request)
+            await writer.drain()
+            return await _read_response(reader, head_only=request.startswith(b"HEAD "))
+        except _BROKEN:
+            return None
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+# --- as much HTTP/1.1 (RFC 9112) as it takes to know where a message ends -----------------------------------------
+
+
+def _headers(head: bytes) -> dict[str, str]:
+    """Header fields of a head, names in lower case, a repeated field joined by commas."""
+    headers: dict[str, str] = {}
+    for line in head.decode("latin-1").split("\r\n")[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            name = name.strip().lower()
+            headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
+    return headers
+
+
+def _keeps_alive(message: bytes) -> bool:
+    """Whether the connection may be used again after this message (RFC 9112 section 9.3)."""
+    head = message[: message.index(b"\r\n\r\n")]
+    headers = _headers(head)
+    start = head.split(b"\r\n", 1)[0]
+    old = b"HTTP/1.0" in start
+    connection = headers.get("connection", "").lower()
+    if "close" in connection or (old and "keep-alive" not in connection):
+        return False
+    if start.startswith(b"HTTP/"):  # a response that ends where the connection does
+        return "content-length" in headers or "transfer-encoding" in headers or int(start.split()[1]) in _NO_BODY
+    return True
+
+
+async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | None:
+    """One whole request, or None when the caller has closed instead of sending another."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise
+        return None
+    headers = _headers(head)
+    if "100-continue" in headers.get("expect", "").lower():
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await writer.drain()
+    if "chunked" in headers.get("transfer-encoding", "").lower():
+        return head + await _read_chunks(reader)
+    return head + await reader.readexactly(_length(headers) or 0)
+
+
+async def _read_response(reader: asyncio.StreamReader, *, head_only: bool) -> bytes:
+    """One whole final response; interim ones (1xx) are passed over."""
+    while True:
+        head = await reader.readuntil(b"\r\n\r\n")
+        status = _status(head)
+        if status >= 200:
+            break
+    headers = _headers(head)
+    if head_only or status in _NO_BODY:
+        return head
+    if "chunked" in headers.get("transfer-encoding", "").lower():
+        return head + await _read_chunks(reader)
+    length = _length(headers)
+    return head + (await reader.read() if length is None else await reader.readexactly(length))
+
+
+def _status(head: bytes) -> int:
+    try:
+        return int(head.split(None, 2)[1])
+    except (IndexError, ValueError) as error:
+        raise ConnectionError(f"not an HTTP response: {head[:40]!r}") from error
+
+
+def _length(headers: dict[str, str]) -> int | None:
+    text = headers.get("content-length")
+    if text is None:
+        return None
+    if not text.isdecimal():
+        raise ConnectionError(f"Content-Length is not a number: {text!r}")
+    return int(text)
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    """A chunked body with its trailer, as it is on the wire (RFC 9112 section 7.1)."""
+    body = bytearray()
+    while True:
+        line = await reader.readuntil(b"\r\n")
+        body += line
+        try:
+            size = int(line.split(b";", 1)[0], 16)
+        except ValueError as error:
+            raise ConnectionError(f"not the size of a chunk: {line[:40]!r}") from error
+        if size == 0:
+            break
+        body += await reader.readexactly(size + 2)
+    while True:
+        line = await reader.readuntil(b"\r\n")
+        body += line
+        if line == b"\r\n":
+            return bytes(body)
