@@ -26,7 +26,9 @@ class Store(Protocol):
         """
         ...
 
-    def read(self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20) -> list[tuple[int, Record]]:
+    def read(
+        self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
+    ) -> list[tuple[int, Record]]:
         """Records with start <= offset < end, ascending, as ``(offset, record)``: at least one if any is there,
         and no more once ``max_bytes`` of encoded records are reached."""
         ...

@@ -1,0 +1,188 @@
+"""The directory of a store on disk: whose it is, which format it has, who has it open. Knows no storage engine.
+
+A store's directory holds ``HOLDFAST`` (JSON: format and engine, written once and changed by upgrades only), ``lock``
+(the process id of whoever has it open, under an advisory lock) and the engine's own subdirectory. The format is read
+before anything is touched, so a store of a newer version stays as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.exceptions import StoreError, StoreFailed, StoreFormatError, StoreLocked
+
+FORMAT = 1
+"""The format of the directory, its keys and its values that this version writes."""
+
+UPGRADES: dict[int, Callable[[Path], None]] = {}
+"""Format -> what rewrites a directory of that format into the next one. It may be killed at any moment and is then run
+again, so it must be repeatable. Empty while there is one format."""
+
+MARKER = "HOLDFAST"
+LOCK = "lock"
+
+
+def read_format(path: Path) -> int | None:
+    """The format of the store at ``path``; None if nothing is there yet. Touches nothing.
+
+    Raises:
+        StoreFormatError: Something else is there, or a store of a format this version neither reads nor upgrades.
+        StoreFailed: The directory cannot be read.
+    """
+    marker = path / MARKER
+    try:
+        text = marker.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        _require_nothing_else(path)
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreFailed(f"{marker} cannot be read: {error}", remedy="Check the directory's permissions.") from error
+    try:
+        found = json.loads(text)["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _not_ours(path, f"{MARKER} in it is not one of Holdfast's") from error
+    if not isinstance(found, int):
+        raise _not_ours(path, f"{MARKER} in it is not one of Holdfast's")
+    if found > FORMAT:
+        raise StoreFormatError(
+            f"The store at {path} has format {found}; this version reads up to {FORMAT}. It has not been touched.",
+            remedy="Upgrade Holdfast, or give another directory.",
+        )
+    if missing := [step for step in range(found, FORMAT) if step not in UPGRADES]:
+        raise StoreFormatError(
+            f"The store at {path} has format {found}, and this version cannot upgrade format {missing[0]}. "
+            "It has not been touched.",
+            remedy="Drain it with the version that wrote it, or give another directory.",
+        )
+    return found
+
+
+def prepare(path: Path, found: int | None) -> None:
+    """Make the directory a store of the present format. Call it with the lock held.
+
+    Args:
+        path: The directory.
+        found: What :func:`read_format` said of it.
+
+    Raises:
+        StoreFailed: The directory cannot be written.
+    """
+    try:
+        if found is None:
+            _write_marker(path)
+            return
+        for step in range(found, FORMAT):
+            UPGRADES[step](path)
+            _write_marker(path, step + 1)
+    except OSError as error:
+        raise StoreFailed(
+            f"The store at {path} cannot be prepared: {error}", remedy="Free space, or check its permissions."
+        ) from error
+
+
+class DirectoryLock:
+    """The right to write a store's directory, held until released or the process ends, however it ends.
+
+    Args:
+        path: The directory, made if it is missing.
+
+    Raises:
+        StoreLocked: Somebody has it: another process, or this one.
+        StoreFailed: The directory cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreFailed(
+                f"No store can be made at {path}: {error}", remedy="Give a directory you may write."
+            ) from error
+        if not _try_lock(self._file):
+            holder = os.read(self._file, 32).decode("ascii", "replace").strip()
+            os.close(self._file)
+            raise locked(path, holder)
+        os.ftruncate(self._file, 0)
+        os.write(self._file, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Let others have it. The file stays: removing it would let two processes lock two files of one name."""
+        os.close(self._file)
+
+
+def locked(path: Path, holder: str = "") -> StoreLocked:
+    """The error for a store that somebody has open; ``holder`` is a process id, "" if unknown."""
+    if holder == str(os.getpid()):
+        return StoreLocked(
+            f"The store at {path} is open in this process already.",
+            remedy="Close it first, or give the open store instead of its path.",
+        )
+    who = f"process {holder}" if holder else "another process"
+    return StoreLocked(
+        f"The store at {path} is open in {who}.",
+        remedy=f"Stop {who}, or give another directory. Reading only is possible beside it.",
+    )
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    if sys.platform == "win32":  # directories cannot be opened there, and need no sync
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _try_lock(file: int) -> bool:
+    # Windows has no flock; there the engine's own lock file is what keeps others out.
+    if sys.platform != "win32":
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _write_marker(path: Path, version: int = FORMAT) -> None:
+    draft = path / f"{MARKER}.new"
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump({"format": version, "engine": "rocksdb"}, file)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path / MARKER)
+    sync_directory(path)
+    with contextlib.suppress(PermissionError):  # the parent may be readable by others only
+        sync_directory(path.parent)
+
+
+def _require_nothing_else(path: Path) -> None:
+    """Raise unless ``path`` is absent, empty, or what a first start that was killed has left."""
+    try:
+        names = {entry.name for entry in path.iterdir()}
+    except FileNotFoundError:
+        return
+    except NotADirectoryError as error:
+        raise _not_ours(path, "it is not a directory") from error
+    except OSError as error:
+        raise StoreFailed(f"{path} cannot be read: {error}", remedy="Check the directory's permissions.") from error
+    others = sorted(names - {LOCK, f"{MARKER}.new"})
+    if others:
+        raise _not_ours(path, f"it holds {others[0]!r} but no {MARKER}")
+
+
+def _not_ours(path: Path, why: str) -> StoreError:
+    return StoreFormatError(
+        f"{path} is no store of Holdfast's: {why}. It has not been touched.",
+        remedy="Give a new or empty directory.",
+    )

@@ -1,0 +1,156 @@
+"""How records, states and keys look as bytes in a store. Knows no storage engine and no protocol rule.
+
+A record is a MessagePack array: a format number, then the fields of :class:`Record` in their order. A field added later
+gets a higher format number; :func:`decode_record` keeps reading the older ones.
+
+A key is a tag byte, a length-prefixed name, and numbers as eight big-endian bytes, so that the order of the bytes is
+the order of the numbers, and everything of one partition or one sequence is one contiguous range.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from holdfast.core.records import Record, State
+from holdfast.exceptions import StoreFormatError
+
+RECORD_FORMAT = 1
+
+QUEUE = b"q"
+PARTITION = b"p"
+RECORD = b"r"
+HELD = b"h"
+SEQUENCE = b"s"
+CURSOR = b"c"
+
+PREFIX_END = b"\xff" * 9
+"""Appended to the prefix of a partition or sequence, it sorts after every key of it (numbers have eight bytes, names
+are UTF-8, which has no 0xff)."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+_length = struct.Struct(">I").pack
+_two_numbers = struct.Struct(">QQ")
+
+
+def encode_record(record: Record) -> bytes:
+    """One record as bytes; :func:`decode_record` gives an equal one back."""
+    return _encode(
+        (
+            RECORD_FORMAT,
+            record.sequence,
+            record.message_number,
+            record.action,
+            record.body,
+            record.received_at,
+            record.message_id,
+            record.to,
+            record.reply_to,
+            record.relates_to,
+            record.soap,
+            record.headers,
+            record.wants_reply,
+        )
+    )
+
+
+def decode_record(data: bytes) -> Record:
+    """The record that :func:`encode_record` wrote.
+
+    Raises:
+        StoreFormatError: The bytes are no record, or one of a newer format.
+    """
+    try:
+        version, *fields = _decode(data)
+        if version == RECORD_FORMAT:
+            return Record(*fields)
+    except (msgspec.DecodeError, TypeError, ValueError) as error:
+        raise StoreFormatError(
+            f"{len(data)} bytes in the store are no record: {error}",
+            remedy="The store is damaged or not one of Holdfast's: restore it from a copy.",
+        ) from error
+    raise StoreFormatError(
+        f"A record has format {version}; this version reads {RECORD_FORMAT}.",
+        remedy="Use the version of Holdfast that wrote it, or a newer one.",
+    )
+
+
+def encode_state(state: State) -> bytes:
+    """A saved state as MessagePack bytes."""
+    return _encode(state)
+
+
+def decode_state(data: bytes) -> State:
+    """The state that :func:`encode_state` wrote; tuples come back as lists.
+
+    Raises:
+        StoreFormatError: The bytes are no state.
+    """
+    try:
+        state = _decode(data)
+    except msgspec.DecodeError as error:
+        raise StoreFormatError(
+            f"{len(data)} bytes in the store are no saved state: {error}",
+            remedy="The store is damaged or not one of Holdfast's: restore it from a copy.",
+        ) from error
+    if not isinstance(state, dict):
+        raise StoreFormatError(
+            f"A saved state is a {type(state).__name__}, not a map.",
+            remedy="The store is damaged or not one of Holdfast's: restore it from a copy.",
+        )
+    return state
+
+
+def number(value: int) -> bytes:
+    """A number of 0 to 2**64 - 1 as the last part of a key."""
+    return value.to_bytes(8, "big")
+
+
+def last_number(key: bytes) -> int:
+    """The number a key ends with."""
+    return int.from_bytes(key[-8:], "big")
+
+
+def name_key(tag: bytes, name: str) -> bytes:
+    """Key of what has a name only (a queue's description, a sequence), and the prefix of what has a name and more."""
+    encoded = name.encode()
+    return tag + _length(len(encoded)) + encoded
+
+
+def key_name(key: bytes) -> str:
+    """The name in a key."""
+    return key[5 : 5 + int.from_bytes(key[1:5], "big")].decode()
+
+
+def partition_key(tag: bytes, queue: str, partition: int) -> bytes:
+    """Key of a partition's entry (tag PARTITION), and the prefix of its records (RECORD) and cursors (CURSOR)."""
+    return name_key(tag, queue) + number(partition)
+
+
+def split_partition_key(key: bytes) -> tuple[str, int, bytes]:
+    """Queue, partition, and what follows them in a key."""
+    start = 5 + int.from_bytes(key[1:5], "big")
+    return key[5:start].decode(), int.from_bytes(key[start : start + 8], "big"), key[start + 8 :]
+
+
+def encode_entry(first: int, swept: int) -> bytes:
+    """A partition's entry: the first offset that is there, and the offset below which bytes are deleted already."""
+    return _two_numbers.pack(first, swept)
+
+
+def decode_entry(data: bytes) -> tuple[int, int]:
+    """``(first, swept)`` of a partition's entry.
+
+    Raises:
+        StoreFormatError: The bytes are no entry.
+    """
+    try:
+        first, swept = _two_numbers.unpack(data)
+    except struct.error as error:
+        raise StoreFormatError(
+            f"{len(data)} bytes in the store are no partition entry: {error}",
+            remedy="The store is damaged or not one of Holdfast's: restore it from a copy.",
+        ) from error
+    return first, swept
