@@ -1,0 +1,31 @@
+#!/bin/sh
+# Builds the gSOAP peers: build.sh OUT_DIRECTORY makes OUT_DIRECTORY/{rm10,rm11}/{client,server}.
+#
+# Needs soapcpp2, gcc, pkg-config and the plugin sources that Debian's packages gsoap and libgsoap-dev install.
+# The plugin is compiled where it is found (GSOAP_SHARE, by default /usr/share/gsoap); nothing of it is kept here.
+set -eu
+share=${GSOAP_SHARE:-/usr/share/gsoap}
+here=$(cd "$(dirname "$0")" && pwd)
+out=$1
+
+for version in rm10 rm11; do
+    directory=$out/$version
+    mkdir -p "$directory"
+    soapcpp2 -a -c -L -x -w -I"$here:$share/import:$share" -d"$directory" "$here/$version.h"
+
+    # wsrmapi.h of 2.8.124 declares, for RM 1.0, a TerminateSequence that neither wsrmapi.c nor soapcpp2 agrees with:
+    # compile a private copy whose other branch is taken. The .c beside it, because it includes "wsrmapi.h".
+    cp "$share/plugin/wsrmapi.c" "$directory/"
+    sed 's/^#ifdef SOAP_WSRM_2005$/#if 0/' "$share/plugin/wsrmapi.h" >"$directory/wsrmapi.h"
+
+    # SOAP_WSRM_TIMEOUT: how long a LastMessage that arrives early may hold up this one-threaded server.
+    for program in client server; do
+        # shellcheck disable=SC2046  # the flags are words
+        gcc -O1 -w -DSOAP_WSRM_TIMEOUT=1 -o "$directory/$program" \
+            -I"$directory" -I"$here" -I"$share/plugin" -I"$share" \
+            "$here/$program.c" "$directory/soapC.c" "$directory/soapClient.c" \
+            $([ "$program" = server ] && echo "$directory/soapServer.c") \
+            "$directory/wsrmapi.c" "$share/plugin/wsaapi.c" "$share/plugin/threads.c" "$share/custom/duration.c" \
+            $(pkg-config --cflags --libs gsoap) -lpthread
+    done
+done

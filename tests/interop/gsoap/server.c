@@ -1,0 +1,248 @@
+/* An RM Destination built with gSOAP, for interoperability tests: accepts Sequences, delivers each message once,
+   answers `echo`, and appends a line {"key":...,"number":...,"operation":...} to FILE for every delivered message.
+
+   server --port P [--log FILE] [--stock]
+
+   Prints "ready PORT" when it listens (port 0: any free one). The RM version is the one it was built for.
+
+   gSOAP's plugin leaves two things to the service, and both matter to an RM Source that can only be answered on
+   the connection it opened: acknowledgements for one-way messages, and the reply to a request whose first reply
+   was lost. This service does both, by the plugin's own functions. With --stock it does neither and is what the
+   plugin's documentation shows: one-way messages and duplicates are answered 202 with nothing in it. */
+
+#include "interop.nsmap"
+#include "json.h"
+#include "wsrmapi.h"
+
+#include <signal.h>
+#include <string.h>
+
+#define ACTION_ECHO_RESPONSE "urn:holdfast:interop/echoResponse"
+#define NOT_REPLIED 0
+
+/* A message that was delivered, and the number its reply has in the offered Sequence. */
+struct delivered
+{
+  char *identifier;
+  ULONG64 number, reply_number;
+  struct delivered *next;
+};
+
+static struct delivered *all_delivered;
+static FILE *log_file;
+static int stock;
+
+static struct delivered *find_delivered(const char *identifier, ULONG64 number)
+{
+  struct delivered *d;
+  for (d = all_delivered; d; d = d->next)
+    if (d->number == number && !strcmp(d->identifier, identifier))
+      return d;
+  return NULL;
+}
+
+static struct delivered *deliver(struct soap *soap, const char *operation, const char *key, ULONG64 number)
+{
+  struct delivered *d = calloc(1, sizeof *d);
+  d->identifier = strdup(soap->header->wsrm__Sequence->Identifier);
+  d->number = soap->header->wsrm__Sequence->MessageNumber;
+  d->next = all_delivered;
+  all_delivered = d;
+  if (log_file)
+  {
+    fprintf(log_file, "{\"operation\":\"%s\",\"key\":", operation);
+    json_string(log_file, key);
+    fprintf(log_file, ",\"number\":%llu}\n", (unsigned long long)number);
+    fflush(log_file);
+  }
+  return d;
+}
+
+/* What was delivered under this message's number before, if the Sequence still lives: the plugin would answer the
+   duplicate with nothing. */
+static struct delivered *duplicate(struct soap *soap)
+{
+  struct soap_wsrm_sequence *seq;
+  int living;
+  if (stock || !soap->header || !soap->header->wsrm__Sequence)
+    return NULL;
+  seq = soap_wsrm_seq(soap);
+  if (!seq)
+    return NULL;
+  living = seq->state == SOAP_WSRM_CREATED || seq->state == SOAP_WSRM_CLOSED;
+  soap_wsrm_seq_release(soap, seq);
+  return living ? find_delivered(soap->header->wsrm__Sequence->Identifier, soap->header->wsrm__Sequence->MessageNumber)
+                : NULL;
+}
+
+/* Answer with an empty-bodied SequenceAcknowledgement for the Sequence of `soap->header->wsrm__Sequence`, in the
+   HTTP response; with 202 when there is nothing to acknowledge or the acknowledgement went to its own address. */
+static int acknowledge(struct soap *soap)
+{
+  struct SOAP_ENV__Header *in = soap->header;
+  struct wsa5__RelatesToType *relates_to = NULL;
+  int count;
+  if (soap_wsrm_reply_num(soap, 0))
+    return soap->error;
+  count = in->__sizeSequenceAcknowledgement;
+  if (!count)
+    return soap_send_empty_response(soap, 202);
+  if (in->wsa5__MessageID)
+  {
+    relates_to = soap_malloc(soap, sizeof *relates_to);
+    soap_default_wsa5__RelatesToType(soap, relates_to);
+    relates_to->__item = in->wsa5__MessageID;
+  }
+  soap->header = NULL;
+  soap_header(soap);
+  soap_default_SOAP_ENV__Header(soap, soap->header);
+  soap->header->wsa5__Action = SOAP_NAMESPACE_OF_wsrm "/SequenceAcknowledgement";
+  soap->header->wsa5__To = (char *)soap_wsa_anonymousURI;
+  soap->header->wsa5__RelatesTo = relates_to;
+  soap->header->__sizeSequenceAcknowledgement = count;
+  soap->header->wsrm__SequenceAcknowledgement = in->wsrm__SequenceAcknowledgement;
+  soap_serializeheader(soap);
+  if (soap_begin_count(soap))
+    return soap->error;
+  if (soap->mode & SOAP_IO_LENGTH)
+    if (soap_envelope_begin_out(soap) || soap_putheader(soap) || soap_body_begin_out(soap) ||
+        soap_body_end_out(soap) || soap_envelope_end_out(soap))
+      return soap->error;
+  if (soap_end_count(soap) || soap_response(soap, SOAP_OK) || soap_envelope_begin_out(soap) || soap_putheader(soap) ||
+      soap_body_begin_out(soap) || soap_body_end_out(soap) || soap_envelope_end_out(soap) || soap_end_send(soap))
+    return soap->error;
+  return soap_closesock(soap);
+}
+
+int t__notify(struct soap *soap, char *key, ULONG64 number, char *body)
+{
+  (void)body;
+  if (stock)
+  {
+    if (soap_wsrm_check_send_empty_response(soap))
+      return soap->error;
+    deliver(soap, "notify", key, number);
+    return SOAP_OK;
+  }
+  if (!duplicate(soap))
+  {
+    if (soap_wsrm_check(soap))
+      return soap->error;
+    deliver(soap, "notify", key, number);
+  }
+  return acknowledge(soap);
+}
+
+int t__echo(struct soap *soap, char *key, ULONG64 number, char *body, struct t__echoResponse *response)
+{
+  struct delivered *d = duplicate(soap);
+  response->key = key;
+  response->number = number;
+  response->body = body;
+  if (d && d->reply_number != NOT_REPLIED)
+  {
+    if (soap_wsrm_reply_num(soap, 0))
+      return soap->error;
+    soap->header->wsrm__Sequence->MessageNumber = d->reply_number; /* the reply it had, again */
+    return soap_wsa_reply(soap, NULL, ACTION_ECHO_RESPONSE);
+  }
+  if (soap_wsrm_check(soap))
+    return soap->error;
+  d = deliver(soap, "echo", key, number);
+  if (soap_wsrm_reply(soap, NULL, ACTION_ECHO_RESPONSE))
+    return soap->error;
+  if (soap->header->wsrm__Sequence)
+    d->reply_number = soap->header->wsrm__Sequence->MessageNumber;
+  return SOAP_OK;
+}
+
+/* soapcpp2 -a dispatches fault messages here. To a server of anonymous clients none is sent. */
+int SOAP_ENV__Fault(struct soap *soap, char *faultcode, char *faultstring, char *faultactor,
+                    struct SOAP_ENV__Detail *detail, struct SOAP_ENV__Code *Code, struct SOAP_ENV__Reason *Reason,
+                    char *Node, char *Role, struct SOAP_ENV__Detail *Detail)
+{
+  (void)faultcode, (void)faultactor, (void)detail, (void)Code, (void)Node, (void)Role, (void)Detail;
+  fprintf(stderr, "fault received: %s\n", faultstring ? faultstring : Reason ? Reason->SOAP_ENV__Text : "?");
+  return soap_send_empty_response(soap, 202);
+}
+
+/* A stand-alone AckRequested, answered on its own connection; the plugin answers 202 and nothing else. */
+static int serve_ack_requested(struct soap *soap)
+{
+  struct wsrm__SequenceType sequence;
+  if (soap_body_end_in(soap) || soap_envelope_end_in(soap) || soap_end_recv(soap))
+    return soap->error;
+  soap_default_wsrm__SequenceType(soap, &sequence);
+  sequence.Identifier = soap->header->wsrm__AckRequested[0].Identifier;
+  soap->header->wsrm__Sequence = &sequence;
+  return acknowledge(soap);
+}
+
+static int is_ack_requested(struct soap *soap)
+{
+  return !stock && soap->action && !strcmp(soap->action, SOAP_NAMESPACE_OF_wsrm "/AckRequested") && soap->header &&
+         soap->header->__sizeAckRequested > 0;
+}
+
+static void serve_one(struct soap *soap)
+{
+  if (!soap_begin_serve(soap))
+    if ((is_ack_requested(soap) ? serve_ack_requested(soap) : soap_serve_request(soap)) && soap->error < SOAP_STOP)
+      soap_send_fault(soap);
+  soap_closesock(soap);
+  soap_destroy(soap);
+  soap_end(soap);
+}
+
+static int parse(int argc, char **argv, int *port)
+{
+  int i;
+  *port = -1;
+  for (i = 1; i < argc; i++)
+    if (!strcmp(argv[i], "--stock"))
+      stock = 1;
+    else if (!strcmp(argv[i], "--port") && i + 1 < argc)
+      *port = atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--log") && i + 1 < argc)
+    {
+      log_file = fopen(argv[++i], "a");
+      if (!log_file)
+      {
+        perror(argv[i]);
+        return 0;
+      }
+    }
+    else
+      return 0;
+  return *port >= 0;
+}
+
+int main(int argc, char **argv)
+{
+  struct soap *soap = soap_new();
+  struct sockaddr_in address;
+  socklen_t length = sizeof address;
+  int port;
+  if (!parse(argc, argv, &port))
+  {
+    fprintf(stderr, "usage: server --port P [--log FILE] [--stock]\n");
+    return 2;
+  }
+  signal(SIGPIPE, SIG_IGN);
+  soap_register_plugin(soap, soap_wsa);
+  soap_register_plugin(soap, soap_wsrm);
+  soap->send_timeout = soap->recv_timeout = 5;
+  soap->bind_flags = SO_REUSEADDR;
+  if (!soap_valid_socket(soap_bind(soap, "127.0.0.1", port, 100)) ||
+      getsockname(soap->master, (struct sockaddr *)&address, &length))
+  {
+    soap_print_fault(soap, stderr);
+    return 1;
+  }
+  printf("ready %d\n", ntohs(address.sin_port));
+  fflush(stdout);
+  while (soap_valid_socket(soap_accept(soap)))
+    serve_one(soap);
+  soap_print_fault(soap, stderr);
+  return 1;
+}
