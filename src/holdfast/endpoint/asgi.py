@@ -1,0 +1,267 @@
+"""Serves a handler of exchanges inside any ASGI server: Starlette, FastAPI, uvicorn, hypercorn.
+
+Owns the translation between ASGI's HTTP messages and an Exchange. Knows nothing of SOAP or WS-ReliableMessaging, and
+leaves sockets, framing and slow peers to the server around it; the limit on the content and its time are kept here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from holdfast.endpoint.http_exchange import Exchange, Handler, HTTPLimits, Request, check_headers
+
+logger = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+ASGIMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[ASGIMessage]]
+Send = Callable[[ASGIMessage], Awaitable[None]]
+
+HIGH_WATER = 64 * 1024
+"""Bytes written but not yet taken by the ASGI server from which ``write`` asks for a pause."""
+
+
+async def serve_asgi(
+    handler: Handler, scope: Scope, receive: Receive, send: Send, limits: HTTPLimits | None = None
+) -> None:
+    """Serve one ASGI ``http`` scope: read the request, give it to the handler, send its answer when it comes.
+
+    Args:
+        handler: Called in the event loop's thread with the exchange; must not block.
+        scope: ASGI's description of the request; its ``root_path`` is taken off the request's target.
+        receive: ASGI's source of the content and of the disconnect.
+        send: ASGI's sink for the answer.
+        limits: ``max_body``, ``body_timeout`` and ``response_timeout`` are kept; the defaults if None.
+
+    Raises:
+        ValueError: The scope is not an ``http`` one.
+    """
+    if scope["type"] != "http":
+        raise ValueError(f"an http scope is served here, not {scope['type']!r}")
+    limits = limits or HTTPLimits()
+    headers = _headers(scope)
+    refusal = _refusal(headers, limits)
+    body: bytes | None = b""
+    if refusal is None:
+        try:
+            body = await asyncio.wait_for(_read(receive, limits.max_body), limits.body_timeout)
+        except TimeoutError:
+            refusal = (408, "the content took too long")
+        except _TooLarge:
+            refusal = (413, "the content is too large")
+    if refusal is not None:
+        await _refuse(send, *refusal)
+    elif body is not None:
+        exchange = ASGIExchange(_request(scope, headers, body))
+        await _answer(handler, exchange, receive, send, limits)
+
+
+class ASGIExchange(Exchange):
+    """An exchange answered through ASGI; see Exchange. Answers are queued until the serving coroutine sends them."""
+
+    __slots__ = ("_answered", "_drained", "_queue", "_queued_bytes", "_ready", "_started", "finished")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.closed = False
+        self.on_close = None
+        self.finished = False
+        self._started = False
+        self._answered = False
+        self._queue: list[ASGIMessage] = []
+        self._queued_bytes = 0
+        self._ready = asyncio.Event()
+        self._drained = asyncio.Event()
+
+    def respond(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: bytes | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        if self.closed:
+            return
+        length = (b"content-length", b"%d" % len(body))
+        self._begin(status, content_type, (*headers, length) if status not in (204, 304) else headers)
+        self._put(b"" if self.request.method == "HEAD" else body, last=True)
+
+    def start(
+        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        if self.closed:
+            return
+        self._begin(status, content_type, headers)
+        self._started = True
+        self._ready.set()
+
+    def write(self, data: bytes) -> bool:
+        if self.closed:
+            return True
+        self._check_started()
+        if data and self.request.method != "HEAD":
+            self._put(data, last=False)
+        return self._queued_bytes < HIGH_WATER
+
+    async def drain(self) -> None:
+        while self._queued_bytes >= HIGH_WATER and not self.closed:
+            self._drained.clear()
+            await self._drained.wait()
+
+    def finish(self) -> None:
+        if self.closed:
+            return
+        self._check_started()
+        self._put(b"", last=True)
+
+    @property
+    def answered(self) -> bool:
+        """Whether an answer was begun."""
+        return self._answered
+
+    def _begin(self, status: int, content_type: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        if self._answered:
+            raise RuntimeError("this exchange was answered before")
+        check_headers(content_type, headers)
+        self._answered = True
+        lines = [(name.lower(), value) for name, value in headers]
+        if content_type is not None:
+            lines.append((b"content-type", content_type))
+        self._queue.append({"type": "http.response.start", "status": status, "headers": lines})
+
+    def _check_started(self) -> None:
+        if not self._started or self.finished:
+            raise RuntimeError("this exchange is not being answered in pieces")
+
+    def _put(self, data: bytes, *, last: bool) -> None:
+        self._queue.append({"type": "http.response.body", "body": data, "more_body": not last})
+        self._queued_bytes += len(data)
+        self.finished = last
+        self._ready.set()
+
+    async def send_answer(self, send: Send) -> None:
+        """Send what is queued, as it comes, until the answer is whole."""
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            queue, self._queue = self._queue, []
+            for message in queue:
+                await send(message)
+                self._queued_bytes -= len(message.get("body", b""))
+            self._drained.set()
+            if self.finished and not self._queue:
+                return
+
+    def close(self) -> None:
+        """The peer has gone, or will wait no longer: tell whoever is to answer."""
+        self.closed = True
+        self._drained.set()
+        callback, self.on_close = self.on_close, None
+        if callback is not None:
+            callback()
+
+
+class _TooLarge(Exception):
+    """The content is larger than the limit."""
+
+
+def _headers(scope: Scope) -> dict[bytes, bytes]:
+    headers: dict[bytes, bytes] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = bytes(raw_name).lower(), bytes(raw_value)
+        headers[name] = headers[name] + b", " + value if name in headers else value
+    return headers
+
+
+def _refusal(headers: dict[bytes, bytes], limits: HTTPLimits) -> tuple[int, str] | None:
+    length = headers.get(b"content-length", b"0")
+    if not length.isdigit():
+        return 400, "the Content-Length is no number"
+    if int(length) > limits.max_body:
+        return 413, "the content is too large"
+    if headers.get(b"content-encoding", b"identity").lower() not in (b"", b"identity"):
+        return 415, "the content may not be encoded"
+    return None
+
+
+async def _read(receive: Receive, max_body: int) -> bytes | None:
+    """The content whole, or None if the peer went before its end."""
+    pieces = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        pieces += message.get("body", b"")
+        if len(pieces) > max_body:
+            raise _TooLarge
+        if not message.get("more_body", False):
+            return bytes(pieces)
+
+
+def _request(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Request:
+    raw = scope.get("raw_path")
+    path = raw.decode("latin-1").partition("?")[0] if raw else quote(scope["path"])
+    root = quote(scope.get("root_path", "").rstrip("/"))
+    if root and (path == root or path.startswith(root + "/")):
+        path = path[len(root) :]
+    query = scope.get("query_string", b"").decode("latin-1")
+    client = scope.get("client")
+    peer = None
+    if client is not None:
+        host, port = client
+        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    target = (path or "/") + (f"?{query}" if query else "")
+    return Request(scope["method"], target, headers, body, peer, scope.get("scheme", "http") == "https")
+
+
+async def _answer(handler: Handler, exchange: ASGIExchange, receive: Receive, send: Send, limits: HTTPLimits) -> None:
+    try:
+        handler(exchange)
+    except Exception:
+        logger.exception("the handler of %s %s failed", exchange.request.method, exchange.request.target)
+        if exchange.answered and not exchange.finished:
+            exchange.close()
+            raise  # its answer is cut off, which only the server around us can show
+        if not exchange.answered:
+            exchange.respond(500, b"internal error\n", b"text/plain")
+    if exchange.finished:
+        await exchange.send_answer(send)
+        return
+    sending = asyncio.create_task(exchange.send_answer(send))
+    watching = asyncio.create_task(_disconnected(receive))
+    tasks: set[asyncio.Task[None]] = {sending, watching}
+    try:
+        await asyncio.wait(tasks, timeout=limits.response_timeout, return_when=asyncio.FIRST_COMPLETED)
+        if not sending.done() and not watching.done():
+            if not exchange.answered:
+                exchange.respond(503, b"no answer in time\n", b"text/plain")
+                exchange.close()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+    finally:
+        if not exchange.finished:
+            exchange.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _refuse(send: Send, status: int, text: str) -> None:
+    body = text.encode() + b"\n"
+    headers = [
+        (b"content-type", b"text/plain"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,155 @@
+"""What a handler sees of HTTP: one request and the one answer it is owed, whoever serves it.
+
+Owns the vocabulary shared by the server of our own (``http_server``) and the ASGI adapter (``asgi``): Request,
+Exchange, Handler and the limits. Knows nothing of sockets, parsers, SOAP or WS-ReliableMessaging.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Request:
+    """One HTTP request, whole.
+
+    Attributes:
+        method: Upper-case method name.
+        target: Path and query as they came, still percent-encoded; below a mount point, relative to it.
+        headers: Lower-case names to values; values of a repeated name are joined with ``b", "`` (RFC 9110 section 5.3).
+        body: The content, its transfer coding removed.
+        peer: ``"address:port"`` of the other end, None if unknown.
+        secure: Whether it came over TLS.
+    """
+
+    method: str
+    target: str
+    headers: dict[bytes, bytes]
+    body: bytes
+    peer: str | None
+    secure: bool
+
+
+class Exchange(ABC):
+    """One request waiting for its answer, which is given exactly once, now or later, from the event loop's thread.
+
+    Either ``respond`` once, or ``start``, any number of ``write`` and ``finish``. When the peer has gone all of them do
+    nothing, so a handler need not look first.
+
+    Attributes:
+        request: What was asked.
+        closed: The peer has gone; nothing more can be answered.
+        on_close: Called once, without arguments, if the peer goes before the answer was given whole.
+    """
+
+    __slots__ = ("closed", "on_close", "request")
+
+    request: Request
+    closed: bool
+    on_close: Callable[[], None] | None
+
+    @abstractmethod
+    def respond(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: bytes | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        """Answer whole.
+
+        Args:
+            status: The HTTP status code, 200 to 599.
+            body: The content; its length is declared, even when it is empty.
+            content_type: The Content-Type header's value, None for none.
+            headers: Further headers, names and values; framing headers are not among them.
+
+        Raises:
+            RuntimeError: It was answered before.
+            ValueError: A header holds a line break.
+        """
+
+    @abstractmethod
+    def start(
+        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        """Begin an answer of unknown length; arguments and errors as for ``respond``."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> bool:
+        """Send a piece of a started answer.
+
+        Returns:
+            Whether there is room for more; when False, ``await drain()`` before writing again.
+
+        Raises:
+            RuntimeError: The answer was not started, or is finished.
+        """
+
+    @abstractmethod
+    async def drain(self) -> None:
+        """Wait until there is room for more to write, or the peer has gone."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """End a started answer.
+
+        Raises:
+            RuntimeError: The answer was not started, or is finished.
+        """
+
+
+Handler = Callable[[Exchange], None]
+"""Takes an exchange and returns at once; the answer may be given before it returns or later."""
+
+
+@dataclass(frozen=True, slots=True)
+class HTTPLimits:
+    """What one listener lets its peers use. Times are seconds, sizes bytes.
+
+    Attributes:
+        max_body: Largest request content; more is refused with 413 before it is read.
+        max_header_bytes: Largest request line and header section; more is refused with 431.
+        max_buffered: All request contents held at a time, over all connections; more is refused with 503.
+        max_connections: Connections at a time; more are refused with 503.
+        max_pipelined: Requests one peer may send ahead of their answers.
+        header_timeout: From a request's first byte (or the connection's opening) to the end of its headers.
+        body_timeout: From the end of the headers to the end of the content.
+        keep_alive_timeout: How long an idle connection stays open.
+        write_timeout: How long a peer may read nothing of what it is sent.
+        response_timeout: How long a handler may take to answer, None for ever.
+        linger_timeout: How long to go on reading, and dropping, after a refusal, so that the peer gets to read why.
+    """
+
+    max_body: int = 16 * 1024 * 1024
+    max_header_bytes: int = 64 * 1024
+    max_buffered: int = 256 * 1024 * 1024
+    max_connections: int = 4096
+    max_pipelined: int = 16
+    header_timeout: float = 15.0
+    body_timeout: float = 60.0
+    keep_alive_timeout: float = 75.0
+    write_timeout: float = 30.0
+    response_timeout: float | None = None
+    linger_timeout: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_body", "max_header_bytes", "max_buffered", "max_connections", "max_pipelined"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("header_timeout", "body_timeout", "keep_alive_timeout", "write_timeout", "linger_timeout"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be more than 0 seconds, not {getattr(self, name)}")
+
+
+def check_headers(content_type: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Refuse header names and values that would end their line early (RFC 9110 section 5.5).
+
+    Raises:
+        ValueError: One of them holds a carriage return, a line feed or a NUL.
+    """
+    for value in (content_type or b"", *(part for header in headers for part in header)):
+        if b"\r" in value or b"\n" in value or b"\0" in value:
+            raise ValueError(f"a header may not hold a line break: {value!r}")

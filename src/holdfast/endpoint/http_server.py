@@ -1,0 +1,762 @@
+"""The HTTP/1.1 server of our own: one asyncio.Protocol per connection on httptools, no task or timer per request.
+
+Owns sockets, framing, limits, timeouts and the order of pipelined answers (RFC 9110, RFC 9112). Knows nothing of SOAP
+or WS-ReliableMessaging: it hands each whole request to one handler as an Exchange. Runs on any asyncio loop, fastest on
+uvloop (see ``event_loop_factory``).
+
+One timer per server, the sweep, does everything that depends on time: it closes connections that are too slow, and
+renews the Date header. A connection only notes the sweep's last reading of the clock when its phase changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Final, cast
+
+import httptools
+
+from holdfast.endpoint.http_exchange import Exchange, Handler, HTTPLimits, Request, check_headers
+
+__all__ = ["Exchange", "HTTPCounters", "HTTPLimits", "HTTPServer", "Handler", "Request", "event_loop_factory"]
+
+logger = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+LARGE_BODY: Final = 64 * 1024
+"""From this size a body is written on its own rather than copied behind its head."""
+HEAD_CACHE: Final = 256
+
+# What a connection is doing while no exchange is in progress.
+NEW, IDLE, HEADER, BODY, LINGER, CLOSING = range(6)
+
+
+def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The fastest event loop installed, for ``asyncio.Runner(loop_factory=...)``.
+
+    Returns:
+        uvloop's loop class where uvloop is installed, None (asyncio's own choice) elsewhere.
+    """
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+@dataclass(slots=True)
+class HTTPCounters:
+    """What a server has done since it started; only ever grows.
+
+    Attributes:
+        connections: Connections taken.
+        requests: Whole requests handed to the handler.
+        refused: Refusals by reason: ``connections``, ``malformed``, ``header_size``, ``body_size``, ``memory``,
+            ``encoding``, ``expectation``, ``method``, ``version``, ``pipelined``.
+        timeouts: Connections closed by reason: ``header``, ``body``, ``keep_alive``, ``write``, ``response``.
+        failures: Handlers that raised.
+    """
+
+    connections: int = 0
+    requests: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    timeouts: Counter[str] = field(default_factory=Counter)
+    failures: int = 0
+
+    @property
+    def rejected(self) -> int:
+        """All refusals together."""
+        return sum(self.refused.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer the server itself gives to a request it will not hand over; the connection ends with it."""
+
+    status: int
+    reason: str
+    text: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Refused(Exception):
+    """Stops the parser; ``refusal`` says why. Never leaves this module."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+
+
+RETRY: Final = ((b"Retry-After", b"1"),)
+TOO_MANY_CONNECTIONS: Final = Refusal(503, "connections", "too many connections, try again", RETRY)
+OUT_OF_ROOM: Final = Refusal(503, "memory", "too much is being received, try again", RETRY)
+TOO_MANY_PIPELINED: Final = Refusal(503, "pipelined", "too many requests sent ahead of their answers", RETRY)
+MALFORMED: Final = Refusal(400, "malformed", "not an HTTP/1.1 request")
+NO_HOST: Final = Refusal(400, "malformed", "exactly one Host header is needed")
+HEADER_TOO_LARGE: Final = Refusal(431, "header_size", "the request line and headers are too large")
+BODY_TOO_LARGE: Final = Refusal(413, "body_size", "the content is too large")
+UNKNOWN_CODING: Final = Refusal(
+    415, "encoding", "the content may not be encoded", ((b"Accept-Encoding", b"identity"),)
+)
+UNKNOWN_TRANSFER: Final = Refusal(501, "encoding", "no transfer coding but chunked is understood")
+UNKNOWN_EXPECTATION: Final = Refusal(417, "expectation", "no expectation but 100-continue is understood")
+NO_TUNNELS: Final = Refusal(405, "method", "this is no proxy")
+UNKNOWN_VERSION: Final = Refusal(505, "version", "HTTP/1.1 and HTTP/1.0 are understood")
+HEADER_TIMEOUT: Final = Refusal(408, "header", "the headers took too long")
+BODY_TIMEOUT: Final = Refusal(408, "body", "the content took too long")
+
+
+class HTTPServer:
+    """Listens on one address and hands every request to one handler.
+
+    ``counters`` may be read at any time, for metrics.
+    """
+
+    def __init__(self) -> None:
+        self.limits = HTTPLimits()
+        self.counters = HTTPCounters()
+        self.secure = False
+        self.closing = False
+        self.now = 0.0  # the loop's time at the last sweep
+        self.buffered = 0  # bytes of request contents held by all connections
+        self.handler: Handler = _no_handler
+        self.connections: set[Connection] = set()
+        self._heads: dict[tuple[int, bytes | None], bytes] = {}
+        self._date = b""
+        self._sweep_seconds = 1.0
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._server: asyncio.Server | None = None
+        self._emptied: asyncio.Event = asyncio.Event()
+
+    async def start(
+        self,
+        handler: Handler,
+        host: str | None,
+        port: int,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        limits: HTTPLimits | None = None,
+        reuse_port: bool = False,
+    ) -> None:
+        """Listen, and serve from now on.
+
+        Args:
+            handler: Called in the event loop's thread with every exchange; must not block.
+            host: Address or name to listen on, None for all addresses.
+            port: TCP port, 0 for any free one (see ``port``).
+            ssl_context: Speak TLS with it; None for plain HTTP.
+            limits: What peers may use, the defaults if None.
+            reuse_port: Let several processes listen on the same port (SO_REUSEPORT).
+
+        Raises:
+            OSError: The address cannot be listened on.
+            RuntimeError: It was started before.
+        """
+        if self._server is not None:
+            raise RuntimeError("this server was started before")
+        loop = asyncio.get_running_loop()
+        self.handler = handler
+        self.limits = limits = limits or HTTPLimits()
+        self.secure = ssl_context is not None
+        tls_seconds = limits.header_timeout if self.secure else None
+        self._server = await loop.create_server(
+            lambda: Connection(self),
+            host,
+            port,
+            ssl=ssl_context,
+            backlog=BACKLOG,
+            reuse_port=reuse_port or None,
+            ssl_handshake_timeout=tls_seconds,
+            ssl_shutdown_timeout=tls_seconds,
+        )
+        timeouts = (limits.header_timeout, limits.body_timeout, limits.keep_alive_timeout, limits.write_timeout)
+        shortest = min(*timeouts, limits.linger_timeout, limits.response_timeout or 4.0)
+        self._sweep_seconds = min(1.0, max(0.005, shortest / 4))
+        self._sweep(loop)
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """The listening sockets; empty before ``start`` and after ``close``."""
+        return tuple(self._server.sockets) if self._server is not None else ()
+
+    @property
+    def port(self) -> int:
+        """The TCP port listened on.
+
+        Raises:
+            RuntimeError: It is not listening.
+        """
+        for listener in self.sockets:
+            number: int = listener.getsockname()[1]
+            return number
+        raise RuntimeError("this server is not listening")
+
+    async def close(self, grace: float = 0.0) -> None:
+        """Stop: take no new connection, close idle ones, give the others a while, then close them too.
+
+        Args:
+            grace: How many seconds exchanges in progress (and requests that are being received) have to be answered.
+        """
+        if self._server is None or self.closing:
+            return
+        self.closing = True
+        self._server.close()
+        for connection in list(self.connections):
+            connection.close_if_idle()
+        await self._empty(grace)
+        for connection in list(self.connections):
+            connection.abort()
+        await self._empty(max(1.0, grace))
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        await self._server.wait_closed()
+
+    async def _empty(self, seconds: float) -> None:
+        self._emptied.clear()
+        if self.connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), seconds)
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection that is lost."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._emptied.set()
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweeper = loop.call_later(self._sweep_seconds, self._sweep, loop)
+        self.now = now = loop.time()
+        date = formatdate(usegmt=True).encode()
+        if date != self._date:
+            self._date = date
+            self._heads.clear()
+        # A note of `now` may be one sweep old when it is made; subtracting that much never closes anyone early.
+        for connection in list(self.connections):
+            connection.sweep(now, now - self._sweep_seconds)
+
+    def head(self, status: int, content_type: bytes | None) -> bytes:
+        """The status line and the headers every answer of this kind begins with."""
+        key = (status, content_type)
+        head = self._heads.get(key)
+        if head is None:
+            check_headers(content_type, ())
+            try:
+                phrase = HTTPStatus(status).phrase
+            except ValueError:
+                phrase = ""
+            head = f"HTTP/1.1 {status} {phrase}\r\nServer: holdfast\r\nDate: ".encode() + self._date + b"\r\n"
+            if content_type is not None:
+                head += b"Content-Type: " + content_type + b"\r\n"
+            if len(self._heads) >= HEAD_CACHE:
+                self._heads.clear()
+            self._heads[key] = head
+        return head
+
+
+def _no_handler(exchange: Exchange) -> None:
+    raise RuntimeError("the server was not started")
+
+
+class Connection(asyncio.Protocol):
+    """One peer's connection: parses requests, and gives the handler one at a time, in order."""
+
+    __slots__ = (
+        "_body", "_chunk_bytes", "_continue", "_exchange", "_fields", "_headers", "_keep_alive", "_length", "_method",
+        "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue", "_reading_paused", "_refusal", "_resumed",
+        "_since", "_stalled_since", "_target", "_transport", "_unparsed", "_upgrading", "drained", "peer", "server",
+        "write_paused",
+    )  # fmt: skip
+
+    _transport: asyncio.Transport
+
+    def __init__(self, server: HTTPServer) -> None:
+        self.server = server
+        self.peer: str | None = None
+        self.write_paused = False
+        self.drained: asyncio.Future[None] | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._phase = NEW
+        self._since = server.now
+        self._exchange: ServerExchange | None = None
+        self._queue: list[ServerExchange] = []
+        self._refusal: Refusal | None = None
+        self._pumping = False
+        self._reading_paused = False
+        self._stalled_since = 0.0
+        self._pending_bytes = 0
+        # The request being received.
+        self._method = ""
+        self._target = b""
+        self._fields: dict[bytes, bytes] = {}  # of the section being parsed: headers, or trailers, which go nowhere
+        self._headers: dict[bytes, bytes] = {}
+        self._keep_alive = True
+        self._old = False  # HTTP/1.0
+        self._body: bytes | bytearray = b""
+        self._length = 0
+        self._continue = False  # the peer waits for 100 Continue
+        self._upgrading = False
+        self._resumed: bytes | None = None  # the target of the request whose content a second parser reads
+        # Bytes received since the parser last made progress that is bounded elsewhere.
+        self._unparsed = 0
+        self._chunk_bytes = 0
+
+    # The transport's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # asyncio's TLS transport is one in all but name
+        server = self.server
+        server.counters.connections += 1
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.peer = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+        limit = server.limits.max_connections
+        present = len(server.connections)
+        server.connections.add(self)
+        if server.closing or present >= limit + limit // 8 + 16:
+            # Not even room for those that are being told to go away.
+            server.counters.refused["connections"] += 1
+            self.abort()
+        elif present >= limit:
+            self._refusal = TOO_MANY_CONNECTIONS
+            self._refuse()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        server = self.server
+        server.remove(self)
+        server.buffered -= self._length
+        self._length = 0
+        self._phase = CLOSING
+        for waiting in self._queue:
+            server.buffered -= len(waiting.request.body)
+        self._queue.clear()
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            server.buffered -= len(exchange.request.body)
+            exchange.closed = True
+        self._wake()
+        if exchange is not None:
+            exchange.tell_closed()
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self._wake()
+        if self._exchange is None and self._phase != CLOSING:
+            self._pump()
+
+    def _wake(self) -> None:
+        if self.drained is not None and not self.drained.done():
+            self.drained.set_result(None)
+        self.drained = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusal is not None or self._phase == CLOSING:
+            return  # read and dropped, so that the peer gets to read our last answer before a reset (RFC 9112 9.6)
+        self._chunk_bytes = size = len(data)
+        self._unparsed += size
+        self._feed(data)
+        if self._exchange is not None or self.write_paused:
+            # The peer pipelines: leave the rest in its socket until this one is answered.
+            if not self._reading_paused:
+                self._reading_paused = True
+                self._transport.pause_reading()
+        elif self._queue or self._refusal is not None or self._continue:
+            self._pump()
+
+    # The parser's side.
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._decline_upgrade(data[offer.args[0] :])
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            if not isinstance(cause, Refused):
+                raise
+            self._refusal = cause.refusal
+        except httptools.HttpParserError:
+            self._refusal = MALFORMED
+        if self._unparsed > self.server.limits.max_header_bytes and self._phase in (HEADER, BODY):
+            self._refusal = self._refusal or HEADER_TOO_LARGE
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1 after an offer such as h2c, which a server may ignore (RFC 9110 section 7.8).
+
+        llhttp ends the message at its headers when an upgrade is offered and does not parse the content. A new parser
+        told only the framing headers does.
+        """
+        self._upgrading = False
+        self._resumed = self._target
+        framing = b"POST / HTTP/1.1\r\n"
+        for name in (b"content-length", b"transfer-encoding"):
+            if name in self._headers:
+                framing += name + b": " + self._headers[name] + b"\r\n"
+        self._parser = httptools.HttpRequestParser(self)
+        self._feed(framing + b"\r\n" + rest)
+
+    def on_message_begin(self) -> None:
+        self._phase = HEADER
+        self._since = self.server.now
+        self._target = b""
+        self._fields = {}
+        self._body = b""
+        self._unparsed = self._chunk_bytes
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url  # it comes in pieces when the request does
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        headers = self._fields
+        if name in headers:
+            if name == b"host":
+                raise Refused(NO_HOST)
+            value = headers[name] + b", " + value
+        headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        if self._resumed is not None:
+            self._target = self._resumed
+            self._resumed = None
+        else:
+            self._headers = self._fields
+            parser = self._parser
+            self._method = parser.get_method().decode()
+            self._keep_alive = parser.should_keep_alive()
+            version = parser.get_http_version()
+            self._old = version == "1.0"
+            if self._method == "CONNECT":
+                raise Refused(NO_TUNNELS)
+            if version != "1.1" and not self._old:
+                raise Refused(UNKNOWN_VERSION)
+            self._check_headers()
+            self._upgrading = parser.should_upgrade()
+        self._fields = {}
+        self._phase = BODY
+        self._since = self.server.now
+
+    def _check_headers(self) -> None:
+        limits = self.server.limits
+        headers = self._headers
+        if self._unparsed > limits.max_header_bytes:
+            size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in headers.items())
+            if size > limits.max_header_bytes:
+                raise Refused(HEADER_TOO_LARGE)
+        if b"host" not in headers and not self._old:
+            raise Refused(NO_HOST)
+        if b"content-length" in headers and int(headers[b"content-length"]) > limits.max_body:
+            raise Refused(BODY_TOO_LARGE)
+        if b"transfer-encoding" in headers and headers[b"transfer-encoding"].lower() != b"chunked":
+            raise Refused(UNKNOWN_TRANSFER)
+        if b"content-encoding" in headers and headers[b"content-encoding"].lower() not in (b"", b"identity"):
+            raise Refused(UNKNOWN_CODING)
+        if b"expect" in headers and not self._old:
+            if headers[b"expect"].lower() != b"100-continue":
+                raise Refused(UNKNOWN_EXPECTATION)
+            self._continue = True
+
+    def on_body(self, body: bytes) -> None:
+        server = self.server
+        size = len(body)
+        self._unparsed = 0
+        self._continue = False  # it did not wait
+        self._length += size
+        server.buffered += size
+        if self._length > server.limits.max_body:
+            raise Refused(BODY_TOO_LARGE)
+        if server.buffered > server.limits.max_buffered:
+            raise Refused(OUT_OF_ROOM)
+        if not self._body:
+            self._body = body
+        elif isinstance(self._body, bytearray):
+            self._body += body
+        else:
+            self._body = bytearray(self._body + body)
+
+    def on_message_complete(self) -> None:
+        if self._upgrading:
+            return
+        if len(self._queue) >= self.server.limits.max_pipelined:
+            raise Refused(TOO_MANY_PIPELINED)
+        self._phase = IDLE
+        self._since = self.server.now
+        self._length = 0  # from here the exchange holds it
+        self._unparsed = self._chunk_bytes = 0
+        self._continue = False
+        body = self._body if type(self._body) is bytes else bytes(self._body)
+        self._body = b""
+        request = Request(self._method, self._path(), self._headers, body, self.peer, self.server.secure)
+        self._queue.append(ServerExchange(self, request, self._keep_alive, self._old))
+
+    def _path(self) -> str:
+        target = self._target
+        if not target.startswith(b"/") and b"://" in target:
+            # The absolute form, which a server must take as well (RFC 9112 section 3.2.2).
+            _, _, path = target.partition(b"://")[2].partition(b"/")
+            target = b"/" + path
+        return target.decode("latin-1")
+
+    # The handler's side.
+
+    def _pump(self) -> None:
+        """Hand over what is complete, one after the other, until one is not answered at once."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._exchange is None and not self.write_paused and self._phase not in (LINGER, CLOSING):
+                if self._queue:
+                    self._hand_over(self._queue.pop(0))
+                elif self._refusal is not None:
+                    self._refuse()
+                else:
+                    if self._continue:
+                        self._continue = False
+                        self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    self._resume_reading()
+                    break
+        finally:
+            self._pumping = False
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _hand_over(self, exchange: ServerExchange) -> None:
+        self._exchange = exchange
+        self._since = self.server.now
+        self.server.counters.requests += 1
+        try:
+            self.server.handler(exchange)
+        except Exception:
+            self.server.counters.failures += 1
+            logger.exception("the handler of %s %s failed", exchange.request.method, exchange.request.target)
+            self._exchange_failed(exchange, 500, b"internal error\n")
+
+    def _exchange_failed(self, exchange: ServerExchange, status: int, text: bytes) -> None:
+        """Answer in the handler's place; it is cut off if it had begun to answer."""
+        if exchange.state == WAITING:
+            exchange.keep_alive = False
+            exchange.respond(status, text, b"text/plain")
+        elif exchange.state == STREAMING:
+            self.abort()
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def answered(self, exchange: ServerExchange, close: bool) -> None:
+        """An exchange was answered whole: go on with the next, or end."""
+        self._exchange = None
+        self.server.buffered -= len(exchange.request.body)
+        self._since = self.server.now
+        if close:
+            self._end()
+        elif self._queue or self._refusal is not None or self._continue or self._reading_paused:
+            self._pump()
+
+    def _end(self) -> None:
+        """Close once everything written is sent."""
+        for exchange in self._queue:
+            self.server.buffered -= len(exchange.request.body)
+        self._queue.clear()
+        self._phase = CLOSING
+        self._since = self.server.now
+        self._transport.close()
+
+    def _refuse(self) -> None:
+        refusal = self._refusal
+        assert refusal is not None
+        server = self.server
+        (server.counters.timeouts if refusal.status == 408 else server.counters.refused)[refusal.reason] += 1
+        server.buffered -= self._length
+        self._length = 0
+        self._body = b""
+        body = refusal.text.encode() + b"\n"
+        extra = b"".join(b"%b: %b\r\n" % header for header in refusal.headers)
+        head = server.head(refusal.status, b"text/plain")
+        self._transport.write(b"%b%bConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (head, extra, len(body), body))
+        self._phase = LINGER
+        self._since = server.now
+        self._resume_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    # Time's side.
+
+    def close_if_idle(self) -> None:
+        if self._exchange is None and not self._queue and self._phase in (NEW, IDLE):
+            self._end()
+
+    def abort(self) -> None:
+        self._phase = CLOSING
+        self._transport.abort()
+
+    def sweep(self, now: float, before: float) -> None:
+        """Close if too slow.
+
+        Args:
+            now: The loop's time.
+            before: The time to measure from ``_since``, which may be one sweep early.
+        """
+        limits = self.server.limits
+        pending = self._transport.get_write_buffer_size()
+        if pending == 0 or pending < self._pending_bytes or self._pending_bytes == 0:
+            self._stalled_since = now
+        elif now - self._stalled_since > limits.write_timeout:
+            self._time_out("write")
+            return
+        self._pending_bytes = pending
+        waited = before - self._since
+        if self._exchange is not None:
+            if limits.response_timeout is not None and waited > limits.response_timeout:
+                self.server.counters.timeouts["response"] += 1
+                self._give_up_answer(self._exchange)
+            return
+        phase = self._phase
+        if phase == IDLE:
+            if waited > limits.keep_alive_timeout:
+                self._time_out("keep_alive")
+        elif phase == HEADER:
+            if waited > limits.header_timeout:
+                self._refusal = HEADER_TIMEOUT
+                self._refuse()
+        elif phase == BODY:
+            if waited > limits.body_timeout:
+                self._refusal = BODY_TIMEOUT
+                self._refuse()
+        elif phase == NEW:
+            if waited > limits.header_timeout:
+                self._time_out("header")
+        elif phase == LINGER and waited > limits.linger_timeout:
+            self._end()
+
+    def _time_out(self, reason: str) -> None:
+        self.server.counters.timeouts[reason] += 1
+        self.abort()
+
+    def _give_up_answer(self, exchange: ServerExchange) -> None:
+        self._exchange_failed(exchange, 503, b"no answer in time\n")
+        exchange.closed = True
+        exchange.tell_closed()
+
+
+WAITING, STREAMING, ANSWERED = range(3)
+
+
+class ServerExchange(Exchange):
+    """An exchange of this server's; see Exchange."""
+
+    __slots__ = ("_chunked", "_connection", "keep_alive", "old", "state")
+
+    def __init__(self, connection: Connection, request: Request, keep_alive: bool, old: bool) -> None:
+        self.request = request
+        self.closed = False
+        self.on_close = None
+        self.state = WAITING
+        self.keep_alive = keep_alive
+        self.old = old
+        self._connection = connection
+        self._chunked = False
+
+    def respond(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: bytes | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        if self.closed:
+            return
+        if self.state != WAITING:
+            raise RuntimeError("this exchange was answered before")
+        connection = self._connection
+        server = connection.server
+        head = server.head(status, content_type)
+        if headers:
+            head += _lines(headers)
+        close = not self.keep_alive or server.closing
+        if close:
+            head += b"Connection: close\r\n"
+        elif self.old:
+            head += b"Connection: keep-alive\r\n"
+        self.state = ANSWERED
+        if status == 204 or status == 304:
+            connection.write(head + b"\r\n")  # these have no content, and declare none (RFC 9110 section 8.6)
+        elif self.request.method == "HEAD":
+            connection.write(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
+        elif len(body) < LARGE_BODY:
+            connection.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+        else:
+            connection.write(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
+            connection.write(body)
+        connection.answered(self, close)
+
+    def start(
+        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        if self.closed:
+            return
+        if self.state != WAITING:
+            raise RuntimeError("this exchange was answered before")
+        head = self._connection.server.head(status, content_type) + _lines(headers)
+        self._chunked = not self.old
+        if self.old:
+            self.keep_alive = False  # only the connection's end can end it (RFC 9112 section 6.3)
+        if self._chunked:
+            head += b"Transfer-Encoding: chunked\r\n"
+        if not self.keep_alive:
+            head += b"Connection: close\r\n"
+        self.state = STREAMING
+        self._connection.write(head + b"\r\n")
+
+    def write(self, data: bytes) -> bool:
+        if self.closed:
+            return True
+        if self.state != STREAMING:
+            raise RuntimeError("this exchange is not being answered in pieces")
+        if not data or self.request.method == "HEAD":
+            return True
+        self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        return not self._connection.write_paused
+
+    async def drain(self) -> None:
+        connection = self._connection
+        while connection.write_paused and not self.closed:
+            if connection.drained is None:
+                connection.drained = asyncio.get_running_loop().create_future()
+            await asyncio.shield(connection.drained)
+
+    def finish(self) -> None:
+        if self.closed:
+            return
+        if self.state != STREAMING:
+            raise RuntimeError("this exchange is not being answered in pieces")
+        self.state = ANSWERED
+        if self._chunked and self.request.method != "HEAD":
+            self._connection.write(b"0\r\n\r\n")
+        self._connection.answered(self, not self.keep_alive or self._connection.server.closing)
+
+
+    def tell_closed(self) -> None:
+        """Call ``on_close``, once, unless the answer was given whole."""
+        callback, self.on_close = self.on_close, None
+        if callback is not None:
+            callback()
+
+
+def _lines(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    check_headers(None, headers)
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
