@@ -48,12 +48,18 @@ installation_facts() {
     cat pyproject.toml
 }
 
+# Scripts inside an environment name its path, so one that moved, or was left half made, is made anew.
+environment_is_sound() {
+    [ "$(cat .venv/made-in 2>/dev/null)" = "$(pwd -P)" ] &&
+        .venv/bin/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
 is_installed() {
     local extra
     for extra in "$@"; do
         installation_facts | cmp -s - ".venv/installed-$extra" || return 1
     done
-    .venv/bin/python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("holdfast") is None)' >/dev/null 2>&1
+    .venv/bin/python -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("holdfast"))' >/dev/null 2>&1
 }
 
 # Runs a long command with its output in a log, and says every few seconds that it goes on, and where it is.
@@ -83,10 +89,11 @@ setup_environment() {
         fi
     fi
     local extra extras python log=.venv/install.log
-    if ! { .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' && .venv/bin/python -m pip --version; } >/dev/null 2>&1; then
+    if ! environment_is_sound; then
         python=$(find_python) || exit 1
         say "making a virtual environment in .venv with $("$python" --version 2>&1)"
         "$python" -m venv --clear .venv || fail "no virtual environment could be made in $PWD/.venv" "The lines above say why."
+        pwd -P >.venv/made-in
     fi
     extras=$(IFS=,; printf '%s' "$*")
     say "installing holdfast[$extras] into .venv; the first time takes minutes: Spark alone is an archive of 450 MB"
