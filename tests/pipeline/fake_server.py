@@ -1,0 +1,227 @@
+"""The data plane of a server, small: queues in memory, over HTTP by the standard library, with faults at will."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from holdfast.core.records import Record
+from holdfast.pipeline.frames import encode_frame, encode_trailer
+from holdfast.store.records import encode_record
+
+
+def record(number: int, body: str | None = None, **fields: Any) -> Record:
+    """A record like those of an inbox; its message_number is ``number``."""
+    text = f"<o:order xmlns:o='urn:orders'><o:id>{number}</o:id></o:order>" if body is None else body
+    values: dict[str, Any] = {
+        "sequence": "urn:uuid:one",
+        "message_number": number,
+        "action": "urn:orders/Submit",
+        "body": text.encode(),
+        "received_at": 1_700_000_000.25 + number,
+    }
+    return Record(**{**values, **fields})
+
+
+class Refusal(Exception):
+    def __init__(self, status: int, error: str, remedy: str = "") -> None:
+        super().__init__(error)
+        self.status = status
+        self.answer = {"error": error, "remedy": remedy}
+
+
+class Queue:
+    def __init__(self, epoch: str) -> None:
+        self.epoch = epoch
+        self.partitions: dict[int, list[bytes]] = {}
+        self.firsts: dict[int, int] = {}
+        self.cursors: dict[str, dict[str, int]] = {}
+
+    def bounds(self) -> dict[str, dict[str, int]]:
+        return {str(p): {"first": self.firsts.get(p, 0), "end": len(r)} for p, r in sorted(self.partitions.items())}
+
+
+class FakeServer:
+    """``stop`` is a crash as its clients see it, ``start`` a restart at the same port with the same queues.
+
+    ``on_records`` is called before each answer to a request for records, with how many were asked for so far; it
+    may return the number of bytes after which the connection is to be cut.
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.requests: list[str] = []
+        self.on_records: Callable[[int], int | None] = lambda asked: None
+        self._asked = 0
+        self._changed = threading.Condition()
+        self._server: ThreadingHTTPServer | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> FakeServer:
+        self._server = _Server(("127.0.0.1", self._port), self)
+        self._port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def stop(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+            with self._changed:
+                self._changed.notify_all()
+
+    def running(self, server: object) -> bool:
+        return self._server is server
+
+    def create(self, queue: str, *, partitions: int = 1, epoch: str = "e1") -> Queue:
+        made = self.queues[queue] = Queue(epoch)
+        made.partitions = {partition: [] for partition in range(partitions)}
+        return made
+
+    def append(self, queue: str, partition: int, records: list[Record]) -> None:
+        with self._changed:
+            self.queues[queue].partitions.setdefault(partition, []).extend(encode_record(r) for r in records)
+            self._changed.notify_all()
+
+    # --- the requests ------------------------------------------------------------------------------------------
+
+    def ends(self, name: str, wait: float, after: dict[str, int], server: object) -> dict[str, Any]:
+        queue = self._queue(name)
+
+        def news() -> bool:
+            return not self.running(server) or any(b["end"] > after.get(p, -1) for p, b in queue.bounds().items())
+
+        with self._changed:
+            self._changed.wait_for(news, timeout=wait)
+            return {"v": 1, "queue": name, "epoch": queue.epoch, "partitions": queue.bounds()}
+
+    def records(self, name: str, partition: int, start: int, end: int, epoch: str) -> tuple[bytes, int | None]:
+        queue = self._queue(name)
+        records = queue.partitions.get(partition, [])
+        if epoch != queue.epoch:
+            raise Refusal(409, f"queue {name} has epoch {queue.epoch}")
+        if start < queue.firsts.get(partition, 0):
+            raise Refusal(410, f"records below {queue.firsts[partition]} are trimmed", "read from there")
+        if end > len(records):
+            raise Refusal(416, f"the end is {len(records)}")
+        self._asked += 1
+        cut = self.on_records(self._asked)
+        frames = b"".join(encode_frame(offset, records[offset]) for offset in range(start, end))
+        return frames + encode_trailer(end - start), cut
+
+    def cursor(self, name: str, cursor: str) -> dict[str, Any]:
+        queue = self._queue(name)
+        if cursor not in queue.cursors:
+            raise Refusal(404, f"no cursor {cursor}")
+        return {"epoch": queue.epoch, "offsets": queue.cursors[cursor]}
+
+    def put_cursor(self, name: str, cursor: str, body: dict[str, Any]) -> dict[str, Any]:
+        queue = self._queue(name)
+        if body["epoch"] != queue.epoch:
+            raise Refusal(409, f"queue {name} has epoch {queue.epoch}")
+        kept = queue.cursors.setdefault(cursor, {})
+        for partition, offset in body["offsets"].items():
+            kept[partition] = max(offset, kept.get(partition, 0))
+        return {"offsets": kept}
+
+    def delete_cursor(self, name: str, cursor: str) -> None:
+        self._queue(name).cursors.pop(cursor, None)
+
+    def _queue(self, name: str) -> Queue:
+        if name not in self.queues:
+            raise Refusal(404, f"no queue {name}")
+        return self.queues[name]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], fake: FakeServer) -> None:
+        super().__init__(address, _Handler)
+        self.fake = fake
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that are killed, and answers that are cut, are what these tests are about."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._answer("GET")
+
+    def do_PUT(self) -> None:
+        self._answer("PUT")
+
+    def do_DELETE(self) -> None:
+        self._answer("DELETE")
+
+    def _answer(self, method: str) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        fake = self.server.fake
+        if not fake.running(self.server):  # a kept connection of a server that was stopped
+            self.close_connection = True
+            return
+        fake.requests.append(f"{method} {self.path}")
+        try:
+            self._dispatch(fake, method, body)
+        except Refusal as refusal:
+            self._json(refusal.status, refusal.answer)
+
+    def _dispatch(self, fake: FakeServer, method: str, body: bytes) -> None:
+        parts = urlsplit(self.path)
+        query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        steps = [unquote(step) for step in parts.path.strip("/").split("/")]
+        if steps == ["queues"]:
+            self._json(200, {"v": 1, "queues": {n: {"partitions": q.bounds()} for n, q in fake.queues.items()}})
+        elif steps[2:] == ["ends"]:
+            after = {p: int(o) for p, o in re.findall(r"(\d+):(\d+)", query.get("after", ""))}
+            self._json(200, fake.ends(steps[1], float(query.get("wait", 0)), after, self.server))
+        elif steps[2] == "cursors" and method == "GET":
+            self._json(200, fake.cursor(steps[1], steps[3]))
+        elif steps[2] == "cursors" and method == "PUT":
+            self._json(200, fake.put_cursor(steps[1], steps[3], json.loads(body)))
+        elif steps[2] == "cursors":
+            fake.delete_cursor(steps[1], steps[3])
+            self._json(204, None)
+        else:
+            start, end = int(query["from"]), int(query["to"])
+            self._stream(*fake.records(steps[1], int(steps[2]), start, end, query["epoch"]))
+
+    def _json(self, status: int, answer: dict[str, Any] | None) -> None:
+        body = b"" if answer is None else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(self, data: bytes, cut: int | None) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/vnd.holdfast.records")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        whole, data = cut is None, data[:cut]
+        for at in range(0, len(data), 50_000):
+            piece = data[at : at + 50_000]
+            self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+        if whole:
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            self.wfile.flush()
+            self.close_connection = True
