@@ -1,0 +1,187 @@
+"""Whose a directory is, which format it has, and who has it open."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.core.records import Batch
+from holdfast.exceptions import ConfigurationError, StoreError, StoreFormatError, StoreLocked
+from holdfast.store import MemoryStore, directory, open_store
+from holdfast.store.rocksdb import RocksDBStore
+
+
+def tree(path: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file with its modification time and content."""
+    return {
+        str(file.relative_to(path)): (file.stat().st_mtime_ns, file.read_bytes())
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.fixture
+def filled(tmp_path, record):
+    path = tmp_path / "store"
+    store = RocksDBStore(path)
+    store.commit(Batch(appends=[("q", 0, 0, record(1))], sequences={"urn:s": {"n": 1}}))
+    store.close()
+    return path
+
+
+def set_format(path: Path, version: object) -> None:
+    (path / directory.MARKER).write_text(json.dumps({"format": version, "engine": "rocksdb"}))
+
+
+def test_open_store_tells_what_it_was_given(tmp_path):
+    memory = open_store(":memory:")
+    assert isinstance(memory, MemoryStore)
+    assert open_store(memory) is memory
+    for location in (tmp_path / "a", str(tmp_path / "b")):
+        store = open_store(location)
+        assert isinstance(store, RocksDBStore)
+        store.close()
+    for wrong in ("", "postgresql://localhost/x"):
+        with pytest.raises(ConfigurationError, match="no place for a store"):
+            open_store(wrong)
+
+
+def test_a_store_is_made_with_its_parents(tmp_path):
+    store = RocksDBStore(tmp_path / "a" / "b")
+    store.close()
+    assert json.loads((tmp_path / "a" / "b" / "HOLDFAST").read_text())["format"] == directory.FORMAT
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_of_a_newer_format_is_refused_and_no_file_changes(filled, read_only):
+    set_format(filled, directory.FORMAT + 1)
+    before = tree(filled)
+    with pytest.raises(StoreFormatError, match=f"format {directory.FORMAT + 1}") as caught:
+        RocksDBStore(filled, read_only=read_only)
+    assert "Upgrade" in caught.value.remedy
+    assert tree(filled) == before
+
+
+def test_a_store_of_an_older_format_without_an_upgrade_is_refused_and_no_file_changes(filled):
+    set_format(filled, directory.FORMAT - 1)
+    before = tree(filled)
+    with pytest.raises(StoreFormatError, match="cannot upgrade format 0"):
+        RocksDBStore(filled)
+    assert tree(filled) == before
+
+
+def test_an_older_format_is_upgraded_step_by_step_under_the_lock(filled, monkeypatch):
+    set_format(filled, directory.FORMAT - 2)
+    steps = []
+
+    def upgrade(path: Path) -> None:
+        with pytest.raises(StoreLocked):
+            RocksDBStore(path)
+        steps.append(directory.read_format(path))
+
+    monkeypatch.setattr(directory, "UPGRADES", dict.fromkeys((-1, 0), upgrade))
+    with pytest.raises(StoreFormatError, match="Open it once for writing|this version"):
+        RocksDBStore(filled, read_only=True)
+    store = RocksDBStore(filled)
+    assert steps == [-1, 0]
+    assert directory.read_format(filled) == directory.FORMAT
+    assert store.load().sequences == {"urn:s": {"n": 1}}
+    store.close()
+
+
+@pytest.mark.parametrize("marker", ["", "{", "[]", "7", '{"format": "one"}', "{}"])
+def test_a_marker_that_is_not_ours_is_refused_and_no_file_changes(filled, marker):
+    (filled / directory.MARKER).write_text(marker)
+    before = tree(filled)
+    with pytest.raises(StoreFormatError, match="no store of Holdfast's"):
+        RocksDBStore(filled)
+    assert tree(filled) == before
+
+
+def test_a_directory_with_other_files_is_refused_untouched(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear")
+    before = tree(tmp_path)
+    for read_only in (False, True):
+        with pytest.raises(StoreFormatError, match=r"letter\.txt"):
+            RocksDBStore(tmp_path, read_only=read_only)
+    assert tree(tmp_path) == before
+    with pytest.raises(StoreFormatError, match="not a directory"):
+        RocksDBStore(tmp_path / "letter.txt")
+
+
+def test_an_empty_directory_and_what_a_killed_first_start_leaves_become_a_store(tmp_path):
+    (tmp_path / directory.LOCK).write_text("123\n")
+    (tmp_path / f"{directory.MARKER}.new").write_text("{")
+    store = RocksDBStore(tmp_path)
+    assert store.load().sequences == {}
+    store.close()
+
+
+def test_looking_at_no_store_makes_none(tmp_path):
+    with pytest.raises(StoreFormatError, match="no store at"):
+        RocksDBStore(tmp_path / "none", read_only=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_second_opening_in_this_process_is_refused_until_the_first_is_closed(filled):
+    first = RocksDBStore(filled)
+    with pytest.raises(StoreLocked, match="in this process") as caught:
+        RocksDBStore(filled)
+    assert "Close it" in caught.value.remedy
+    first.close()
+    RocksDBStore(filled).close()
+
+
+def test_a_second_process_is_told_who_has_the_store(filled):
+    first = RocksDBStore(filled)
+    script = (
+        "import sys; from holdfast.store import open_store; from holdfast.exceptions import StoreLocked\n"
+        "try: open_store(sys.argv[1])\n"
+        "except StoreLocked as error: print(error)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(holdfast.__path__[0]).parent)}
+    said = subprocess.run([sys.executable, "-c", script, filled], env=env, capture_output=True, text=True, check=True)
+    first.close()
+    assert f"open in process {os.getpid()}" in said.stdout
+    assert f"Stop process {os.getpid()}" in said.stdout
+
+
+def test_a_failed_opening_gives_the_lock_back(filled, monkeypatch):
+    def damaged(self: RocksDBStore) -> None:
+        raise StoreError("damaged")
+
+    monkeypatch.setattr(RocksDBStore, "_find_content", damaged)
+    with pytest.raises(StoreError, match="damaged"):
+        RocksDBStore(filled)
+    monkeypatch.undo()
+    RocksDBStore(filled).close()
+
+
+def test_looking_is_possible_while_it_is_open_and_changes_nothing(filled, record):
+    writer = RocksDBStore(filled)
+    writer.commit(Batch(appends=[("q", 0, 1, record(2))], holds=[("urn:s", 9, record(9))]))
+    before = tree(filled)
+    view = RocksDBStore(filled, read_only=True)
+    assert view.load() == writer.load()
+    assert view.read("q", 0, 0, 9) == [(0, record(1)), (1, record(2))]
+    with pytest.raises(StoreError, match="not open for writing"):
+        view.commit(Batch(sequences={"urn:s": None}))
+    view.close()
+    assert tree(filled) == before
+    writer.commit(Batch(appends=[("q", 0, 2, record(3))]))
+    writer.close()
+
+
+def test_a_closed_store_says_so(filled):
+    store = RocksDBStore(filled)
+    store.close()
+    store.close()
+    for call in (lambda: store.read("q", 0, 0, 1), store.load, lambda: store.commit(Batch(sequences={"a": {}}))):
+        with pytest.raises(StoreError, match=r"is closed|not open"):
+            call()

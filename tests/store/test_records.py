@@ -1,0 +1,88 @@
+"""Records, states and keys as bytes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.records import Record
+from holdfast.exceptions import StoreFormatError
+from holdfast.store import records as layout
+
+texts = st.text(max_size=20)
+maybe = st.none() | texts
+any_record = st.builds(
+    Record,
+    texts,
+    st.integers(0, 2**63 - 1),
+    texts,
+    st.binary(max_size=200),
+    st.floats(0, 1e11),
+    maybe,
+    maybe,
+    maybe,
+    maybe,
+    st.sampled_from(["1.1", "1.2"]),
+    st.binary(max_size=50),
+    st.booleans(),
+)
+numbers = st.integers(0, 2**64 - 1)
+
+
+@given(any_record)
+def test_a_record_comes_back_as_it_was(record):
+    assert layout.decode_record(layout.encode_record(record)) == record
+
+
+def test_a_record_starts_with_its_format():
+    data = layout.encode_record(Record("urn:s", 1, "a", b"", 0.0))
+    assert msgspec.msgpack.decode(data)[0] == layout.RECORD_FORMAT
+
+
+def test_a_record_of_a_newer_format_is_refused_by_name():
+    data = msgspec.msgpack.encode([layout.RECORD_FORMAT + 1, "urn:s", "new field"])
+    with pytest.raises(StoreFormatError, match="format 2"):
+        layout.decode_record(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01", b"\xc1", b"\x92\x01", msgspec.msgpack.encode([1, 2]), b"\x90"])
+def test_bytes_that_are_no_record_are_refused(data):
+    with pytest.raises(StoreFormatError):
+        layout.decode_record(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x01", b"\x90"])
+def test_bytes_that_are_no_state_are_refused(data):
+    with pytest.raises(StoreFormatError):
+        layout.decode_state(data)
+
+
+def test_a_partition_entry_comes_back_and_damage_is_refused():
+    assert layout.decode_entry(layout.encode_entry(7, 2**64 - 1)) == (7, 2**64 - 1)
+    with pytest.raises(StoreFormatError):
+        layout.decode_entry(b"short")
+
+
+@given(texts, numbers, numbers, numbers)
+def test_keys_of_one_partition_sort_by_offset_and_end_before_the_prefix_end(queue, partition, a, b):
+    prefix = layout.partition_key(layout.RECORD, queue, partition)
+    first, second = prefix + layout.number(a), prefix + layout.number(b)
+    assert (first < second) == (a < b)
+    assert max(first, second) < prefix + layout.PREFIX_END
+    assert layout.last_number(first) == a
+
+
+@given(texts, numbers, texts)
+def test_a_key_gives_back_what_it_was_made_of(queue, partition, name):
+    key = layout.partition_key(layout.CURSOR, queue, partition) + name.encode()
+    assert layout.split_partition_key(key) == (queue, partition, name.encode())
+    assert layout.key_name(layout.name_key(layout.SEQUENCE, name)) == name
+
+
+@given(texts, texts, numbers)
+def test_no_prefix_of_one_name_is_one_of_another(one, other, number):
+    if one != other:
+        key = layout.name_key(layout.HELD, other) + layout.number(number)
+        assert not key.startswith(layout.name_key(layout.HELD, one))
