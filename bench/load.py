@@ -1,0 +1,374 @@
+"""A lean load generator: N connections, each sending its next request as soon as the last was answered.
+
+Run it in a process of its own, so that its cost is not the server's::
+
+    python bench/load.py --url http://127.0.0.1:8080/rm --connections 64 --seconds 3
+    python bench/load.py --url http://127.0.0.1:8080/ --plain --pid 4711 --json
+
+or from another benchmark: ``measure(url, reliable(...))``, or ``in_process([...])`` for a child process with the same
+arguments. What is sent is a Script per connection; ``reliable`` creates a Sequence per connection and sends numbered
+messages in it, checking that every answer acknowledges the number just sent; ``plain`` sends the same bytes for ever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import httptools
+
+SOAP = {
+    "1.1": ("http://schemas.xmlsoap.org/soap/envelope/", "text/xml; charset=utf-8"),
+    "1.2": ("http://www.w3.org/2003/05/soap-envelope", "application/soap+xml; charset=utf-8"),
+}
+RM = {"1.0": "http://schemas.xmlsoap.org/ws/2005/02/rm", "1.1": "http://docs.oasis-open.org/ws-rx/wsrm/200702"}
+ADDRESSING = "http://www.w3.org/2005/08/addressing"
+ANONYMOUS = f"{ADDRESSING}/anonymous"
+IDENTIFIER = re.compile(rb"<(?:[\w.-]+:)?Identifier[^>]*>\s*([^<\s]+)\s*<")
+UPPER = re.compile(rb"""\bUpper\s*=\s*["'](\d+)["']""")
+
+
+class Script(Protocol):
+    """What one connection says, and what it expects to hear."""
+
+    def next_request(self) -> bytes:
+        """The next HTTP request, whole."""
+
+    def check(self, status: int, body: bytes) -> str:
+        """What is wrong with the answer to it, "" if nothing is."""
+
+
+MakeScript = Callable[[str, int], Script]
+"""Takes the URL and the connection's number."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run saw between the end of its warm-up and its end; latencies in milliseconds."""
+
+    seconds: float
+    requests: int
+    rate: float
+    p50: float
+    p90: float
+    p99: float
+    longest: float
+    errors: dict[str, int] = field(default_factory=dict)
+    server_cpu_us: float | None = None
+    """The server process's CPU microseconds per request, if its pid was given."""
+
+    def __str__(self) -> str:
+        cpu = "" if self.server_cpu_us is None else f"  server {self.server_cpu_us:.1f} us CPU/request"
+        errors = "".join(f"\n  {count} x {error}" for error, count in self.errors.items())
+        return (
+            f"{self.rate:,.0f} requests/s  p50 {self.p50:.2f}  p90 {self.p90:.2f}  p99 {self.p99:.2f}  "
+            f"longest {self.longest:.2f} ms{cpu}{errors}"
+        )
+
+
+def request_bytes(url: str, body: bytes, *headers: str) -> bytes:
+    """One POST, whole."""
+    return _head(url, headers) + b"%d\r\n\r\n%b" % (len(body), body)
+
+
+def _head(url: str, headers: Sequence[str]) -> bytes:
+    parts = urlsplit(url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    lines = "".join(f"{header}\r\n" for header in headers)
+    return f"POST {target} HTTP/1.1\r\nHost: {parts.netloc}\r\n{lines}Content-Length: ".encode()
+
+
+class _Plain:
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+
+    def next_request(self) -> bytes:
+        return self._request
+
+    def check(self, status: int, body: bytes) -> str:
+        return "" if 200 <= status < 300 else f"HTTP {status}"
+
+
+def plain(body: bytes) -> MakeScript:
+    """The same content for ever; any 2xx will do."""
+
+    def make(url: str, number: int) -> Script:
+        return _Plain(request_bytes(url, body, "Content-Type: application/octet-stream"))
+
+    return make
+
+
+class Reliable:
+    """One Sequence, filled as fast as it is acknowledged (WS-ReliableMessaging 3.4 to 3.9)."""
+
+    def __init__(self, url: str, number: int, soap: str, rm: str, body: str) -> None:
+        self._url, self._soap, self._rm, self._body = url, soap, rm, body
+        self._unique = f"urn:uuid:{os.urandom(4).hex()}-{number:04x}-4000-8000-"
+        self._ids = itertools.count(1)
+        self._pieces: list[bytes] = []
+        self._numbers = itertools.count(1)
+        self._sent = 0  # the number awaiting its acknowledgement; 0 while the Sequence is being created
+
+    def next_request(self) -> bytes:
+        if not self._pieces:
+            return self._create()
+        self._sent = next(self._numbers)
+        head, start, middle, end = self._pieces
+        content = b"%b%012x%b%d%b" % (start, next(self._ids), middle, self._sent, end)
+        return b"%b%d\r\n\r\n%b" % (head, len(content), content)
+
+    def check(self, status: int, body: bytes) -> str:
+        if self._sent:
+            uppers = [int(upper) for upper in UPPER.findall(body)]
+            if status == 200 and uppers and max(uppers) == self._sent:
+                return ""
+            problem = f"HTTP {status} does not acknowledge the number sent: {body[:300]!r}"
+            self._start_again()
+            return problem
+        found = IDENTIFIER.search(body) if status == 200 else None
+        if found is None:
+            return f"HTTP {status} is no CreateSequenceResponse: {body[:300]!r}"
+        self._use(found[1].decode())
+        return ""
+
+    def _start_again(self) -> None:
+        self._pieces = []
+        self._numbers = itertools.count(1)
+        self._sent = 0
+
+    def _create(self) -> bytes:
+        create = (
+            f"<r:CreateSequence><r:AcksTo><a:Address>{ANONYMOUS}</a:Address></r:AcksTo></r:CreateSequence>"
+        )
+        content = self._envelope(
+            f"{RM[self._rm]}/CreateSequence", f"{self._unique}{next(self._ids):012x}", "", create
+        ).encode()
+        return self._http_head(f"{RM[self._rm]}/CreateSequence") + b"%d\r\n\r\n%b" % (len(content), content)
+
+    def _use(self, identifier: str) -> None:
+        action = "urn:holdfast:bench/Submit"
+        must = "1" if self._soap == "1.1" else "true"
+        sequence = (
+            f'<r:Sequence s:mustUnderstand="{must}"><r:Identifier>{identifier}</r:Identifier>'
+            "<r:MessageNumber>@NUMBER@</r:MessageNumber></r:Sequence>"
+            f"<r:AckRequested><r:Identifier>{identifier}</r:Identifier></r:AckRequested>"
+        )
+        envelope = self._envelope(action, f"{self._unique}@ID@", sequence, self._body)
+        start, _, rest = envelope.encode().partition(b"@ID@")
+        middle, _, end = rest.partition(b"@NUMBER@")
+        self._pieces = [self._http_head(action), start, middle, end]
+
+    def _http_head(self, action: str) -> bytes:
+        content_type = SOAP[self._soap][1]
+        if self._soap == "1.1":
+            return _head(self._url, (f"Content-Type: {content_type}", f'SOAPAction: "{action}"'))
+        return _head(self._url, (f'Content-Type: {content_type}; action="{action}"',))
+
+    def _envelope(self, action: str, message_id: str, header: str, body: str) -> str:
+        return (
+            f'<s:Envelope xmlns:s="{SOAP[self._soap][0]}" xmlns:a="{ADDRESSING}" xmlns:r="{RM[self._rm]}"><s:Header>'
+            f"<a:To>{self._url}</a:To><a:Action>{action}</a:Action><a:MessageID>{message_id}</a:MessageID>"
+            f"<a:ReplyTo><a:Address>{ANONYMOUS}</a:Address></a:ReplyTo>{header}</s:Header><s:Body>{body}</s:Body>"
+            "</s:Envelope>"
+        )
+
+
+def reliable(soap: str = "1.2", rm: str = "1.1", body_bytes: int = 160) -> MakeScript:
+    """One Sequence per connection, numbered messages of about 900 bytes beside a body of ``body_bytes``."""
+    wrapper = "<order xmlns='urn:holdfast:bench'></order>"
+    filler = "x" * max(0, body_bytes - len(wrapper))
+    body = wrapper.replace("><", f">{filler}<")
+    return lambda url, number: Reliable(url, number, soap, rm, body)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection of the closed loop."""
+
+    def __init__(self, run: _Run, script: Script) -> None:
+        self._run, self._script = run, script
+        self._parser = httptools.HttpResponseParser(self)
+        self._pieces: list[bytes] = []
+        self._sent_at = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self._run.transports.append(self._transport)
+
+    def send(self) -> None:
+        self._sent_at = time.perf_counter()
+        self._transport.write(self._script.next_request())
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_body(self, body: bytes) -> None:
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        run = self._run
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        run.latencies.append(time.perf_counter() - self._sent_at)
+        problem = self._script.check(self._parser.get_status_code(), body)
+        if problem:
+            run.errors[problem] += 1
+        if not self._parser.should_keep_alive():
+            run.errors["the server closes the connection"] += 1
+            self._transport.close()
+        elif not run.stopped:
+            self.send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._run.stopped:
+            self._run.errors[f"connection lost: {exc or 'closed by the server'}"] += 1
+            self._run.lost += 1
+
+
+class _Run:
+    def __init__(self) -> None:
+        self.stopped = False
+        self.lost = 0
+        self.transports: list[asyncio.Transport] = []
+        self.reset()
+
+    def reset(self) -> None:
+        self.latencies = array("d")
+        self.errors: Counter[str] = Counter()
+
+
+def measure(
+    url: str,
+    make_script: MakeScript,
+    *,
+    connections: int = 64,
+    seconds: float = 3.0,
+    warmup: float = 0.5,
+    pid: int | None = None,
+) -> Result:
+    """Load a server and tell how it went.
+
+    Args:
+        url: An http URL.
+        make_script: What each connection says.
+        connections: Requests in flight, one per connection.
+        seconds: How long to count, after the warm-up.
+        warmup: Seconds before counting; what goes wrong in it counts too.
+        pid: The server's process, on this machine, to measure the CPU time of.
+
+    Raises:
+        OSError: The server takes no connection.
+    """
+    return _runner().run(_load(url, make_script, connections, seconds, warmup, pid))
+
+
+def _runner() -> asyncio.Runner:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.Runner()
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+async def _load(
+    url: str, make_script: MakeScript, connections: int, seconds: float, warmup: float, pid: int | None
+) -> Result:
+    loop = asyncio.get_running_loop()
+    parts = urlsplit(url)
+    run = _Run()
+    peers = []
+    for number in range(connections):
+        _, peer = await loop.create_connection(
+            lambda number=number: _Connection(run, make_script(url, number)), parts.hostname, parts.port or 80
+        )
+        peers.append(peer)
+    for peer in peers:
+        peer.send()
+    await asyncio.sleep(warmup)
+    early = run.errors
+    run.reset()
+    cpu, begun = _cpu_seconds(pid), time.perf_counter()
+    deadline = begun + seconds
+    while time.perf_counter() < deadline and run.lost < connections:
+        await asyncio.sleep(min(0.1, max(0.0, deadline - time.perf_counter())))
+    cpu, elapsed = _cpu_seconds(pid) - cpu, time.perf_counter() - begun
+    run.stopped = True
+    latencies, errors = sorted(run.latencies), early + run.errors
+    for transport in run.transports:
+        transport.close()
+    count = len(latencies)
+
+    def quantile(share: float) -> float:
+        return 1000 * latencies[min(count - 1, int(share * count))] if count else float("nan")
+
+    return Result(
+        seconds=elapsed,
+        requests=count,
+        rate=count / elapsed,
+        p50=quantile(0.5),
+        p90=quantile(0.9),
+        p99=quantile(0.99),
+        longest=quantile(1.0),
+        errors=dict(errors),
+        server_cpu_us=1e6 * cpu / count if pid is not None and count else None,
+    )
+
+
+def _cpu_seconds(pid: int | None) -> float:
+    if pid is None:
+        return 0.0
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def in_process(arguments: Sequence[str]) -> Result:
+    """The same as the command line, in a child process; waits for it.
+
+    Raises:
+        subprocess.CalledProcessError: It could not connect, or its arguments are wrong.
+    """
+    command = [sys.executable, __file__, *arguments, "--json"]
+    return Result(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Load a reliable-messaging endpoint, or any HTTP server.")
+    parser.add_argument("--url", required=True, help="http://host:port/path")
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--warmup", type=float, default=0.5, help="seconds before counting")
+    parser.add_argument("--soap", choices=SOAP, default="1.2")
+    parser.add_argument("--rm", choices=RM, default="1.1")
+    parser.add_argument("--body-bytes", type=int, default=160, help="the body's size; headers come to about 900")
+    parser.add_argument("--plain", action="store_true", help="1,100 bytes of nothing in particular; any 2xx will do")
+    parser.add_argument("--pid", type=int, help="the server's process, to measure its CPU time")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    script = plain(b"x" * 1100) if options.plain else reliable(options.soap, options.rm, options.body_bytes)
+    result = measure(
+        options.url,
+        script,
+        connections=options.connections,
+        seconds=options.seconds,
+        warmup=options.warmup,
+        pid=options.pid,
+    )
+    print(json.dumps(asdict(result)) if options.json else result)
+    return 1 if result.errors or not result.requests else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
