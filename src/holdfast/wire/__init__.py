@@ -1,0 +1,30 @@
+"""Bytes <-> the core's messages: SOAP 1.1 and 1.2, WS-Addressing 2004/08 and 2005/08, WS-RM 1.0 and 1.1.
+
+Owns everything XML. Knows the core's message types and no transport, no store, no clock. Two functions do the work,
+:func:`decode` and :func:`encode`; the rest names actions and HTTP headers.
+"""
+
+from __future__ import annotations
+
+from holdfast.wire.body import parse_element
+from holdfast.wire.decode import decode
+from holdfast.wire.encode import action_of, control_action, encode
+from holdfast.wire.faults import fault_action
+from holdfast.wire.http import content_type, http_headers, soap_of_content_type
+from holdfast.wire.limits import DEFAULT, Limits
+from holdfast.wire.names import actions
+
+__all__ = [
+    "DEFAULT",
+    "Limits",
+    "action_of",
+    "actions",
+    "content_type",
+    "control_action",
+    "decode",
+    "encode",
+    "fault_action",
+    "http_headers",
+    "parse_element",
+    "soap_of_content_type",
+]

@@ -1,0 +1,113 @@
+"""WS-Addressing 2004/08 and 2005/08: endpoint references and message addressing properties, both ways.
+
+Owns those elements; knows nothing of reliable messaging or SOAP bodies.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.messages import ANONYMOUS, ANONYMOUS_EPR, NONE, EndpointReference, Envelope
+from holdfast.core.versions import Addressing
+from holdfast.exceptions import AddressingError
+from holdfast.wire.names import (
+    ADDRESSING_LOCALS,
+    ANONYMOUS_URI,
+    NONE_URI,
+    REPLY_RELATION,
+    SPECIAL_ADDRESSES,
+    WSA_NS,
+    WSA_OF_NS,
+)
+from holdfast.wire.text import escape, strip
+from holdfast.wire.tree import Node
+
+HEADER_NAMES: dict[str, Addressing] = {
+    f"{namespace}}}{local}": addressing for addressing, namespace in WSA_NS.items() for local in ADDRESSING_LOCALS
+}
+"""The header blocks that are message addressing properties, and the version each belongs to."""
+
+_NONE_EPR = EndpointReference(NONE)
+_TEXT_FIELDS = {"Action": "action", "To": "to", "MessageID": "message_id"}
+_EPR_FIELDS = {"ReplyTo": "reply_to", "FaultTo": "fault_to", "From": "from_"}
+
+
+def endpoint_reference(address: str, addressing: Addressing) -> EndpointReference:
+    """Makes the reference to an address as it is written in that version."""
+    special = SPECIAL_ADDRESSES[addressing].get(address)
+    if special is None:
+        return EndpointReference(address)
+    return ANONYMOUS_EPR if special == ANONYMOUS else _NONE_EPR
+
+
+def decode_epr(node: Node, *, soap: str = "") -> EndpointReference:
+    """Reads an EndpointReferenceType of either version (2004/08 section 2, 2005/08 section 2).
+
+    The version is that of its Address: WCF and CXF put 2005/08 references into WS-RM 1.0.
+
+    Raises:
+        AddressingError: if it has no Address, or more than one.
+    """
+    addresses = [child for child in node.children if child.local == "Address" and child.namespace in WSA_OF_NS]
+    if len(addresses) != 1:
+        raise AddressingError(f"{node.local} must have exactly one wsa:Address, not {len(addresses)}", soap=soap)
+    namespace = addresses[0].namespace
+    reference = endpoint_reference(addresses[0].text, WSA_OF_NS[namespace])
+    carriers = (f"{namespace}}}ReferenceProperties", f"{namespace}}}ReferenceParameters")
+    parameters = tuple(
+        parameter.raw() for child in node.children if child.name in carriers for parameter in child.children
+    )
+    return EndpointReference(reference.address, parameters) if parameters else reference
+
+
+def version_of(headers: list[Node]) -> Addressing | None:
+    """Which version a message speaks: that of its Action, or of the first addressing header; the other is foreign."""
+    found: Addressing | None = None
+    for node in headers:
+        addressing = HEADER_NAMES.get(node.name)
+        if addressing is None:
+            continue
+        if node.local == "Action":
+            return addressing
+        found = found or addressing
+    return found
+
+
+def decode_header(node: Node, envelope: Envelope, addressing: Addressing) -> None:
+    """Reads one message addressing property of ``addressing`` into the envelope (2005/08 core section 3).
+
+    Raises:
+        AddressingError: if the envelope has it already, or it is malformed.
+    """
+    local, soap = node.local, envelope.soap.value
+    if local == "RelatesTo":
+        relation = node.attributes.get("RelationshipType", REPLY_RELATION[addressing])
+        if addressing is Addressing.V2004_08:
+            namespace, relation = node.resolve(relation)
+            reply = relation == "Reply" and namespace in ("", WSA_NS[addressing])
+        else:
+            reply = strip(relation) == REPLY_RELATION[addressing]
+        if not reply:
+            return
+        if envelope.relates_to is not None:
+            raise AddressingError("wsa:RelatesTo of the reply relationship occurs twice", soap=soap)
+        envelope.relates_to = node.text
+        return
+    field = _TEXT_FIELDS.get(local) or _EPR_FIELDS[local]
+    if getattr(envelope, field):
+        raise AddressingError(f"wsa:{local} occurs twice", soap=soap)
+    setattr(envelope, field, node.text if local in _TEXT_FIELDS else decode_epr(node, soap=soap))
+
+
+def address_uri(address: str, addressing: Addressing) -> str:
+    """Gives an address as that version writes it."""
+    if address == ANONYMOUS:
+        return ANONYMOUS_URI[addressing]
+    return NONE_URI if address == NONE else address
+
+
+def encode_epr_content(reference: EndpointReference, addressing: Addressing) -> str:
+    """Writes the content of an EndpointReferenceType; prefix ``wsa`` must be in scope."""
+    content = f"<wsa:Address>{escape(address_uri(reference.address, addressing))}</wsa:Address>"
+    if reference.reference_parameters:
+        inner = b"".join(reference.reference_parameters).decode()
+        content += f"<wsa:ReferenceParameters>{inner}</wsa:ReferenceParameters>"
+    return content

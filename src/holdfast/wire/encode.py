@@ -1,0 +1,151 @@
+"""Typed envelopes to bytes, from templates. Owns the envelope's frame and the order of its header blocks."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from holdfast.core.messages import Control, EndpointReference, Envelope, LastMessage
+from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.exceptions import ConfigurationError
+from holdfast.wire import rm
+from holdfast.wire.addressing import address_uri, encode_epr_content
+from holdfast.wire.faults import DIALECTS, action_of_fault, encode_fault, encode_fault_header
+from holdfast.wire.names import RM_NS, SOAP_NS, WSA_NS, actions
+from holdfast.wire.text import escape, escape_attribute
+
+_FOOT = b"</s:Body></s:Envelope>"
+
+
+@lru_cache
+def _frame(soap: SOAP, addressing: Addressing | None, version: RM | None) -> str:
+    wsa = f' xmlns:wsa="{WSA_NS[addressing]}"' if addressing is not None else ""
+    wsrm = f' xmlns:wsrm="{RM_NS[version]}"' if version is not None else ""
+    return f'<s:Envelope xmlns:s="{SOAP_NS[soap]}"{wsa}{wsrm}><s:Header>'
+
+
+def action_of(envelope: Envelope) -> str:
+    """Gives the wsa:Action an envelope goes out with: its own, else its control message's or fault's; "" if none."""
+    if envelope.action:
+        return envelope.action
+    if envelope.control is not None and envelope.rm is not None:
+        return control_action(envelope.rm, envelope.control)
+    if envelope.fault is not None and envelope.addressing is not None:
+        return action_of_fault(envelope.rm, envelope.addressing, envelope.fault)
+    return ""
+
+
+def control_action(version: RM, control: Control) -> str:
+    """Gives the wsa:Action of an RM protocol message.
+
+    Raises:
+        ConfigurationError: if that version of WS-RM has no such message.
+    """
+    action = actions[version].get(type(control))
+    if action is None:
+        raise ConfigurationError(f"WS-RM {version.value} has no {type(control).__name__}")
+    return action
+
+
+def encode(envelope: Envelope) -> bytes:
+    """Writes an envelope as UTF-8 bytes.
+
+    Action, To and Sequence are marked mustUnderstand; prefixes are ``s``, ``wsa`` and ``wsrm``. An empty
+    ``action`` is filled in (see :func:`action_of`). ``headers``, ``body`` and reference parameters are written as
+    they are and must be self-contained XML.
+
+    Args:
+        envelope: What to say. ``rm`` must be set if it has RM headers, an RM message or an RM fault; ``addressing``
+            if it has any addressing property or an RM message.
+
+    Raises:
+        ConfigurationError: if it says something its versions have no words for.
+    """
+    version, addressing = envelope.rm, envelope.addressing
+    parts = [_frame(envelope.soap, addressing, version)]
+    if version is not None:
+        dialect = DIALECTS[version]
+        if envelope.sequence is not None:
+            parts.append(rm.encode_sequence(envelope.sequence, dialect))
+        parts += [rm.encode_acknowledgement(header, dialect) for header in envelope.acknowledgements]
+        parts += [rm.encode_ack_requested(header) for header in envelope.ack_requested]
+    elif envelope.sequence or envelope.acknowledgements or envelope.ack_requested or envelope.control:
+        raise ConfigurationError("an envelope with WS-RM headers or bodies needs its rm version set")
+    if addressing is not None:
+        _append_addressing(parts, envelope, addressing)
+    if envelope.headers or envelope.reference_parameters:
+        _append_foreign(parts, envelope)
+    if envelope.fault is None and envelope.control is None:
+        parts.append("</s:Header><s:Body>")
+        return b"".join(("".join(parts).encode(), envelope.body, _FOOT))
+    content = _fault_or_control(parts, envelope)
+    parts.append(f"</s:Header><s:Body>{content}</s:Body></s:Envelope>")
+    return "".join(parts).encode()
+
+
+def _append_addressing(parts: list[str], envelope: Envelope, addressing: Addressing) -> None:
+    action = envelope.action or action_of(envelope)
+    if action:
+        parts.append(f'<wsa:Action s:mustUnderstand="1">{escape(action)}</wsa:Action>')
+    if envelope.message_id is not None:
+        parts.append(f"<wsa:MessageID>{escape(envelope.message_id)}</wsa:MessageID>")
+    if envelope.relates_to is not None:
+        parts.append(f"<wsa:RelatesTo>{escape(envelope.relates_to)}</wsa:RelatesTo>")
+    if envelope.from_ is not None:
+        parts.append(_epr_header("From", envelope.from_, addressing))
+    if envelope.reply_to is not None:
+        parts.append(_epr_header("ReplyTo", envelope.reply_to, addressing))
+    if envelope.fault_to is not None:
+        parts.append(_epr_header("FaultTo", envelope.fault_to, addressing))
+    if envelope.to is not None:
+        parts.append(f'<wsa:To s:mustUnderstand="1">{escape(address_uri(envelope.to, addressing))}</wsa:To>')
+
+
+def _epr_header(local: str, reference: EndpointReference, addressing: Addressing) -> str:
+    return f"<wsa:{local}>{encode_epr_content(reference, addressing)}</wsa:{local}>"
+
+
+def _append_foreign(parts: list[str], envelope: Envelope) -> None:
+    parts.extend([block.decode() for block in envelope.headers])
+    for parameter in envelope.reference_parameters:
+        block = parameter.decode()
+        if envelope.addressing is Addressing.V2005_08:
+            # Section 2.3 of the SOAP binding: marked, so that the receiver knows where they come from.
+            at = next(i for i, char in enumerate(block) if char in " \t\r\n/>" and i > 0)
+            block = f'{block[:at]} wsa:IsReferenceParameter="true"{block[at:]}'
+        parts.append(block)
+
+
+def _fault_or_control(parts: list[str], envelope: Envelope) -> str:
+    """The Body's content; appends the header blocks that go with it."""
+    version, addressing, fault = envelope.rm, envelope.addressing, envelope.fault
+    if fault is None:
+        assert envelope.control is not None
+        if version is None or addressing is None:
+            raise ConfigurationError("an RM message needs its rm and addressing versions set")
+        control_action(version, envelope.control)
+        if isinstance(envelope.control, LastMessage) and envelope.sequence is None:
+            raise ConfigurationError("a LastMessage message needs its Sequence header")
+        return rm.encode_control(envelope.control, DIALECTS[version], addressing)
+    dialect = DIALECTS[version] if version is not None else None
+    if fault.is_rm and dialect is None:
+        raise ConfigurationError("an RM fault needs its rm version set")
+    if envelope.soap is SOAP.V1_1:
+        parts.append(encode_fault_header(fault, dialect))
+    elif fault.code == "MustUnderstand":
+        parts.extend([_not_understood(name) for name in envelope.not_understood])
+    elif fault.code == "VersionMismatch":
+        parts.append(_UPGRADE)
+    return encode_fault(fault, envelope.soap, dialect, addressing)
+
+
+def _not_understood(name: str) -> str:
+    """SOAP 1.2 part 1, section 5.4.8."""
+    namespace, _, local = name.lstrip("{").rpartition("}")
+    return f'<s:NotUnderstood qname="h:{escape_attribute(local)}" xmlns:h="{escape_attribute(namespace)}"/>'
+
+
+_UPGRADE = (
+    '<s:Upgrade><s:SupportedEnvelope qname="s:Envelope"/>'
+    f'<s:SupportedEnvelope qname="s11:Envelope" xmlns:s11="{SOAP_NS[SOAP.V1_1]}"/></s:Upgrade>'
+)
+"""SOAP 1.2 part 1, section 5.4.7: the versions we speak, the preferred one first."""

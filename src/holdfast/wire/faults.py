@@ -1,0 +1,233 @@
+"""SOAP faults, both ways: WS-RM's, WS-Addressing's and plain ones, in SOAP 1.1 and 1.2.
+
+Owns the shapes of WS-RM section 4 and of the peers that deviate from it: QNames whose prefix is declared where they
+stand (WCF), the subcode in ``faultcode`` (Metro), SequenceFault without Detail (CXF), ``WsrmRequired`` (WCF).
+"""
+
+from __future__ import annotations
+
+from holdfast.core.messages import Fault
+from holdfast.core.versions import RM, SOAP, Addressing, Versions
+from holdfast.exceptions import SEQUENCE_FAULTS, EnvelopeError
+from holdfast.wire import rm_200502, rm_200702, text
+from holdfast.wire.names import NETRM_NS, RM_FAULT_ACTION, RM_NS, RM_OF_NS, SOAP_NS, WSA_NS, WSA_OF_NS
+from holdfast.wire.rm import Dialect, decode_acknowledgement, encode_acknowledgement
+from holdfast.wire.text import escape
+from holdfast.wire.tree import Node
+
+DIALECTS: dict[RM, Dialect] = {RM.V1_0: rm_200502.DIALECT, RM.V1_1: rm_200702.DIALECT}
+
+SEQUENCE_FAULT_NAMES: dict[str, RM] = {f"{namespace}}}SequenceFault": rm for rm, namespace in RM_NS.items()}
+"""The SOAP 1.1 header blocks that carry an RM fault."""
+
+FAULT_DETAIL_NAME = WSA_NS[Addressing.V2005_08] + "}FaultDetail"
+"""The SOAP 1.1 header block that carries an addressing fault's detail (2005/08 SOAP binding, section 6.2)."""
+
+_MISSPELT = {"WsrmRequired": "WSRMRequired"}
+_IN_FAULTCODE = frozenset({"CreateSequenceRefused", "WSRMRequired"})
+"""Faults that are not about an RM header: SOAP 1.1 names them in faultcode, without a SequenceFault header."""
+_SOAP_CODES = frozenset({"VersionMismatch", "MustUnderstand", "DataEncodingUnknown"})
+_SOAP_1_1_CODES = {"Client": "Sender", "Server": "Receiver"}
+_INVALID_HEADER_REASONS = frozenset(
+    {
+        "InvalidAddress",
+        "InvalidEPR",
+        "InvalidCardinality",
+        "MissingAddressInEPR",
+        "DuplicateMessageID",
+        "ActionMismatch",
+        "OnlyAnonymousAddressSupported",
+        "OnlyNonAnonymousAddressSupported",
+    }
+)
+"""2005/08: these are written under the subcode InvalidAddressingHeader."""
+
+_Code = tuple[str, str]
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -> tuple[Fault, RM | None]:
+    """Reads the Fault in a Body, with the SequenceFault or FaultDetail header that belongs to it.
+
+    Args:
+        node: The soap:Fault element.
+        headers: The message's header blocks.
+        soap: The envelope's version.
+        max_ranges: Limit for an acknowledgement in the detail.
+
+    Returns:
+        The fault, and the WS-RM version its code belongs to, None if it is not WS-RM's.
+
+    Raises:
+        EnvelopeError: if it has no code.
+    """
+    if soap is SOAP.V1_2:
+        codes, reason, details = _parts_1_2(node, SOAP_NS[soap])
+        header = None
+    else:
+        codes, reason, details = _parts_1_1(node)
+        header = next((block for block in headers if block.name in SEQUENCE_FAULT_NAMES), None)
+    if not codes:
+        raise EnvelopeError("the fault has no code", soap=soap.value)
+    top = codes[0]
+    if header is not None:
+        code, content = _sequence_fault(header)
+        codes, details = [*codes, code], content or details
+    elif soap is SOAP.V1_1:
+        details = next((block.children for block in headers if block.name == FAULT_DETAIL_NAME), details)
+    rm, fault = _classify(codes, reason)
+    fault.sender = _SOAP_1_1_CODES.get(top[1], top[1]) != "Receiver"
+    fault.has_sequence_fault_header = header is not None
+    _read_details(fault, details, DIALECTS[rm] if rm else None, max_ranges)
+    if not details and soap is SOAP.V1_1 and (detail := node.child("detail")) is not None:
+        fault.detail = escape(detail.text).encode()
+    return fault, rm
+
+
+def _parts_1_2(node: Node, namespace: str) -> tuple[list[_Code], str, list[Node]]:
+    codes: list[_Code] = []
+    level = node.child(f"{namespace}}}Code")
+    while level is not None:
+        value = level.child(f"{namespace}}}Value")
+        if value is not None:
+            codes.append(value.resolve(value.text))
+        level = level.child(f"{namespace}}}Subcode")
+    reason = node.child(f"{namespace}}}Reason")
+    texts = [child.text for child in reason.children if child.local == "Text"] if reason is not None else []
+    detail = node.child(f"{namespace}}}Detail")
+    return codes, texts[0] if texts else "", detail.children if detail is not None else []
+
+
+def _parts_1_1(node: Node) -> tuple[list[_Code], str, list[Node]]:
+    code, reason, detail = node.child("faultcode"), node.child("faultstring"), node.child("detail")
+    codes = [code.resolve(code.text)] if code is not None and code.text else []
+    return codes, reason.text if reason is not None else "", detail.children if detail is not None else []
+
+
+def _sequence_fault(header: Node) -> tuple[_Code, list[Node]]:
+    """FaultCode, and the detail: in Detail (1.1), or directly (1.0, and CXF in 1.1)."""
+    code = header.child(f"{header.namespace}}}FaultCode")
+    if code is None:
+        raise EnvelopeError("SequenceFault has no FaultCode")
+    wrapper = header.child(f"{header.namespace}}}Detail")
+    content = wrapper.children if wrapper is not None else [child for child in header.children if child is not code]
+    namespace, local = code.resolve(code.text)
+    return (namespace if namespace in RM_OF_NS else header.namespace, local), content
+
+
+def _classify(codes: list[_Code], reason: str) -> tuple[RM | None, Fault]:
+    """WS-RM's code counts wherever it stands (WCF nests its own below it), else the most specific one."""
+    for namespace, local in reversed(codes):
+        local = _MISSPELT.get(local, local)
+        rm = RM_OF_NS.get(namespace)
+        if rm is not None or (namespace == NETRM_NS and local in SEQUENCE_FAULTS):
+            return rm, Fault(local, reason, is_rm=True)
+    namespace, local = codes[-1]
+    local = _SOAP_1_1_CODES.get(local, local) if namespace in SOAP_NS.values() else local
+    return None, Fault(local, reason, is_addressing=namespace in WSA_OF_NS)
+
+
+def _read_details(fault: Fault, details: list[Node], dialect: Dialect | None, max_ranges: int) -> None:
+    rest: list[Node] = []
+    for child in details:
+        if dialect is None or child.namespace != dialect.namespace:
+            rest.append(child)
+        elif child.local == "Identifier" and fault.identifier is None:
+            fault.identifier = child.text
+        elif child.local == "MaxMessageNumber" and fault.max_message_number is None:
+            fault.max_message_number = text.number(child.text, "MaxMessageNumber")
+        elif child.local == "SequenceAcknowledgement" and fault.acknowledgement is None:
+            fault.acknowledgement = decode_acknowledgement(child, dialect, max_ranges)
+            fault.identifier = fault.identifier or fault.acknowledgement.identifier
+        else:
+            rest.append(child)
+    fault.detail = b"".join([child.raw() for child in rest])
+
+
+# --- writing; the prefixes s, wsa and wsrm must be in scope ----------------------------------------------------------
+
+
+def fault_action(versions: Versions, fault: Fault) -> str:
+    """Gives the wsa:Action of a fault (WS-RM section 4; WS-Addressing 2005/08 SOAP binding section 6).
+
+    1.0 is not uniform among implementations; this is what WCF does there.
+    """
+    return action_of_fault(versions.rm, versions.addressing, fault)
+
+
+def action_of_fault(rm: RM | None, addressing: Addressing, fault: Fault) -> str:
+    """The same, for a message that speaks no WS-RM."""
+    if fault.is_rm and rm is RM.V1_1:
+        return RM_FAULT_ACTION
+    if addressing is Addressing.V2004_08 or fault.is_addressing:
+        return WSA_NS[addressing] + "/fault"
+    return WSA_NS[addressing] + "/soap/fault"
+
+
+def encode_fault_header(fault: Fault, dialect: Dialect | None) -> str:
+    """Writes the SOAP 1.1 header block that carries what the body must not: "" when there is none."""
+    if fault.is_rm and dialect is not None and fault.code not in _IN_FAULTCODE:
+        detail = _write_detail(fault, dialect)
+        if dialect.detail_wrapped and detail:
+            detail = f"<wsrm:Detail>{detail}</wsrm:Detail>"
+        return f"<wsrm:SequenceFault><wsrm:FaultCode>wsrm:{fault.code}</wsrm:FaultCode>{detail}</wsrm:SequenceFault>"
+    return ""
+
+
+def encode_fault(fault: Fault, soap: SOAP, dialect: Dialect | None, addressing: Addressing | None) -> str:
+    """Writes a Fault as the Body's content.
+
+    A code that is neither WS-RM's nor WS-Addressing's nor SOAP's own is written as plain Sender or Receiver.
+    """
+    if soap is SOAP.V1_2:
+        return _encode_1_2(fault, dialect, addressing)
+    detail = _write_detail(fault, dialect)
+    code = "s:Client" if fault.sender else "s:Server"
+    if fault.is_rm and dialect is not None:
+        if fault.code in _IN_FAULTCODE:
+            code = f"wsrm:{fault.code}"
+        else:
+            detail = ""  # it is about a header, so its detail is in one (SOAP 1.1 section 4.4)
+    elif fault.is_addressing and addressing is not None:
+        code = f"wsa:{fault.code}"
+    elif fault.code in _SOAP_CODES:
+        code = f"s:{fault.code}"
+    if detail:
+        detail = f"<detail>{detail}</detail>"
+    return f"<s:Fault><faultcode>{code}</faultcode><faultstring>{escape(fault.reason)}</faultstring>{detail}</s:Fault>"
+
+
+def _encode_1_2(fault: Fault, dialect: Dialect | None, addressing: Addressing | None) -> str:
+    code = "s:Sender" if fault.sender else "s:Receiver"
+    subcode = ""
+    if fault.is_rm and dialect is not None:
+        subcode = f"<s:Subcode><s:Value>wsrm:{fault.code}</s:Value></s:Subcode>"
+    elif fault.is_addressing and addressing is not None:
+        subcode = f"<s:Subcode><s:Value>wsa:{fault.code}</s:Value></s:Subcode>"
+        if addressing is Addressing.V2005_08 and fault.code in _INVALID_HEADER_REASONS:
+            subcode = f"<s:Subcode><s:Value>wsa:InvalidAddressingHeader</s:Value>{subcode}</s:Subcode>"
+    elif fault.code in _SOAP_CODES:
+        code = f"s:{fault.code}"
+    detail = _write_detail(fault, dialect)
+    if detail:
+        detail = f"<s:Detail>{detail}</s:Detail>"
+    return (
+        f"<s:Fault><s:Code><s:Value>{code}</s:Value>{subcode}</s:Code>"
+        f'<s:Reason><s:Text xml:lang="en">{escape(fault.reason)}</s:Text></s:Reason>{detail}</s:Fault>'
+    )
+
+
+def _write_detail(fault: Fault, dialect: Dialect | None) -> str:
+    detail = fault.detail.decode()
+    if not fault.is_rm or dialect is None:
+        return detail
+    if fault.acknowledgement is not None:
+        return encode_acknowledgement(fault.acknowledgement, dialect) + detail
+    known = ""
+    if fault.identifier is not None:
+        known = f"<wsrm:Identifier>{escape(fault.identifier)}</wsrm:Identifier>"
+    if fault.max_message_number is not None and dialect.rm is RM.V1_1:
+        known += f"<wsrm:MaxMessageNumber>{fault.max_message_number}</wsrm:MaxMessageNumber>"
+    return known + detail

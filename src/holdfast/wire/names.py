@@ -1,0 +1,116 @@
+"""Namespaces, special URIs and actions of every version spoken. Owns constants only; knows no bytes and no parser.
+
+Names are written as expat gives them with ``}`` as separator: ``"namespace}local"``, or ``"local"`` without namespace.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.messages import (
+    ANONYMOUS,
+    NONE,
+    Acknowledge,
+    CloseSequence,
+    CloseSequenceResponse,
+    CreateSequence,
+    CreateSequenceResponse,
+    LastMessage,
+    RequestAcknowledgement,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from holdfast.core.versions import RM, SOAP, Addressing
+
+SOAP_NS: dict[SOAP, str] = {
+    SOAP.V1_1: "http://schemas.xmlsoap.org/soap/envelope/",
+    SOAP.V1_2: "http://www.w3.org/2003/05/soap-envelope",
+}
+WSA_NS: dict[Addressing, str] = {
+    Addressing.V2004_08: "http://schemas.xmlsoap.org/ws/2004/08/addressing",
+    Addressing.V2005_08: "http://www.w3.org/2005/08/addressing",
+}
+RM_NS: dict[RM, str] = {
+    RM.V1_0: "http://schemas.xmlsoap.org/ws/2005/02/rm",
+    RM.V1_1: "http://docs.oasis-open.org/ws-rx/wsrm/200702",
+}
+NETRM_NS = "http://schemas.microsoft.com/ws/2006/05/rm"
+"""The .NET flow control extension's namespace."""
+
+SOAP_OF_NS: dict[str, SOAP] = {uri: soap for soap, uri in SOAP_NS.items()}
+WSA_OF_NS: dict[str, Addressing] = {uri: addressing for addressing, uri in WSA_NS.items()}
+RM_OF_NS: dict[str, RM] = {uri: rm for rm, uri in RM_NS.items()}
+
+ANONYMOUS_URI: dict[Addressing, str] = {
+    Addressing.V2004_08: WSA_NS[Addressing.V2004_08] + "/role/anonymous",
+    Addressing.V2005_08: WSA_NS[Addressing.V2005_08] + "/anonymous",
+}
+NONE_URI = WSA_NS[Addressing.V2005_08] + "/none"
+"""2004/08 has no such address; a peer of that version that is told ``none`` gets this one, as CXF writes it."""
+
+SPECIAL_ADDRESSES: dict[Addressing, dict[str, str]] = {
+    Addressing.V2004_08: {ANONYMOUS_URI[Addressing.V2004_08]: ANONYMOUS, NONE_URI: NONE},
+    Addressing.V2005_08: {ANONYMOUS_URI[Addressing.V2005_08]: ANONYMOUS, NONE_URI: NONE},
+}
+"""Address as written -> how :class:`~holdfast.core.messages.EndpointReference` says it."""
+
+REPLY_RELATION: dict[Addressing, str] = {
+    Addressing.V2004_08: "Reply",
+    Addressing.V2005_08: WSA_NS[Addressing.V2005_08] + "/reply",
+}
+
+ROLES_OF_OURS: dict[SOAP, frozenset[str]] = {
+    SOAP.V1_1: frozenset({"", "http://schemas.xmlsoap.org/soap/actor/next"}),
+    SOAP.V1_2: frozenset(
+        {
+            "",
+            "http://www.w3.org/2003/05/soap-envelope/role/next",
+            "http://www.w3.org/2003/05/soap-envelope/role/ultimateReceiver",
+        }
+    ),
+}
+"""Values of role (1.2) and actor (1.1) that aim a header block at us."""
+
+ROLE_ATTRIBUTE: dict[SOAP, str] = {
+    SOAP.V1_1: SOAP_NS[SOAP.V1_1] + "}actor",
+    SOAP.V1_2: SOAP_NS[SOAP.V1_2] + "}role",
+}
+
+ADDRESSING_LOCALS = ("Action", "To", "MessageID", "RelatesTo", "ReplyTo", "FaultTo", "From")
+
+_ACTIONS_1_0 = {
+    CreateSequence: "CreateSequence",
+    CreateSequenceResponse: "CreateSequenceResponse",
+    TerminateSequence: "TerminateSequence",
+    LastMessage: "LastMessage",
+    Acknowledge: "SequenceAcknowledgement",
+    RequestAcknowledgement: "AckRequested",
+}
+_ACTIONS_1_1 = {
+    CreateSequence: "CreateSequence",
+    CreateSequenceResponse: "CreateSequenceResponse",
+    CloseSequence: "CloseSequence",
+    CloseSequenceResponse: "CloseSequenceResponse",
+    TerminateSequence: "TerminateSequence",
+    TerminateSequenceResponse: "TerminateSequenceResponse",
+    Acknowledge: "SequenceAcknowledgement",
+    RequestAcknowledgement: "AckRequested",
+}
+
+actions: dict[RM, dict[type, str]] = {
+    RM.V1_0: {kind: f"{RM_NS[RM.V1_0]}/{local}" for kind, local in _ACTIONS_1_0.items()},
+    RM.V1_1: {kind: f"{RM_NS[RM.V1_1]}/{local}" for kind, local in _ACTIONS_1_1.items()},
+}
+"""RM version -> type of the control message -> its wsa:Action (WS-RM 1.0 and 1.1, section 3)."""
+
+RM_FAULT_ACTION = RM_NS[RM.V1_1] + "/fault"
+"""The action of every RM 1.1 fault, CreateSequenceRefused included."""
+
+RM_OF_ACTION: dict[str, RM] = {action: rm for rm, table in actions.items() for action in table.values()}
+RM_OF_ACTION[RM_FAULT_ACTION] = RM.V1_1
+
+EMPTY_CONTROLS: dict[str, type[LastMessage] | type[Acknowledge] | type[RequestAcknowledgement]] = {
+    action: kind
+    for table in actions.values()
+    for kind, action in table.items()
+    if kind in (LastMessage, Acknowledge, RequestAcknowledgement)
+}
+"""The control messages with an empty body: known by their action alone."""
