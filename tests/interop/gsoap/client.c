@@ -27,7 +27,7 @@
 struct options
 {
   const char *url, *key;
-  int twoway, soap_version, rounds;
+  int twoway, soap11, rounds;
   ULONG64 count;
   useconds_t pause;
 };
@@ -293,12 +293,23 @@ static int summary(const struct options *options, ULONG64 acked, const struct re
   return right;
 }
 
+/* soapcpp2 makes the first name of the table's SOAP entries SOAP 1.2's, and gSOAP writes what comes first. */
+static void speak_soap_11(void)
+{
+  int i;
+  for (i = 0; i < 2; i++)
+  {
+    const char *soap12 = namespaces[i].ns;
+    namespaces[i].ns = namespaces[i].in;
+    namespaces[i].in = soap12;
+  }
+}
+
 static int parse(int argc, char **argv, struct options *options)
 {
   int i;
   memset(options, 0, sizeof *options);
   options->key = "k";
-  options->soap_version = 2;
   options->rounds = 60;
   options->pause = 50000;
   for (i = 1; i + 1 < argc; i += 2)
@@ -313,7 +324,7 @@ static int parse(int argc, char **argv, struct options *options)
     else if (!strcmp(argv[i], "--count"))
       options->count = strtoull(value, NULL, 10);
     else if (!strcmp(argv[i], "--soap") && (!strcmp(value, "1.1") || !strcmp(value, "1.2")))
-      options->soap_version = strcmp(value, "1.1") ? 2 : 1;
+      options->soap11 = !strcmp(value, "1.1");
     else if (!strcmp(argv[i], "--rounds"))
       options->rounds = atoi(value);
     else if (!strcmp(argv[i], "--pause"))
@@ -327,7 +338,7 @@ static int parse(int argc, char **argv, struct options *options)
 int main(int argc, char **argv)
 {
   struct options options;
-  struct soap *soap = soap_new();
+  struct soap *soap;
   struct reply *replies;
   soap_wsrm_sequence_handle seq = NULL;
   char body[64];
@@ -340,11 +351,13 @@ int main(int argc, char **argv)
     return 2;
   }
   signal(SIGPIPE, SIG_IGN);
+  if (options.soap11)
+    speak_soap_11();
+  soap = soap_new();
   snprintf(body, sizeof body, "<%s> & \"quoted\"", options.key);
   replies = calloc(options.count, sizeof *replies);
   soap_register_plugin(soap, soap_wsa);
   soap_register_plugin(soap, soap_wsrm);
-  soap_set_version(soap, (short)options.soap_version);
   soap->connect_timeout = soap->send_timeout = soap->recv_timeout = 10;
 
   error = create(soap, &options, &seq);

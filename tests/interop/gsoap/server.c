@@ -101,6 +101,7 @@ static int acknowledge(struct soap *soap)
   soap->header->wsa5__RelatesTo = relates_to;
   soap->header->__sizeSequenceAcknowledgement = count;
   soap->header->wsrm__SequenceAcknowledgement = in->wsrm__SequenceAcknowledgement;
+  soap->action = soap->header->wsa5__Action; /* goes into the Content-Type */
   soap_serializeheader(soap);
   if (soap_begin_count(soap))
     return soap->error;
