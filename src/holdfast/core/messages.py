@@ -60,7 +60,7 @@ class IncompleteSequenceBehavior(str, Enum):
 
 @dataclass(slots=True)
 class Sequence:
-    """The Sequence header: this is message ``message_number`` of ``identifier``; ``last_message`` is 1.0's LastMessage."""
+    """The Sequence header: message ``message_number`` of ``identifier``; ``last_message`` is 1.0's LastMessage."""
 
     identifier: str
     message_number: int
@@ -95,7 +95,7 @@ class AckRequested:
 
 @dataclass(slots=True)
 class Offer:
-    """A Sequence offered for the opposite direction. ``endpoint`` exists in 1.1 only. ``expires`` in seconds, None: never."""
+    """A Sequence offered for the opposite direction. ``endpoint`` is 1.1's. ``expires`` in seconds, None: never."""
 
     identifier: str
     endpoint: EndpointReference | None = None
@@ -237,7 +237,7 @@ class Envelope:
         fault: The fault in the body.
         headers: Foreign header blocks, each a self-contained XML element. (Out: written as they are.)
         body: The content of soap:Body, self-contained XML bytes, otherwise as it came; b"" for an empty body.
-        not_understood: Names ("{namespace}local") of mustUnderstand headers addressed to us that ``wire`` does not know.
+        not_understood: Names ("{namespace}local") of mustUnderstand headers for us that ``wire`` does not know.
         reference_parameters: Out only: the target's reference parameters, written as headers (marked in 2005/08).
     """
 

@@ -52,6 +52,16 @@ class AcknowledgementRanges:
         for lower, upper in ranges:
             self.add_range(lower, upper)
 
+    def discard(self, number: int) -> None:
+        """Remove one number, if it is a member; splits its range."""
+        index = bisect_left(self._upper, number)
+        if index == len(self._upper) or self._lower[index] > number:
+            return
+        lower, upper = self._lower[index], self._upper[index]
+        parts = [(low, up) for low, up in ((lower, number - 1), (number + 1, upper)) if low <= up]
+        self._lower[index : index + 1] = [low for low, _ in parts]
+        self._upper[index : index + 1] = [up for _, up in parts]
+
     def discard_below(self, number: int) -> None:
         """Forget every member below ``number``."""
         keep = bisect_left(self._upper, number)

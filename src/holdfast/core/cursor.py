@@ -1,0 +1,148 @@
+"""HandlerCursor: which records of a queue partition the handler is to get next, and which it is done with.
+
+In order, one record of a Sequence at a time; records of different Sequences do not wait for each other. What failed is
+due again after a backoff, and is a dead letter when it has failed too often.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import State
+
+
+@dataclass(frozen=True, slots=True)
+class HandlingPolicy:
+    """How a handler is called.
+
+    Args:
+        attempts: So many failures make a message a dead letter.
+        backoff: Seconds before the second attempt; doubled for each further one.
+        backoff_cap: Seconds; it grows no further.
+        ahead: Records looked at beyond the first unfinished one; bounds memory and how far others may get ahead of
+            a Sequence that waits.
+    """
+
+    attempts: int = 5
+    backoff: float = 0.5
+    backoff_cap: float = 30.0
+    ahead: int = 1024
+
+
+@dataclass(slots=True)
+class _Entry:
+    offset: int
+    sequence: str
+    attempts: int = 0
+    due: float = 0.0
+
+
+class HandlerCursor:
+    """The cursor of one partition.
+
+    Offsets run from 0; inside, they are kept as numbers from 1 so that ranges can hold them.
+
+    Args:
+        policy: How the handler is called.
+        in_order: Whether a Sequence's records are handed over one after the other.
+        state: What :meth:`to_state` gave, None at the beginning.
+    """
+
+    def __init__(self, policy: HandlingPolicy, in_order: bool, state: State | None = None):
+        self.policy = policy
+        self.in_order = in_order
+        self._done = AcknowledgementRanges.from_state(state["done"]) if state is not None else AcknowledgementRanges()
+        self.next_offset = self.floor
+        """The first offset not offered yet."""
+        self._waiting: dict[str, deque[_Entry]] = {}
+        self._running: dict[int, _Entry] = {}
+        self._ready: dict[int, _Entry] = {}
+        self._delayed: list[_Entry] = []
+
+    @property
+    def floor(self) -> int:
+        """Every offset below it is done with."""
+        return self._done.first_gap - 1
+
+    def is_done(self, offset: int) -> bool:
+        """Whether the record there is done with."""
+        return offset + 1 in self._done
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it takes another record."""
+        return self.next_offset < self.floor + self.policy.ahead
+
+    def offer(self, offset: int, sequence: str) -> None:
+        """The record at ``offset``, the next one, is there. Records done with are skipped."""
+        assert offset == self.next_offset, (offset, self.next_offset)
+        self.next_offset = offset + 1
+        if self.is_done(offset):
+            return
+        entry = _Entry(offset, sequence)
+        if not self.in_order:
+            self._ready[offset] = entry
+            return
+        line = self._waiting.get(sequence)
+        if line is None:
+            self._waiting[sequence] = deque([entry])
+            self._ready[offset] = entry
+        else:
+            line.append(entry)
+
+    def take(self, now: float) -> int | None:
+        """The offset of a record to hand over now, None if there is none. Say :meth:`finished` or :meth:`failed`."""
+        if self._delayed:
+            for entry in [entry for entry in self._delayed if entry.due <= now]:
+                self._delayed.remove(entry)
+                self._ready[entry.offset] = entry
+        if not self._ready:
+            return None
+        offset = next(iter(self._ready))
+        entry = self._ready.pop(offset)
+        entry.attempts += 1
+        self._running[offset] = entry
+        return offset
+
+    def attempts(self, offset: int) -> int:
+        """How often the running record has been handed over, this time included."""
+        return self._running[offset].attempts
+
+    def finished(self, offset: int) -> None:
+        """The record is done with: handled, answered, or a dead letter. Save :meth:`to_state` in the same batch."""
+        entry = self._running.pop(offset)
+        self._done.add(offset + 1)
+        if not self.in_order:
+            return
+        line = self._waiting[entry.sequence]
+        line.popleft()
+        if line:
+            self._ready[line[0].offset] = line[0]
+        else:
+            del self._waiting[entry.sequence]
+
+    def failed(self, offset: int, now: float) -> bool:
+        """The handler failed: it is due again later; False if it has failed too often for that."""
+        entry = self._running[offset]
+        if entry.attempts >= self.policy.attempts:
+            return False
+        del self._running[offset]
+        entry.due = now + min(self.policy.backoff_cap, self.policy.backoff * 2.0 ** (entry.attempts - 1))
+        self._delayed.append(entry)
+        return True
+
+    def put_back(self, offset: int) -> None:
+        """The record was not handed over after all (the server is stopping): it is ready again."""
+        entry = self._running.pop(offset)
+        entry.attempts -= 1
+        self._ready[offset] = entry
+
+    def deadline(self) -> float | None:
+        """When a delayed record is due, None if none is."""
+        return min((entry.due for entry in self._delayed), default=None)
+
+    def to_state(self) -> State:
+        """What to save."""
+        return {"done": self._done.to_state()}

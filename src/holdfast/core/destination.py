@@ -1,0 +1,366 @@
+"""RMDestination: one inbound Sequence. Decides what a message is, keeps the ranges, says what may be acknowledged.
+
+Four sets of numbers, never confused: *received* (seen at all), *accepted* (asked to be stored; filters duplicates),
+*acknowledged* (durable, and with its reply if one is awaited; the only ones an acknowledgement may name) and
+*released* (handed on, in order where that is promised). Knows nothing of stores, queues or the network.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from holdfast.core.messages import (
+    EndpointReference,
+    Fault,
+    IncompleteSequenceBehavior,
+    SequenceAcknowledgement,
+)
+from holdfast.core.policy import Delivery, DestinationPolicy
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import State
+from holdfast.core.states import DESTINATION_TABLES, DestinationAction, DestinationEvent, DestinationState
+from holdfast.core.versions import RM, Versions
+
+REASONS = {
+    "SequenceTerminated": "The Sequence has been terminated due to an unrecoverable error.",
+    "UnknownSequence": "The value of wsrm:Identifier is not a known Sequence identifier.",
+    "InvalidAcknowledgement": "The SequenceAcknowledgement violates the cumulative Acknowledgement invariant.",
+    "MessageNumberRollover": "The maximum value for wsrm:MessageNumber has been exceeded.",
+    "CreateSequenceRefused": "The Create Sequence request has been refused by the RM Destination.",
+    "SequenceClosed": "The Sequence is closed and cannot accept new messages.",
+    "WSRMRequired": "The RM Destination requires the use of WSRM",
+    "LastMessageNumberExceeded": (
+        "The value for wsrm:MessageNumber exceeds the value of the MessageNumber accompanying "
+        "a LastMessage element in this Sequence."
+    ),
+}
+"""The specification's reason texts (section 4; 1.0 for the last)."""
+
+
+def sequence_fault(code: str, identifier: str | None = None, **detail: object) -> Fault:
+    """The WS-RM fault ``code`` about ``identifier`` with the specification's reason."""
+    return Fault(code, REASONS[code], is_rm=True, identifier=identifier, **detail)  # type: ignore[arg-type]
+
+
+class Verdict(Enum):
+    """What a received message turns out to be."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    NOT_YET = "not yet"
+    """Too far beyond a gap, or one range too many: not accepted, to be sent again."""
+
+
+class RMDestination:
+    """One inbound Sequence.
+
+    Drive it so: :meth:`receive` says NEW: store the message, durably, with :meth:`to_state`, then call
+    :meth:`acknowledge` (at once, or when the awaited reply is durable too). :meth:`release` says which numbers go to
+    the application now. After :meth:`end` is durable, call :meth:`settle`.
+    """
+
+    __slots__ = (
+        "_state",
+        "accept_acks_to",
+        "accepted",
+        "acknowledged",
+        "acks_to",
+        "awaiting",
+        "behavior",
+        "create_message_id",
+        "created_at",
+        "ended_at",
+        "expires",
+        "expires_at",
+        "gap_reported",
+        "held",
+        "identifier",
+        "last_activity",
+        "last_fault",
+        "last_message_number",
+        "marker",
+        "next_in_order",
+        "offered",
+        "partition",
+        "policy",
+        "replies",
+        "settled",
+        "state",
+        "versions",
+    )
+
+    def __init__(
+        self, identifier: str, versions: Versions, acks_to: EndpointReference, policy: DestinationPolicy, now: float
+    ):
+        self.identifier = identifier
+        self.versions = versions
+        self.acks_to = acks_to
+        self.policy = policy
+        self.behavior = policy.incomplete_sequence_behavior
+        self.state = DestinationState.CREATED
+        self.accepted = AcknowledgementRanges()
+        self.acknowledged = AcknowledgementRanges()
+        self.awaiting: set[int] = set()
+        """Accepted requests that are not to be acknowledged before their reply is durable."""
+        self.held: set[int] = set()
+        self.next_in_order = 1
+        self.marker: int | None = None
+        """The number of an empty LastMessage (1.0): accepted, never delivered."""
+        self.last_message_number: int | None = None
+        self.offered: str | None = None
+        self.create_message_id: str | None = None
+        self.accept_acks_to: EndpointReference | None = None
+        self.partition = 0
+        self.replies: dict[int, int] = {}
+        """Message number -> number of its reply in the opposite direction, while that is unacknowledged."""
+        self.expires: float | None = None
+        self.expires_at: float | None = None
+        self.created_at = now
+        self.last_activity = now
+        self.ended_at: float | None = None
+        self.last_fault = ""
+        self.gap_reported: list[int] = []
+        self.settled = False
+        """Whether its end is durable, so that its acknowledgement is final."""
+        self._state: State | None = None
+
+    # --- what happens to it ---------------------------------------------------------------------------------------
+
+    def handle(self, event: DestinationEvent) -> DestinationAction | None:
+        """Move by the table; None where it has no cell: the Sequence is unknown to whoever asks so."""
+        cell = DESTINATION_TABLES[self.versions.rm].get((self.state, event))
+        if cell is None:
+            return None
+        self.state = cell[1]
+        return cell[0]
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether numbers are released in order only."""
+        return self.policy.assurance.in_order
+
+    @property
+    def holds_everything(self) -> bool:
+        """Whether nothing may be released before the Sequence is complete (DiscardEntireSequence, section 3.4)."""
+        return self.behavior is IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
+
+    def receive(self, number: int, last_message: bool, now: float) -> Verdict | Fault:
+        """Judge a message by its number. NEW: it is accepted from now on and awaits :meth:`acknowledge`."""
+        self.last_activity = now
+        if number in self.accepted:
+            # A 1.0 LastMessage that comes again must find the Sequence as it is, so a duplicate changes nothing.
+            event = DestinationEvent.DUPLICATE_MESSAGE
+        elif number > self.policy.max_message_number:
+            event = DestinationEvent.MESSAGE_ABOVE_LIMIT
+        elif self.last_message_number is not None and number > self.last_message_number:
+            event = DestinationEvent.MESSAGE_AFTER_LAST
+        elif self.state is DestinationState.CREATED and not self._has_room(number):
+            return Verdict.NOT_YET
+        else:
+            event = DestinationEvent.NEW_MESSAGE
+        action = self.handle(event)
+        if action is DestinationAction.ACCEPT:
+            self.accepted.add(number)
+            if last_message:
+                self.last_message_number = number
+            return Verdict.NEW
+        if action is DestinationAction.ACKNOWLEDGE:
+            return Verdict.DUPLICATE
+        return self._fault(action)
+
+    def _has_room(self, number: int) -> bool:
+        accepted = self.accepted
+        if number == accepted.highest + 1:
+            return True
+        if number > self.next_in_order + self.policy.buffer and (self.is_in_order or self.holds_everything):
+            return False
+        return len(accepted) < self.policy.max_ranges or number - 1 in accepted or number + 1 in accepted
+
+    def _fault(self, action: DestinationAction | None) -> Fault:
+        if action is DestinationAction.RAISE_MESSAGE_NUMBER_ROLLOVER:
+            limit = self.policy.max_message_number if self.versions.rm is RM.V1_1 else None
+            fault = sequence_fault("MessageNumberRollover", self.identifier, max_message_number=limit)
+        elif action is DestinationAction.RAISE_SEQUENCE_CLOSED:
+            fault = sequence_fault("SequenceClosed", self.identifier)
+        elif action is DestinationAction.RAISE_LAST_MESSAGE_NUMBER_EXCEEDED:
+            fault = sequence_fault("LastMessageNumberExceeded", self.identifier)
+        elif action is DestinationAction.RAISE_SEQUENCE_TERMINATED:
+            fault = sequence_fault("SequenceTerminated", self.identifier)
+        else:
+            fault = sequence_fault("UnknownSequence", self.identifier)
+        self.last_fault = fault.code
+        return fault
+
+    def acknowledge(self, number: int) -> None:
+        """The message (and its reply, if one was awaited) is durable: from now on it is acknowledged."""
+        assert number in self.accepted, (self.identifier, number)
+        self.awaiting.discard(number)
+        self.acknowledged.add(number)
+
+    def hold(self, number: int) -> bool:
+        """Whether the new ``number`` must wait for others before it is released; if so it is held from now on."""
+        if self.holds_everything or (self.is_in_order and number != self.next_in_order and not self._may_skip):
+            self.held.add(number)
+            return True
+        return False
+
+    @property
+    def _may_skip(self) -> bool:
+        # AtMostOnce InOrder promises no delivery, only that it never goes back (WS-RM Policy; see docs).
+        return self.policy.assurance.delivery is Delivery.AT_MOST_ONCE
+
+    def is_too_late(self, number: int) -> bool:
+        """Whether releasing it would go back in order: at-most-once in-order drops it then."""
+        return self.is_in_order and self._may_skip and number < self.next_in_order
+
+    def release(self) -> list[int]:
+        """Numbers that may leave the held ones now, ascending, each once; call after :meth:`hold` said False, too."""
+        released: list[int] = []
+        if self.holds_everything:
+            return released
+        while self.next_in_order in self.held or self.next_in_order == self.marker:
+            if self.next_in_order != self.marker:
+                self.held.discard(self.next_in_order)
+                released.append(self.next_in_order)
+            self.next_in_order += 1
+        return released
+
+    def released(self, number: int) -> None:
+        """``number`` went straight to the application, without being held."""
+        if number >= self.next_in_order:
+            self.next_in_order = number + 1
+
+    # --- its end --------------------------------------------------------------------------------------------------
+
+    def end(self, last_message_number: int | None) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+        """No new message will be accepted: settle the held ones by the IncompleteSequenceBehavior.
+
+        Args:
+            last_message_number: LastMsgNumber if the source said it; shows a missing tail.
+
+        Returns:
+            Numbers to release in ascending order, numbers to discard, and the gaps (ranges never received).
+        """
+        if last_message_number is not None:
+            self.last_message_number = last_message_number
+        gaps = list(self.accepted.gaps(self.last_message_number or self.accepted.highest))
+        held = sorted(self.held)
+        self.held.clear()
+        self.awaiting.clear()
+        if gaps and self.behavior is IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE:
+            return [], held, gaps
+        if gaps and self.behavior is IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP:
+            first = gaps[0][0]
+            return [n for n in held if n < first], [n for n in held if n > first], gaps
+        return held, [], gaps
+
+    def settle(self) -> None:
+        """Its end, and so every message it accepted, is durable: the acknowledgement is complete and final."""
+        self.acknowledged = self.accepted.copy()
+        self.settled = True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether only its memory is left."""
+        return self.state is DestinationState.TERMINATED
+
+    @property
+    def is_final(self) -> bool:
+        """Whether its acknowledgement never changes again (section 3.9, Final; 1.1 only)."""
+        return self.settled and self.versions.rm is RM.V1_1
+
+    def acknowledgement(self) -> SequenceAcknowledgement:
+        """What may be acknowledged now."""
+        remaining = max(0, self.policy.buffer - len(self.held)) if self.policy.advertise_buffer else None
+        return SequenceAcknowledgement(self.identifier, self.acknowledged.as_pairs(), (), self.is_final, remaining)
+
+    def deadline(self) -> float | None:
+        """When it expires, dies of inactivity, or may be forgotten; None: never."""
+        if self.ended_at is not None:
+            return self.ended_at + self.policy.remember_terminated
+        idle = None
+        if self.policy.inactivity_timeout is not None:
+            idle = self.last_activity + self.policy.inactivity_timeout
+        if self.expires_at is None:
+            return idle
+        return self.expires_at if idle is None else min(idle, self.expires_at)
+
+    # --- saved state ----------------------------------------------------------------------------------------------
+
+    def to_state(self) -> State:
+        """What to save, in the same batch as the messages it accepted."""
+        state = self._state
+        if state is None:
+            state = self._state = {
+                "role": "destination",
+                "identifier": self.identifier,
+                "versions": [self.versions.rm.value, self.versions.addressing.value, self.versions.soap.value],
+                "acks_to": [self.acks_to.address, list(self.acks_to.reference_parameters)],
+                "accept_acks_to": self.accept_acks_to.address if self.accept_acks_to else None,
+                "create_message_id": self.create_message_id,
+                "created_at": self.created_at,
+                "expires": self.expires,
+                "expires_at": self.expires_at,
+                "partition": self.partition,
+                "behavior": self.behavior.value,
+            }
+        state["offered"] = self.offered
+        state["state"] = self.state.value
+        state["accepted"] = self.accepted.to_state()
+        state["awaiting"] = list(self.awaiting)
+        state["next_in_order"] = self.next_in_order
+        state["marker"] = self.marker
+        state["last_message_number"] = self.last_message_number
+        state["replies"] = [number for pair in self.replies.items() for number in pair]
+        state["last_activity"] = self.last_activity
+        state["ended_at"] = self.ended_at
+        state["last_fault"] = self.last_fault
+        state["gaps"] = self.gap_reported
+        return state.copy()
+
+    @classmethod
+    def from_state(cls, state: State, held: list[int], policy: DestinationPolicy, now: float) -> RMDestination:
+        """As it was saved. A clock that went back, or a long downtime, does not count as the peer's inactivity."""
+        destination = cls(
+            state["identifier"],
+            Versions(*state["versions"]),
+            EndpointReference(state["acks_to"][0], tuple(state["acks_to"][1])),
+            policy,
+            min(state["created_at"], now),
+        )
+        destination.behavior = IncompleteSequenceBehavior(state["behavior"])
+        destination.state = DestinationState(state["state"])
+        destination.accepted = AcknowledgementRanges.from_state(state["accepted"])
+        destination.awaiting = set(state["awaiting"])
+        # Whatever the batch carried is durable, now that its state is read back: only replies can still be awaited.
+        for lower, upper in destination.accepted:
+            destination._acknowledge_range(lower, upper)
+        destination.settled = destination.state is not DestinationState.CREATED
+        destination.held = set(held)
+        destination.next_in_order = state["next_in_order"]
+        destination.marker = state["marker"]
+        destination.last_message_number = state["last_message_number"]
+        destination.offered = state["offered"]
+        destination.create_message_id = state["create_message_id"]
+        if state["accept_acks_to"] is not None:
+            destination.accept_acks_to = EndpointReference(state["accept_acks_to"])
+        destination.partition = state["partition"]
+        replies = state["replies"]
+        destination.replies = dict(zip(replies[0::2], replies[1::2], strict=True))
+        destination.expires = state["expires"]
+        destination.expires_at = state["expires_at"]
+        if destination.expires_at is not None and destination.expires is not None:
+            destination.expires_at = min(destination.expires_at, now + destination.expires)
+        destination.last_activity = now
+        destination.ended_at = None if state["ended_at"] is None else min(state["ended_at"], now)
+        destination.last_fault = state["last_fault"]
+        destination.gap_reported = state["gaps"]
+        return destination
+
+    def _acknowledge_range(self, lower: int, upper: int) -> None:
+        for number in sorted(number for number in self.awaiting if lower <= number <= upper):
+            if number > lower:
+                self.acknowledged.add_range(lower, number - 1)
+            lower = number + 1
+        if lower <= upper:
+            self.acknowledged.add_range(lower, upper)

@@ -1,0 +1,120 @@
+"""What the core asks its shell to do, and what it tells it. A shell drains these after every call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.messages import Envelope
+from holdfast.core.records import Record
+
+Exchange = Any
+"""The shell's handle of one request that waits for its answer; opaque here."""
+
+
+# --- to do -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Respond:
+    """Answer the exchange: with the envelope, or with an empty 202 if there is none."""
+
+    exchange: Exchange
+    envelope: Envelope | None
+
+
+@dataclass(slots=True)
+class Transmit:
+    """Send the envelope to the address and report: ``received`` what came back, or ``failed``.
+
+    Args:
+        to: A URI.
+        envelope: What to send.
+        source: ``local_id`` of the outbound Sequence that sends it, "" for an answer that is not repeated by us.
+        number: The message number it carries, 0 if none.
+    """
+
+    to: str
+    envelope: Envelope
+    source: str = ""
+    number: int = 0
+
+
+# --- told ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Delivered:
+    """A durable record is in the queue for the application. ``record`` is None if it must be read from the store.
+
+    At a source these are the replies; their ``relates_to`` is the MessageID of the request.
+    """
+
+    queue: str
+    partition: int
+    offset: int
+    record: Record | None
+
+
+@dataclass(slots=True)
+class Submitted:
+    """The message at ``offset`` of the outbox ``key`` is durable here."""
+
+    key: str
+    offset: int
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """The destination has the messages at offsets ``first <= offset <= last`` of the outbox ``key``."""
+
+    key: str
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class Ended:
+    """The outbox ``key`` has nothing more to send and its Sequence is over."""
+
+    key: str
+
+
+@dataclass(slots=True)
+class Stopped:
+    """The outbox ``key`` sends nothing more until somebody decides: why, and which offsets are in doubt.
+
+    Args:
+        key: The outbox.
+        code: "CreateSequenceRefused", another fault code, or "given up".
+        reason: What the peer said, or what happened.
+        first, last: Offsets of messages that were transmitted and are not acknowledged; first > last: none.
+    """
+
+    key: str
+    code: str
+    reason: str
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class Incident:
+    """Something an operator wants to read: a line of the log, with what it is about.
+
+    Args:
+        name: A few words that never change, e.g. "sequence created", "duplicate dropped", "gap".
+        identifier: The Sequence, "" if none.
+        number: The message number, 0 if none.
+        level: "debug", "info", "warning" or "error".
+        detail: More, as key and value.
+    """
+
+    name: str
+    identifier: str = ""
+    number: int = 0
+    level: str = "info"
+    detail: dict[str, Any] | None = None
+
+
+Effect = Respond | Transmit | Delivered | Submitted | Acknowledged | Ended | Stopped | Incident

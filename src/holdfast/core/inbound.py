@@ -1,0 +1,340 @@
+"""Inbound: every Sequence this side receives. Grants them, accepts their messages into the queue, ends them.
+
+It answers nobody itself: what is to be said goes through :class:`Answers`, which knows the exchanges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+from zlib import crc32
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.destination import RMDestination, Verdict, sequence_fault
+from holdfast.core.events import Delivered, Effect, Exchange, Incident
+from holdfast.core.messages import (
+    CreateSequence,
+    CreateSequenceResponse,
+    Envelope,
+    Fault,
+    LastMessage,
+    SequenceAcknowledgement,
+)
+from holdfast.core.policy import DestinationPolicy
+from holdfast.core.records import Record, Snapshot
+from holdfast.core.states import DestinationEvent
+from holdfast.core.timers import Deadlines
+from holdfast.core.versions import Versions
+
+
+class Answers(Protocol):
+    """What Inbound asks of whoever owns it."""
+
+    def stored(
+        self, destination: RMDestination, number: int, envelope: Envelope, exchange: Exchange | None, now: float
+    ) -> None:
+        """Message ``number`` is durable, and acknowledged unless a reply is awaited."""
+        ...
+
+    def discarded(self, destination: RMDestination) -> None:
+        """The Sequence is over and forgotten, except for its memory."""
+        ...
+
+
+@dataclass(slots=True)
+class Queue:
+    """The queue that inbound messages go to.
+
+    Args:
+        name: Its name in the store.
+        ends: Per partition, the next offset.
+        epoch: Made with the queue, so that offsets of another store are not taken for its own.
+    """
+
+    name: str
+    ends: list[int]
+    epoch: str = ""
+
+
+class Inbound:
+    """The receiving half of one side.
+
+    Args:
+        policy: What its Sequences promise, and limits.
+        commit: Where its changes go.
+        effects: Where its effects go.
+        queue: Where messages go; its ``ends`` move.
+        new_identifier: Makes a URI never used before.
+        answers: Whoever answers the peers.
+    """
+
+    def __init__(
+        self,
+        policy: DestinationPolicy,
+        commit: GroupCommit,
+        effects: list[Effect],
+        queue: Queue,
+        new_identifier: Callable[[], str],
+        answers: Answers,
+    ):
+        self.policy = policy
+        self.commit = commit
+        self.effects = effects
+        self.queue = queue
+        self.destinations: dict[str, RMDestination] = {}
+        self._created: dict[str, str] = {}
+        self._new_identifier = new_identifier
+        self._answers = answers
+        self._deadlines = Deadlines()
+        self._open_count = 0
+
+    # --- creation -------------------------------------------------------------------------------------------------
+
+    def repeated(self, create: CreateSequence, message_id: str | None) -> RMDestination | None:
+        """The Sequence that this very CreateSequence made before, if it did: same MessageID, same Offer."""
+        destination = self.destinations.get(self._created.get(message_id or "", ""))
+        offered = create.offer.identifier if create.offer is not None else None
+        if destination is None or destination.is_over or destination.offered not in (offered, None):
+            return None
+        return destination
+
+    def create(
+        self, create: CreateSequence, versions: Versions, message_id: str | None, now: float
+    ) -> RMDestination | Fault:
+        """Grant a Sequence, or refuse it. Durable with the open batch."""
+        if self._open_count >= self.policy.max_sequences:
+            fault = sequence_fault("CreateSequenceRefused")
+            fault.sender = False
+            fault.reason = f"This destination has {self._open_count} open Sequences, its limit. Try again later."
+            return fault
+        destination = RMDestination(self._new_identifier(), versions, create.acks_to, self.policy, now)
+        destination.create_message_id = message_id
+        destination.expires = self._granted(create.expires)
+        if destination.expires is not None:
+            destination.expires_at = now + destination.expires
+        if create.offer is not None:
+            destination.offered = create.offer.identifier
+        self.add(destination)
+        self.effects.append(Incident("sequence created", destination.identifier))
+        return destination
+
+    def _granted(self, asked: float | None) -> float | None:
+        # The destination may shorten the life asked for, never lengthen it (section 3.4); None is the longest.
+        if self.policy.max_expires is None:
+            return asked
+        return self.policy.max_expires if asked is None else min(asked, self.policy.max_expires)
+
+    def add(self, destination: RMDestination) -> None:
+        """Take in a new Sequence, granted here or offered by us; saved with the open batch."""
+        destination.partition = crc32(destination.identifier.encode()) % len(self.queue.ends)
+        self._know(destination)
+        self.commit.save(destination.identifier, destination)
+
+    def _know(self, destination: RMDestination) -> None:
+        self.destinations[destination.identifier] = destination
+        if destination.create_message_id is not None:
+            self._created[destination.create_message_id] = destination.identifier
+        if not destination.is_over:
+            self._open_count += 1
+        self._deadlines.want(destination.identifier, destination.deadline())
+
+    @staticmethod
+    def response(destination: RMDestination) -> CreateSequenceResponse:
+        """The answer to the CreateSequence that made it, the same every time."""
+        return CreateSequenceResponse(
+            destination.identifier,
+            destination.expires,
+            destination.behavior,
+            destination.accept_acks_to,
+        )
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    def receive(
+        self, destination: RMDestination, envelope: Envelope, awaits_reply: bool, exchange: Exchange | None, now: float
+    ) -> Verdict | Fault:
+        """A message with a Sequence header. NEW: :meth:`Answers.stored` follows once it is durable."""
+        sequence = envelope.sequence
+        assert sequence is not None
+        number = sequence.message_number
+        verdict = destination.receive(number, sequence.last_message, now)
+        if verdict is not Verdict.NEW:
+            if isinstance(verdict, Fault) and destination.is_over and destination.ended_at is None:
+                self._end(destination, None, now)
+            return verdict
+        if isinstance(envelope.control, LastMessage):
+            destination.marker = number
+            deliveries: list[tuple[int, int, Record | None]] = []
+        else:
+            if awaits_reply:
+                destination.awaiting.add(number)
+            deliveries = self._place(destination, number, self._record(destination, envelope, awaits_reply, now))
+        deliveries += self._release(destination, destination.release())
+        self.commit.save(destination.identifier, destination)
+        self.commit.then(partial(self._stored, destination, number, deliveries, envelope, exchange))
+        return verdict
+
+    @staticmethod
+    def _record(destination: RMDestination, envelope: Envelope, awaits_reply: bool, now: float) -> Record:
+        sequence = envelope.sequence
+        assert sequence is not None
+        return Record(
+            destination.identifier,
+            sequence.message_number,
+            envelope.action,
+            envelope.body,
+            now,
+            envelope.message_id,
+            envelope.to,
+            envelope.reply_to.address if envelope.reply_to is not None else None,
+            envelope.relates_to,
+            envelope.soap.value,
+            b"".join(envelope.headers),
+            awaits_reply,
+        )
+
+    def _place(self, destination: RMDestination, number: int, record: Record) -> list[tuple[int, int, Record | None]]:
+        """Put a new message into the queue, or hold it until its turn."""
+        if destination.hold(number):
+            self.commit.batch.holds.append((destination.identifier, number, record))
+            return []
+        if destination.is_too_late(number):
+            return []
+        destination.released(number)
+        offset = self.queue.ends[destination.partition]
+        self.queue.ends[destination.partition] = offset + 1
+        self.commit.batch.appends.append((self.queue.name, destination.partition, offset, record))
+        return [(destination.partition, offset, record)]
+
+    def _release(self, destination: RMDestination, numbers: list[int]) -> list[tuple[int, int, Record | None]]:
+        """Move held messages into the queue."""
+        deliveries: list[tuple[int, int, Record | None]] = []
+        partition = destination.partition
+        for number in numbers:
+            offset = self.queue.ends[partition]
+            self.queue.ends[partition] = offset + 1
+            self.commit.batch.releases.append((destination.identifier, number, self.queue.name, partition, offset))
+            deliveries.append((partition, offset, None))
+        return deliveries
+
+    def take_plain(self, record: Record, then: Callable[[float], None]) -> None:
+        """A message that came without a Sequence header into the queue, durably; then call ``then``."""
+        offset = self.queue.ends[0]
+        self.queue.ends[0] = offset + 1
+        self.commit.batch.appends.append((self.queue.name, 0, offset, record))
+        self.commit.then(lambda _: self.effects.append(Delivered(self.queue.name, 0, offset, record)))
+        self.commit.then(then)
+
+    def _stored(
+        self,
+        destination: RMDestination,
+        number: int,
+        deliveries: list[tuple[int, int, Record | None]],
+        envelope: Envelope,
+        exchange: Exchange | None,
+        now: float,
+    ) -> None:
+        if number not in destination.awaiting:
+            destination.acknowledge(number)
+        for partition, offset, record in deliveries:
+            self.effects.append(Delivered(self.queue.name, partition, offset, record))
+        self._answers.stored(destination, number, envelope, exchange, now)
+
+    # --- ends -----------------------------------------------------------------------------------------------------
+
+    def end(
+        self, destination: RMDestination, last_message_number: int | None, then: Callable[[float], None], now: float
+    ) -> None:
+        """After CloseSequence or TerminateSequence: settle it, durably, then call ``then``."""
+        if destination.settled:
+            self.commit.save(destination.identifier, destination)
+        else:
+            self._end(destination, last_message_number, now)
+        if destination.is_over:
+            self._remember(destination, now)
+        self.commit.then(then)
+
+    def _end(self, destination: RMDestination, last_message_number: int | None, now: float) -> None:
+        release, discard, gaps = destination.end(last_message_number)
+        deliveries = self._release(destination, release)
+        self.commit.batch.drops.extend((destination.identifier, number) for number in discard)
+        if gaps:
+            destination.gap_reported = [number for gap in gaps for number in gap]
+            self.effects.append(
+                Incident(
+                    "sequence incomplete",
+                    destination.identifier,
+                    level="error",
+                    detail={"missing": destination.gap_reported, "discarded": len(discard)},
+                )
+            )
+        if destination.is_over:
+            self._remember(destination, now)
+        self.commit.save(destination.identifier, destination)
+        self.commit.then(partial(self._settled, destination, deliveries))
+
+    def _settled(
+        self, destination: RMDestination, deliveries: list[tuple[int, int, Record | None]], now: float
+    ) -> None:
+        destination.settle()
+        for partition, offset, record in deliveries:
+            self.effects.append(Delivered(self.queue.name, partition, offset, record))
+
+    def _remember(self, destination: RMDestination, now: float) -> None:
+        if destination.ended_at is None:
+            destination.ended_at = now
+            self._open_count -= 1
+            self.effects.append(Incident("sequence terminated", destination.identifier))
+            self._answers.discarded(destination)
+            self._deadlines.want(destination.identifier, destination.deadline())
+            self.commit.save(destination.identifier, destination)
+
+    def pump(self, now: float) -> None:
+        """End Sequences whose time is up, forget those that ended long ago."""
+        for identifier in self._deadlines.due(now):
+            destination = self.destinations.get(identifier)
+            if destination is None:
+                continue
+            deadline = destination.deadline()
+            if deadline is None or deadline > now:
+                self._deadlines.want(identifier, deadline)
+            elif destination.ended_at is not None:
+                self._forget(destination)
+            else:
+                destination.handle(DestinationEvent.EXPIRED)
+                self._end(destination, None, now)
+
+    def fault_received(self, destination: RMDestination, code: str, now: float) -> None:
+        """The source says the Sequence is over, or that our acknowledgement was illegal."""
+        ending = code in ("SequenceTerminated", "UnknownSequence")
+        destination.last_fault = code
+        destination.handle(DestinationEvent.ENDING_FAULT if ending else DestinationEvent.OTHER_FAULT)
+        if destination.is_over and destination.ended_at is None:
+            self._end(destination, None, now)
+
+    def _forget(self, destination: RMDestination) -> None:
+        del self.destinations[destination.identifier]
+        self._created.pop(destination.create_message_id or "", None)
+        self.commit.forget(destination.identifier)
+
+    def deadline(self) -> float | None:
+        """When :meth:`pump` has something to do next."""
+        return self._deadlines.next()
+
+    def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
+        """What may be acknowledged of an inbound Sequence now; None if it is unknown."""
+        destination = self.destinations.get(identifier)
+        return destination.acknowledgement() if destination is not None else None
+
+    # --- recovery -------------------------------------------------------------------------------------------------
+
+    def recover(self, snapshot: Snapshot, now: float) -> None:
+        """Take over what the store held."""
+        for partition in range(len(self.queue.ends)):
+            self.queue.ends[partition] = snapshot.bounds.get((self.queue.name, partition), (0, 0))[1]
+        for identifier, state in snapshot.sequences.items():
+            if state["role"] == "destination":
+                held = snapshot.held.get(identifier, [])
+                self._know(RMDestination.from_state(state, held, self.policy, now))

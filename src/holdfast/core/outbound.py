@@ -1,0 +1,542 @@
+"""Outbound: every Sequence this side sends, with its outbox. Creates them, fills them, ends them, reports on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.events import Acknowledged, Effect, Ended, Incident, Stopped, Submitted, Transmit
+from holdfast.core.messages import (
+    ANONYMOUS,
+    ANONYMOUS_EPR,
+    AckRequested,
+    CloseSequence,
+    CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
+    Envelope,
+    Fault,
+    LastMessage,
+    Offer,
+    RequestAcknowledgement,
+    Sequence,
+    SequenceAcknowledgement,
+    TerminateSequence,
+)
+from holdfast.core.outbox import Outbox, ReadRecords
+from holdfast.core.policy import Delivery, SourcePolicy
+from holdfast.core.records import Record, Snapshot, State
+from holdfast.core.source import Request, RMSource
+from holdfast.core.states import SourceAction, SourceEvent, SourceState
+from holdfast.core.timers import Deadlines
+from holdfast.core.versions import RM, Addressing, Versions
+
+ENDING_FAULTS = ("UnknownSequence", "SequenceTerminated", "LastMessageNumberExceeded")
+
+
+class Outbound:
+    """The sending half of one side.
+
+    Args:
+        policy: Limits and timers of its Sequences.
+        commit: Where its changes go.
+        effects: Where its effects go.
+        read: Reads records back from the store.
+        new_identifier: Makes a URI never used before.
+        jitter: A number in [0, 1), another at each call.
+        local: The address the peer can send to; :data:`ANONYMOUS` for one without a listener.
+        acknowledgement_for: The acknowledgement to piggyback for an offered Sequence, None for nothing new.
+    """
+
+    def __init__(
+        self,
+        policy: SourcePolicy,
+        commit: GroupCommit,
+        effects: list[Effect],
+        read: ReadRecords,
+        new_identifier: Callable[[], str],
+        jitter: Callable[[], float],
+        local: str,
+        acknowledgement_for: Callable[[str], SequenceAcknowledgement | None],
+    ):
+        self.policy = policy
+        self.commit = commit
+        self.effects = effects
+        self.outboxes: dict[str, Outbox] = {}
+        self.sources: dict[str, Outbox] = {}
+        """``local_id`` of every Sequence -> its outbox."""
+        self.by_identifier: dict[str, str] = {}
+        self.by_offer: dict[str, Outbox] = {}
+        self._read = read
+        self._new_identifier = new_identifier
+        self._jitter = jitter
+        self._local = EndpointReference(local) if local != ANONYMOUS else ANONYMOUS_EPR
+        self._acknowledgement_for = acknowledgement_for
+        self._deadlines = Deadlines()
+        self._ready: dict[str, None] = {}
+
+    # --- outboxes -------------------------------------------------------------------------------------------------
+
+    def open(self, key: str, to: str, choices: list[tuple[Versions, bool]]) -> Outbox:
+        """The outbox ``key``, made if it is not there.
+
+        Args:
+            key: The sequence key.
+            to: The address it sends to.
+            choices: What to try with CreateSequence, first to last. Outboxes to one address share one list, so that
+                what one learns of the peer serves all.
+        """
+        outbox = self.outboxes.get(key)
+        if outbox is None:
+            outbox = self.outboxes[key] = Outbox(key, f"outbox/{key}", to, self._read)
+            self.commit.batch.queues[outbox.queue] = outbox.description()
+        outbox.choices = choices
+        self.ready(outbox)
+        return outbox
+
+    def open_replies(self, source: RMSource, now: float) -> Outbox:
+        """The outbox of a Sequence that answers: its key is what it is saved under, and it needs no CreateSequence."""
+        outbox = self.outboxes[source.key] = Outbox(source.key, f"replies/{source.key}", source.to, self._read)
+        source.state = SourceState.CREATED
+        self.adopt(outbox, source)
+        self.commit.save(source.local_id, source)
+        return outbox
+
+    def submit(self, outbox: Outbox, record: Record) -> int:
+        """Take over a message; :class:`Submitted` follows when it is durable. Its offset."""
+        offset = outbox.append(record, self.commit)
+        self.commit.then(partial(self._submitted, outbox, offset))
+        return offset
+
+    def _submitted(self, outbox: Outbox, offset: int, now: float) -> None:
+        outbox.durable_end = offset + 1
+        outbox.update_available()
+        self.effects.append(Submitted(outbox.key, offset))
+        self.ready(outbox)
+
+    def ready(self, outbox: Outbox) -> None:
+        """Look at the outbox at the next :meth:`pump`."""
+        self._ready[outbox.key] = None
+
+    def adopt(self, outbox: Outbox, source: RMSource) -> None:
+        """Let ``source`` carry the outbox from now on."""
+        outbox.source = source
+        self.sources[source.local_id] = outbox
+        if source.identifier is not None:
+            self.by_identifier[source.identifier] = source.local_id
+        if source.offer is not None:
+            self.by_offer[source.offer] = outbox
+        outbox.update_available()
+
+    def find(self, identifier: str) -> RMSource | None:
+        """The outbound Sequence with that Identifier."""
+        outbox = self.sources.get(self.by_identifier.get(identifier, ""))
+        return outbox.source if outbox is not None else None
+
+    # --- what is due ----------------------------------------------------------------------------------------------
+
+    def pump(self, now: float) -> None:
+        """Transmit whatever may go and is due."""
+        for key in self._deadlines.due(now):
+            self._ready[key] = None
+        while self._ready:
+            keys = list(self._ready)
+            self._ready.clear()
+            for key in keys:
+                outbox = self.outboxes.get(key)
+                if outbox is not None and not outbox.stopped:
+                    self._pump_one(outbox, now)
+                    if outbox.source is not None:
+                        self._deadlines.want(key, outbox.source.deadline())
+
+    def deadline(self) -> float | None:
+        """When :meth:`pump` has something to do next."""
+        return self._deadlines.next()
+
+    def _pump_one(self, outbox: Outbox, now: float) -> None:
+        source = outbox.source
+        if source is None:
+            if outbox.choices and outbox.durable_end > outbox.first:
+                self._begin(outbox, now)
+            elif outbox.end_wanted and outbox.is_empty:
+                self.effects.append(Ended(outbox.key))
+                outbox.end_wanted = False
+            return
+        if source.expires_at is not None and source.expires_at <= now:
+            self._end_with(outbox, source, SourceEvent.EXPIRED, "Expires", "its time was up", now)
+            return
+        if source.is_given_up(now):
+            source.suspended = "given up"
+            self._stop(outbox, "given up", "the destination gave no sign of life", now)
+            return
+        if source.is_full and source.is_complete and not source.end_wanted:
+            source.want_end(now)
+        source.proceed(now)
+        request = source.request_to_send(self._jitter(), now)
+        if request is not None:
+            self._send_request(outbox, source, request)
+        for number in source.numbers_to_send(now):
+            self._send_message(outbox, source, number, now)
+
+    def _begin(self, outbox: Outbox, now: float) -> None:
+        versions, with_offer = outbox.choices[0]
+        source = RMSource(self._new_identifier(), outbox.key, versions, self.policy, now)
+        source.start = outbox.first
+        source.offer = self._new_identifier() if with_offer else None
+        source.message_ids[Request.CREATE.value] = source.local_id
+        self.adopt(outbox, source)
+        self.commit.save(source.local_id, source)
+        self.commit.then(partial(self._create, outbox, source))
+
+    def _create(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        if outbox.source is source and source.state is SourceState.NONE:
+            source.create(now)
+            self.ready(outbox)
+
+    # --- envelopes ------------------------------------------------------------------------------------------------
+
+    def _envelope(self, outbox: Outbox, source: RMSource) -> Envelope:
+        versions = source.versions
+        return Envelope(versions.soap, versions.addressing, versions.rm, to=outbox.to)
+
+    def _send_request(self, outbox: Outbox, source: RMSource, request: Request) -> None:
+        envelope = self._envelope(outbox, source)
+        envelope.message_id = source.message_ids.get(request.value)
+        if request is not Request.ACK_REQUESTED:
+            if envelope.message_id is None:
+                envelope.message_id = source.message_ids[request.value] = self._new_identifier()
+            if self._local is not ANONYMOUS_EPR or source.versions.addressing is Addressing.V2004_08:
+                envelope.reply_to = self._local
+        if request is Request.CREATE:
+            envelope.control = self._create_sequence(source)
+        else:
+            assert source.identifier is not None
+            last = source.last_number or min(source.available, source.limit)
+            if request is Request.CLOSE:
+                envelope.control = CloseSequence(source.identifier, last or None)
+            elif request is Request.TERMINATE:
+                is_1_1 = source.versions.rm is RM.V1_1
+                envelope.control = TerminateSequence(source.identifier, (last or None) if is_1_1 else None)
+            else:
+                envelope.control = RequestAcknowledgement()
+                envelope.ack_requested = (AckRequested(source.identifier),)
+            self._piggyback(source, envelope)
+            if request in (Request.CLOSE, Request.TERMINATE) and source.versions.rm is RM.V1_1:
+                # Every reply is here, or the Sequence would not be ended: the offered one is final too.
+                for acknowledgement in envelope.acknowledgements:
+                    acknowledgement.final = True
+        assert outbox.to is not None
+        self.effects.append(Transmit(outbox.to, envelope, source.local_id))
+
+    def _create_sequence(self, source: RMSource) -> CreateSequence:
+        offer = None
+        if source.offer is not None:
+            offer = Offer(source.offer, self._local if source.versions.rm is RM.V1_1 else None)
+        return CreateSequence(self._local, self.policy.expires, offer)
+
+    def _piggyback(self, source: RMSource, envelope: Envelope) -> None:
+        if source.offer is not None:
+            acknowledgement = self._acknowledgement_for(source.offer)
+            if acknowledgement is not None:
+                envelope.acknowledgements = (acknowledgement,)
+
+    def _send_message(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
+        wants_reply = None
+        envelope = self.message(outbox, source, number)
+        if number != source.last_number:
+            record = outbox.record(outbox.offset_of(number))
+            if record.wants_reply:
+                wants_reply = record.message_id
+                envelope.reply_to = self._local
+        self._piggyback(source, envelope)
+        source.sent(number, wants_reply, self._jitter(), now)
+        assert outbox.to is not None
+        self.effects.append(Transmit(outbox.to, envelope, source.local_id, number))
+
+    def message(self, outbox: Outbox, source: RMSource, number: int) -> Envelope:
+        """Message ``number`` of the Sequence as it goes out, the same every time but for piggybacked headers."""
+        envelope = self._envelope(outbox, source)
+        is_last = number == source.last_number
+        if source.identifier is not None:
+            envelope.sequence = Sequence(source.identifier, number, is_last)
+        if is_last:
+            envelope.control = LastMessage()
+            return envelope
+        record = outbox.record(outbox.offset_of(number))
+        envelope.action = record.action
+        envelope.message_id = record.message_id
+        envelope.relates_to = record.relates_to
+        envelope.body = record.body
+        if record.headers:
+            envelope.headers = (record.headers,)
+        return envelope
+
+    # --- what comes back ------------------------------------------------------------------------------------------
+
+    def receive_create_response(
+        self, response: CreateSequenceResponse, relates_to: str | None, now: float
+    ) -> RMSource | None:
+        """CreateSequenceResponse: the Sequence it opened, to be used as soon as that is durable; None for none."""
+        outbox = self.sources.get(relates_to or "")
+        source = outbox.source if outbox is not None else None
+        if outbox is None or source is None or not source.created(response.identifier, response.expires, now):
+            return None
+        accept = response.accept_acks_to
+        if accept is None or accept.is_none:
+            source.offer = None
+        source.suspended = "not durable yet"
+        self.by_identifier[response.identifier] = source.local_id
+        self.commit.save(source.local_id, source)
+        self.commit.then(partial(self._opened, outbox, source))
+        self.effects.append(Incident("sequence created", response.identifier, detail={"key": outbox.key}))
+        return source
+
+    def _opened(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        source.suspended = ""
+        outbox.update_available()
+        if outbox.end_wanted:
+            source.want_end(now)
+        self.ready(outbox)
+
+    def receive_acknowledgement(self, ack: SequenceAcknowledgement, now: float) -> Fault | None:
+        """A SequenceAcknowledgement header, wherever it came; the fault to answer it with if there is one."""
+        outbox = self.sources.get(self.by_identifier.get(ack.identifier, ""))
+        if outbox is None or outbox.source is None:
+            return Fault(
+                "UnknownSequence",
+                "The value of wsrm:Identifier is not a known Sequence identifier.",
+                is_rm=True,
+                identifier=ack.identifier,
+            )
+        source = outbox.source
+        newly, fault = source.receive_acknowledgement(ack, now)
+        self._report(outbox, newly)
+        if source.state is SourceState.CLOSED and not source.is_complete and not outbox.stopped:
+            self._lose(outbox, source, "SequenceClosed", "the destination closed the Sequence", now)
+        self._after_news(outbox, source, now)
+        return fault
+
+    def _report(self, outbox: Outbox, ranges: list[tuple[int, int]]) -> None:
+        source = outbox.source
+        assert source is not None
+        for lower, upper in ranges:
+            last = min(upper, (source.last_number or upper + 1) - 1)
+            if last >= lower:
+                first_offset, last_offset = outbox.offset_of(lower), outbox.offset_of(last)
+                self.effects.append(Acknowledged(outbox.key, first_offset, last_offset))
+        if ranges:
+            outbox.acknowledged(self.commit)
+
+    def _after_news(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        source.proceed(now)
+        self.ready(outbox)
+
+    def receive_reply(self, identifier: str, relates_to: str, now: float) -> None:
+        """The reply with that RelatesTo came in the offered Sequence ``identifier`` and is durable."""
+        outbox = self.by_offer.get(identifier)
+        if outbox is not None:
+            self.replied(outbox, relates_to, now)
+
+    def awaiting_reply(self, message_id: str) -> Outbox | None:
+        """The outbox whose request has that MessageID and no reply yet."""
+        for outbox in self.outboxes.values():
+            if outbox.source is not None and message_id in outbox.source.unreplied.values():
+                return outbox
+        return None
+
+    def replied(self, outbox: Outbox, message_id: str, now: float) -> None:
+        """The reply to that request is durable."""
+        source = outbox.source
+        if source is not None:
+            for number in [number for number, known in source.unreplied.items() if known == message_id]:
+                source.replied(number, now)
+                self._report(outbox, [(number, number)])
+            self._after_news(outbox, source, now)
+
+    def receive_fault(self, fault: Fault, source_id: str, number: int, now: float) -> None:
+        """A fault about an outbound Sequence: named in its detail, else the one that was being sent."""
+        local_id = self.by_identifier.get(fault.identifier or "", source_id)
+        outbox = self.sources.get(local_id)
+        if outbox is None or outbox.source is None:
+            return
+        source = outbox.source
+        source.last_fault = fault.code
+        source.last_heard = now
+        if source.state is SourceState.CREATING:
+            self._refused(outbox, source, fault, now)
+        elif fault.is_rm and fault.code == "MessageNumberRollover" and source.versions.rm is RM.V1_1:
+            source.roll_over(fault.max_message_number, now)
+            self.commit.save(source.local_id, source)
+        elif fault.is_rm and fault.code == "SequenceClosed":
+            if source.handle(SourceEvent.CLOSED_FAULT) is SourceAction.MARK_AND_REPORT and not source.is_complete:
+                self._lose(outbox, source, fault.code, fault.reason, now)
+        elif fault.is_rm and fault.code in (*ENDING_FAULTS, "MessageNumberRollover"):
+            self._end_with(outbox, source, SourceEvent.ENDING_FAULT, fault.code, fault.reason, now)
+        elif fault.is_rm and fault.code == "InvalidAcknowledgement":
+            self.effects.append(Incident("acknowledgement refused", fault.identifier or "", level="warning"))
+        elif fault.sender and number:
+            # The message itself is refused, and would be each time: the number cannot be skipped, so somebody decides.
+            source.suspended = fault.code
+            self.commit.save(source.local_id, source)
+            self._stop(outbox, fault.code, fault.reason, now)
+        else:
+            source.not_delivered(number, now)
+        self._after_news(outbox, source, now)
+
+    def _refused(self, outbox: Outbox, source: RMSource, fault: Fault, now: float) -> None:
+        source.handle(SourceEvent.CREATE_SEQUENCE_REFUSED)
+        self._drop(outbox, source)
+        refused = (source.versions, source.offer is not None)
+        if outbox.choices and outbox.choices[0] == refused:
+            outbox.choices.pop(0)
+        self.effects.append(
+            Incident("sequence refused", level="warning", detail={"key": outbox.key, "reason": fault.reason})
+        )
+        if not outbox.choices:
+            self._stop(outbox, fault.code, fault.reason, now)
+        self.ready(outbox)
+
+    def receive_close_response(self, identifier: str, now: float) -> None:
+        """CloseSequenceResponse."""
+        self._lifecycle(identifier, SourceEvent.CLOSE_SEQUENCE_RESPONSE, now)
+
+    def receive_terminate_response(self, identifier: str, now: float) -> None:
+        """TerminateSequenceResponse."""
+        self._lifecycle(identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
+
+    def terminate_sent(self, source_id: str, now: float) -> None:
+        """1.0's one-way TerminateSequence reached the destination: that is all there is to it."""
+        outbox = self.sources.get(source_id)
+        source = outbox.source if outbox is not None else None
+        if source is not None and source.versions.rm is RM.V1_0 and source.identifier is not None:
+            self._lifecycle(source.identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
+
+    def ended_by_peer(self, identifier: str, event: SourceEvent, now: float) -> bool:
+        """CloseSequence or TerminateSequence from the destination; False if the Sequence is unknown."""
+        outbox = self.sources.get(self.by_identifier.get(identifier, ""))
+        if outbox is None or outbox.source is None:
+            return False
+        source = outbox.source
+        complete = source.is_complete
+        self._lifecycle(identifier, event, now)
+        if not complete:
+            self._lose(outbox, source, event.value, "the destination ended the Sequence", now)
+        return True
+
+    def _lifecycle(self, identifier: str, event: SourceEvent, now: float) -> None:
+        outbox = self.sources.get(self.by_identifier.get(identifier, ""))
+        if outbox is None or outbox.source is None:
+            return
+        source = outbox.source
+        source.last_heard = now
+        source.handle(event)
+        if source.is_over:
+            self._drop(outbox, source)
+            self.effects.append(Incident("sequence terminated", identifier))
+        else:
+            self.commit.save(source.local_id, source)
+        self._after_news(outbox, source, now)
+
+    # --- ends -----------------------------------------------------------------------------------------------------
+
+    def want_end(self, outbox: Outbox, now: float) -> None:
+        """End the outbox's Sequence once everything is acknowledged; :class:`Ended` follows."""
+        outbox.end_wanted = True
+        if outbox.source is not None:
+            outbox.source.want_end(now)
+            self.commit.save(outbox.source.local_id, outbox.source)
+        self.ready(outbox)
+
+    def _end_with(
+        self, outbox: Outbox, source: RMSource, event: SourceEvent, code: str, reason: str, now: float
+    ) -> None:
+        action = source.handle(event)
+        if action is SourceAction.LOSE and not source.is_complete:
+            self._lose(outbox, source, code, reason, now)
+        elif action in (SourceAction.LOSE, SourceAction.FINISH):
+            self._drop(outbox, source)
+            self.ready(outbox)
+
+    def _lose(self, outbox: Outbox, source: RMSource, code: str, reason: str, now: float) -> None:
+        """The Sequence is gone with messages unacknowledged."""
+        self.effects.append(
+            Incident("sequence lost", source.identifier or "", level="error", detail={"code": code, "reason": reason})
+        )
+        first = outbox.first
+        last = outbox.offset_of(source.highest_sent)
+        self._drop(outbox, source)
+        if self.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and outbox.choices:
+            self.ready(outbox)  # duplicates are allowed: go on in a new Sequence
+            return
+        self._stop(outbox, code, reason, now, first, last)
+
+    def _stop(self, outbox: Outbox, code: str, reason: str, now: float, first: int = 1, last: int = 0) -> None:
+        outbox.stopped = code
+        self.commit.batch.queues[outbox.queue] = outbox.description()
+        self.commit.then(lambda _: self.effects.append(Stopped(outbox.key, code, reason, first, last)))
+
+    def resume(self, outbox: Outbox, choices: list[tuple[Versions, bool]]) -> None:
+        """Go on with a stopped outbox: what is not known to have arrived is sent again, in a new Sequence if the old
+        one is gone."""
+        outbox.stopped = ""
+        outbox.choices = choices
+        if outbox.source is not None:
+            outbox.source.suspended = ""
+        self.commit.batch.queues[outbox.queue] = outbox.description()
+        self.ready(outbox)
+
+    def _drop(self, outbox: Outbox, source: RMSource) -> None:
+        outbox.source = None
+        self.sources.pop(source.local_id, None)
+        if source.identifier is not None:
+            self.by_identifier.pop(source.identifier, None)
+        if source.offer is not None:
+            self.by_offer.pop(source.offer, None)
+        self.commit.forget(source.local_id)
+        if outbox.first < source.start + source.acknowledged.first_gap - 1:
+            outbox.first = source.start + source.acknowledged.first_gap - 1
+        self.commit.batch.trims[outbox.queue, 0] = outbox.first
+
+    def close_outbox(self, key: str) -> None:
+        """Forget a reply outbox with all that is in it: the Sequence it answered is over."""
+        outbox = self.outboxes.pop(key, None)
+        if outbox is None:
+            return
+        if outbox.source is not None:
+            self._drop(outbox, outbox.source)
+        self._deadlines.forget(key)
+        self.commit.batch.trims.pop((outbox.queue, 0), None)
+        self.commit.batch.deletes.append((outbox.queue, 0))
+
+    # --- recovery -------------------------------------------------------------------------------------------------
+
+    def recover(self, snapshot: Snapshot, now: float) -> None:
+        """Take over what the store held."""
+        for queue, description in snapshot.queues.items():
+            if description.get("kind") == "outbox":
+                first, end = snapshot.bounds.get((queue, 0), (0, 0))
+                key = description["key"]
+                outbox = self.outboxes[key] = Outbox(key, queue, description["to"], self._read, first, end)
+                outbox.stopped = description["stopped"]
+        for state in snapshot.sequences.values():
+            if state["role"] != "source":
+                continue
+            outbox = self._recovered_outbox(state, snapshot)
+            source = RMSource.from_state(state, self.policy, outbox.end - state["start"], now)
+            if source.state is SourceState.NONE and not source.polled:
+                source.create(now)
+            self.adopt(outbox, source)
+            outbox.first = max(outbox.first, source.start + source.acknowledged.first_gap - 1)
+            if source.polled:
+                source.issue(now)
+        for outbox in self.outboxes.values():
+            self.ready(outbox)
+
+    def _recovered_outbox(self, state: State, snapshot: Snapshot) -> Outbox:
+        key = state["outbox"]
+        if key not in self.outboxes:
+            queue = f"replies/{key}"
+            first, end = snapshot.bounds.get((queue, 0), (0, 0))
+            self.outboxes[key] = Outbox(key, queue, state["to"], self._read, first, end)
+        return self.outboxes[key]

@@ -1,0 +1,109 @@
+"""Outbox: messages on their way to one address under one sequence key, and the Sequence that carries them now.
+
+Message number n of a Sequence is the n-th record from the offset where the Sequence began, so numbers need no write of
+their own and are the same after a crash. The records stay in their queue until they are acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.records import Record, State
+from holdfast.core.source import RMSource
+from holdfast.core.versions import Versions
+
+ReadRecords = Callable[[str, int, int, int], list[tuple[int, Record]]]
+"""``read(queue, partition, start, end)``: the records a store has there, ascending, as many as it cares to read."""
+
+READ_AHEAD = 64
+"""Records read from the store at once; the window is seldom larger."""
+
+SAVE_EVERY = 64
+"""So many newly acknowledged messages are saved together; losing the newest costs as many retransmissions."""
+
+
+class Outbox:
+    """One queue of outbound records.
+
+    Args:
+        key: The sequence key; for replies the offered Identifier.
+        queue: Its queue's name in the store.
+        to: The address it sends to; None for an anonymous one.
+        read: Reads records back from the store.
+        first, end: The offsets that are there: first <= offset < end.
+    """
+
+    def __init__(self, key: str, queue: str, to: str | None, read: ReadRecords, first: int = 0, end: int = 0):
+        self.key = key
+        self.queue = queue
+        self.to = to
+        self.first = first
+        self.end = end
+        self.durable_end = end
+        self.source: RMSource | None = None
+        self.choices: list[tuple[Versions, bool]] = []
+        """What to try with CreateSequence, first to last: versions, and whether with an Offer."""
+        self.stopped = ""
+        """Why nothing is sent until somebody resumes it; empty: it is sent."""
+        self.end_wanted = False
+        self.answers: str | None = None
+        """The inbound Sequence whose requests it answers, for an outbox of replies."""
+        self._read = read
+        self._cache: dict[int, Record] = {}
+        self._saved_first = first
+
+    def append(self, record: Record, commit: GroupCommit) -> int:
+        """Add a record to the open batch; its offset."""
+        offset = self.end
+        self.end += 1
+        commit.batch.appends.append((self.queue, 0, offset, record))
+        if len(self._cache) < READ_AHEAD:
+            self._cache[offset] = record
+        return offset
+
+    def record(self, offset: int) -> Record:
+        """The record at ``offset``, which is durable or in a batch of ours that is not yet taken out of memory."""
+        record = self._cache.get(offset)
+        if record is None:
+            found = self._read(self.queue, 0, offset, min(offset + READ_AHEAD, self.durable_end))
+            self._cache = {number: kept for number, kept in self._cache.items() if number >= self.first}
+            for found_offset, found_record in found[:READ_AHEAD]:
+                if len(self._cache) >= 2 * READ_AHEAD:
+                    break
+                self._cache[found_offset] = found_record
+            record = found[0][1]
+        return record
+
+    def offset_of(self, number: int) -> int:
+        """The offset of message ``number`` of the present Sequence."""
+        assert self.source is not None
+        return self.source.start + number - 1
+
+    def update_available(self) -> None:
+        """Tell the present Sequence how far durable messages reach."""
+        if self.source is not None:
+            self.source.available = self.durable_end - self.source.start
+
+    def acknowledged(self, commit: GroupCommit) -> None:
+        """Trim what is acknowledged, now and then; save the ranges with it."""
+        source = self.source
+        if source is None:
+            return
+        first = source.start + source.acknowledged.first_gap - 1
+        for offset in range(self.first, min(first, self.end)):
+            self._cache.pop(offset, None)
+        self.first = min(first, self.end)
+        if self.first - self._saved_first >= SAVE_EVERY or source.is_complete:
+            self._saved_first = self.first
+            commit.save(source.local_id, source)
+            commit.batch.trims[self.queue, 0] = self.first
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything ever put in is acknowledged."""
+        return self.first >= self.end
+
+    def description(self) -> State:
+        """What is saved of the outbox itself."""
+        return {"kind": "outbox", "key": self.key, "to": self.to, "partitions": 1, "stopped": self.stopped}

@@ -1,0 +1,115 @@
+"""What each side promises and its limits, every number with its reason. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior
+from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.exceptions import ConfigurationError
+
+
+class Delivery(str, Enum):
+    """The three delivery assurances (WS-RM Policy 1.2, DeliveryAssurance)."""
+
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+
+@dataclass(frozen=True, slots=True)
+class Assurance:
+    """What the application is promised: how often a message is delivered, and whether in order."""
+
+    delivery: Delivery = Delivery.EXACTLY_ONCE
+    in_order: bool = True
+
+    @classmethod
+    def parse(cls, text: str) -> Assurance:
+        """From words such as ``"exactly-once in-order"`` or ``"at-most-once"``.
+
+        Raises:
+            ConfigurationError: for any other word, or none of the three assurances.
+        """
+        words = text.lower().replace(",", " ").split()
+        deliveries = [word for word in words if word != "in-order"]
+        try:
+            (word,) = deliveries
+            return cls(Delivery(word), "in-order" in words)
+        except ValueError:
+            raise ConfigurationError(
+                f"{text!r} is no delivery assurance",
+                remedy='one of "at-most-once", "at-least-once", "exactly-once", with or without " in-order"',
+            ) from None
+
+    def __str__(self) -> str:
+        return f"{self.delivery.value} in-order" if self.in_order else self.delivery.value
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationPolicy:
+    """How an RM Destination treats its Sequences.
+
+    Args:
+        assurance: What the Application Destination is promised.
+        incomplete_sequence_behavior: What happens to a Sequence that ends with a gap.
+        acknowledgement_interval: Seconds an acknowledgement to an addressable AcksTo may wait for company.
+        acknowledgement_count: So many unacknowledged messages make it due at once.
+        inactivity_timeout: Seconds without a message of the Sequence after which it is ended; None: never. A day,
+            since a durable source may come back after a night, and a source that never ends its Sequences (CXF
+            does not in 1.1) must not fill the store.
+        max_expires: Seconds; a longer or endless Expires asked for is shortened to it; None: as asked.
+        max_sequences: Open Sequences; the next CreateSequence is refused. About 2 KB of memory each.
+        buffer: Messages of one Sequence held beyond a gap; a message further on is not accepted yet. Advertised
+            to .NET as BufferRemaining.
+        max_ranges: Acknowledgement ranges of one Sequence (WCF's own quota); a number that needs one more waits.
+        max_message_number: Above it: MessageNumberRollover.
+        remember_terminated: Seconds an ended Sequence is remembered, to answer repeats in kind.
+        advertise_buffer: Whether acknowledgements carry BufferRemaining.
+        reply_patience: Seconds an anonymous requester's exchange is held open for its reply before it is answered
+            202 and left to ask again; half of WCF's one-minute send timeout.
+    """
+
+    assurance: Assurance = Assurance()
+    incomplete_sequence_behavior: IncompleteSequenceBehavior = IncompleteSequenceBehavior.NO_DISCARD
+    acknowledgement_interval: float = 0.2
+    acknowledgement_count: int = 8
+    inactivity_timeout: float | None = 86_400.0
+    max_expires: float | None = None
+    max_sequences: int = 20_000
+    buffer: int = 256
+    max_ranges: int = 128
+    max_message_number: int = MAX_MESSAGE_NUMBER
+    remember_terminated: float = 600.0
+    advertise_buffer: bool = True
+    reply_patience: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePolicy:
+    """How an RM Source treats its Sequences.
+
+    Args:
+        retransmission: When a message is sent again, and when it is given up.
+        assurance: What the Application Source is promised. With at-least-once, messages of a lost Sequence are sent
+            again in a new one by itself; otherwise somebody must say so, for some may have arrived.
+        window: Unacknowledged messages in flight at most.
+        initial_window: The window before anything was acknowledged; doubled a round trip up to ``window``.
+        expires: Seconds of life asked for each Sequence; None: no end.
+        keep_alive: Seconds of silence after which an idle Sequence is kept alive by AckRequested; half of the ten
+            minutes after which WCF's server drops it.
+        max_message_number: The number after which a Sequence is full and a new one begins.
+        max_ranges: An acknowledgement with more ranges is invalid.
+        poll_interval: Seconds between AckRequested while the destination's buffer is full (WCF: 3.75 to 30).
+    """
+
+    retransmission: RetransmissionPolicy = field(default_factory=RetransmissionPolicy)
+    assurance: Assurance = Assurance()
+    window: int = 32
+    initial_window: int = 4
+    expires: float | None = None
+    keep_alive: float = 300.0
+    max_message_number: int = MAX_MESSAGE_NUMBER
+    max_ranges: int = 128
+    poll_interval: float = 3.75

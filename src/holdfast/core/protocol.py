@@ -1,0 +1,678 @@
+"""RMProtocol: all Sequences of one side. The one door to the core.
+
+Three inputs: a call (``submit``, ``reply`` ...), a message (``receive``, ``received``, ``failed``), the timer
+(``pump``). Three outputs, to be taken after every input: ``take_effects``, ``take_batch`` (then ``batch_durable`` once
+the store has it), and ``deadline``, when ``pump`` wants to be called next.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.destination import RMDestination, Verdict, sequence_fault
+from holdfast.core.events import Effect, Exchange, Incident, Respond, Transmit
+from holdfast.core.inbound import Inbound, Queue
+from holdfast.core.messages import (
+    ANONYMOUS,
+    ANONYMOUS_EPR,
+    Acknowledge,
+    CloseSequence,
+    CloseSequenceResponse,
+    CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
+    Envelope,
+    Fault,
+    LastMessage,
+    SequenceAcknowledgement,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from holdfast.core.outbound import Outbound
+from holdfast.core.outbox import Outbox, ReadRecords
+from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.source import RMSource
+from holdfast.core.states import DestinationAction, DestinationEvent, SourceEvent
+from holdfast.core.timers import Deadlines
+from holdfast.core.versions import RM, Addressing, Versions
+
+
+class RMProtocol:
+    """Both halves of one side, and what ties them: offers, replies, answers.
+
+    Args:
+        queue: Where inbound messages go.
+        read: Reads records back from the store.
+        new_identifier: Makes a URI never used before.
+        jitter: A number in [0, 1), another at each call.
+        destination_policy: For inbound Sequences.
+        source_policy: For outbound Sequences.
+        allows: Whether messages may be sent to an address that a peer names; nothing but anonymous by default.
+        accepts: Whether the application takes messages with this action.
+        local: The address the peer can send to; :data:`ANONYMOUS` for a source without a listener.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        read: ReadRecords,
+        new_identifier: Callable[[], str],
+        jitter: Callable[[], float],
+        *,
+        destination_policy: DestinationPolicy | None = None,
+        source_policy: SourcePolicy | None = None,
+        allows: Callable[[str], bool] = lambda _address: False,
+        accepts: Callable[[str], bool] = lambda _action: True,
+        local: str = ANONYMOUS,
+    ):
+        self.policy = destination_policy or DestinationPolicy()
+        self.commit = GroupCommit()
+        self.effects: list[Effect] = []
+        self.inbound = Inbound(self.policy, self.commit, self.effects, queue, new_identifier, self)
+        self.outbound = Outbound(
+            source_policy or SourcePolicy(),
+            self.commit,
+            self.effects,
+            read,
+            new_identifier,
+            jitter,
+            local,
+            self._acknowledgement_to_piggyback,
+        )
+        self._allows = allows
+        self._accepts = accepts
+        self._waiting: dict[tuple[str, int], list[Exchange]] = {}
+        self._patience: deque[tuple[float, str, int, Exchange]] = deque()
+        self._owed: dict[str, int] = {}
+        self._acknowledgements_due = Deadlines()
+
+    # --- outputs --------------------------------------------------------------------------------------------------
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done and told, in order; each once."""
+        effects = self.effects[:]
+        self.effects.clear()
+        return effects
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether there is a batch to take."""
+        return self.commit.is_wanted
+
+    def take_batch(self) -> Batch:
+        """The changes so far. Make them durable, in this order, and call :meth:`batch_durable` for each."""
+        return self.commit.take()
+
+    def batch_durable(self, now: float) -> None:
+        """The oldest batch taken is durable: what waited for it may be said."""
+        self.commit.durable(now)
+        self.outbound.pump(now)
+
+    def deadline(self) -> float | None:
+        """When :meth:`pump` has something to do next."""
+        times = (
+            self.inbound.deadline(),
+            self.outbound.deadline(),
+            self._acknowledgements_due.next(),
+            self._patience[0][0] if self._patience else None,
+        )
+        return min((time for time in times if time is not None), default=None)
+
+    def pump(self, now: float) -> None:
+        """Do what is due."""
+        self.inbound.pump(now)
+        for identifier in self._acknowledgements_due.due(now):
+            self._send_acknowledgement(identifier)
+        while self._patience and self._patience[0][0] <= now:
+            _, identifier, number, exchange = self._patience.popleft()
+            waiting = self._waiting.get((identifier, number))
+            if waiting is not None and exchange in waiting:
+                waiting.remove(exchange)
+                self.effects.append(Respond(exchange, None))
+        self.outbound.pump(now)
+
+    def recover(self, snapshot: Snapshot, now: float) -> None:
+        """Take over what the store held. Once, before anything else."""
+        self.inbound.recover(snapshot, now)
+        self.outbound.recover(snapshot, now)
+
+    # --- calls ----------------------------------------------------------------------------------------------------
+
+    def submit(self, outbox: Outbox, record: Record, now: float) -> int:
+        """Take over an outbound message; its offset in the outbox. ``Submitted`` follows when it is durable."""
+        return self.outbound.submit(outbox, record)
+
+    def reply(self, record: Record, reply: Record | None, now: float) -> None:
+        """The application is done with an inbound message.
+
+        Args:
+            record: The message.
+            reply: What to answer, None for nothing. Only its action, body and headers count.
+            now: Seconds.
+        """
+        destination = self.inbound.destinations.get(record.sequence)
+        number = record.message_number
+        if destination is None or number not in destination.awaiting:
+            if reply is not None:
+                self.effects.append(Incident("reply unwanted", record.sequence, number, "warning"))
+            return
+        if reply is None:
+            destination.awaiting.discard(number)
+            self.commit.save(destination.identifier, destination)
+            self.commit.then(partial(self._completed, destination, number))
+            return
+        outbox = self._reply_outbox(destination, record, now)
+        reply.relates_to = record.message_id
+        reply.sequence = outbox.key
+        reply.message_number = number
+        offset = self.outbound.submit(outbox, reply)
+        if outbox.source is not None and outbox.source.polled:
+            destination.replies[number] = offset - outbox.source.start + 1
+        destination.awaiting.discard(number)
+        self.commit.save(destination.identifier, destination)
+        self.commit.then(partial(self._completed, destination, number))
+
+    def _completed(self, destination: RMDestination, number: int, now: float) -> None:
+        """The reply, or that there is none, is durable: now the request is acknowledged, together with it."""
+        destination.acknowledge(number)
+        for exchange in self._waiting.pop((destination.identifier, number), ()):
+            self._answer_again(destination, number, exchange, now)
+
+    def _reply_outbox(self, destination: RMDestination, record: Record, now: float) -> Outbox:
+        """Where the reply goes: the offered Sequence, else one of our own, else nothing but the back-channel."""
+        key = destination.offered or f"plain/{destination.identifier}"
+        reply_to = record.reply_to or ANONYMOUS
+        if destination.offered is None and reply_to != ANONYMOUS:
+            return self.outbound.open(f"to/{reply_to}", reply_to, [(destination.versions, False)])
+        outbox = self.outbound.outboxes.get(key)
+        if outbox is None:
+            outbox = self._open_reply_outbox(destination, None, now)
+        return outbox
+
+    def _open_reply_outbox(self, destination: RMDestination, to: str | None, now: float) -> Outbox:
+        key = destination.offered or f"plain/{destination.identifier}"
+        source = RMSource(key, key, destination.versions, self.outbound.policy, now, polled=to is None)
+        source.identifier = destination.offered
+        source.to = to
+        return self.outbound.open_replies(source, now)
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    def receive(self, envelope: Envelope, exchange: Exchange | None, now: float, sent: Transmit | None = None) -> None:
+        """A message came: as a request (``exchange``), or as the answer to what we ``sent``."""
+        if envelope.not_understood:
+            names = " ".join(envelope.not_understood)
+            fault = Fault("MustUnderstand", f"Nobody here understands the header {names}.")
+            self._answer_fault(envelope, fault, exchange)
+            return
+        fault_back = None
+        for acknowledgement in envelope.acknowledgements:
+            fault_back = self.outbound.receive_acknowledgement(acknowledgement, now) or fault_back
+            self._forget_replies(acknowledgement.identifier)
+        if envelope.fault is not None and envelope.sequence is None:
+            self._receive_fault(envelope.fault, sent, now)
+            if exchange is not None:
+                self.effects.append(Respond(exchange, None))
+            return
+        if fault_back is not None and exchange is not None:
+            # The carrier is processed all the same, but the one answer there is tells of the fault.
+            self._answer_fault(envelope, fault_back, exchange)
+            exchange = None
+        control = envelope.control
+        if envelope.sequence is not None:
+            self._receive_message(envelope, exchange, now)
+        elif control is None:
+            self._receive_plain(envelope, exchange, now)
+        else:
+            self._receive_control(envelope, exchange, now)
+
+    def received(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
+        """The peer answered what we sent: with a message, or with nothing (``None``: an empty 200 or 202)."""
+        if isinstance(sent.envelope.control, TerminateSequence):
+            self.outbound.terminate_sent(sent.source, now)
+        if envelope is not None:
+            self.receive(envelope, None, now, sent)
+        self.outbound.pump(now)
+
+    def failed(self, sent: Transmit, now: float) -> None:
+        """What we sent did not get an answer."""
+        outbox = self.outbound.sources.get(sent.source)
+        if outbox is not None and outbox.source is not None and sent.number:
+            outbox.source.not_delivered(sent.number, now)
+            self.outbound.ready(outbox)
+        self.outbound.pump(now)
+
+    def _receive_fault(self, fault: Fault, sent: Transmit | None, now: float) -> None:
+        destination = self.inbound.destinations.get(fault.identifier or "")
+        if destination is not None and fault.is_rm:
+            self.inbound.fault_received(destination, fault.code, now)
+        else:
+            self.outbound.receive_fault(fault, sent.source if sent else "", sent.number if sent else 0, now)
+
+    # --- application messages -------------------------------------------------------------------------------------
+
+    def _receive_message(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
+        sequence = envelope.sequence
+        assert sequence is not None
+        destination = self.inbound.destinations.get(sequence.identifier)
+        if destination is None or envelope.versions is None:
+            self._answer_fault(envelope, sequence_fault("UnknownSequence", sequence.identifier), exchange)
+            return
+        is_application = not isinstance(envelope.control, LastMessage)
+        if is_application:
+            fault = self._check_application_message(envelope)
+            if fault is not None and sequence.message_number not in destination.accepted:
+                self._answer_fault(envelope, fault, exchange)
+                return
+        awaits_reply = exchange is not None and is_application and self._awaits_reply(envelope)
+        verdict = self.inbound.receive(destination, envelope, awaits_reply, exchange, now)
+        if isinstance(verdict, Fault):
+            self._answer_fault(envelope, verdict, exchange, destination)
+        elif verdict is Verdict.DUPLICATE:
+            self.effects.append(Incident("duplicate dropped", destination.identifier, sequence.message_number, "debug"))
+            self._answer_again(destination, sequence.message_number, exchange, now)
+        elif verdict is Verdict.NOT_YET:
+            self.effects.append(Incident("message not held", destination.identifier, sequence.message_number, "debug"))
+            self._acknowledge(destination, exchange, now)
+
+    def _check_application_message(self, envelope: Envelope) -> Fault | None:
+        if not self._accepts(envelope.action):
+            reason = f"No handler here takes the action {envelope.action!r}."
+            return Fault("ActionNotSupported", reason, is_addressing=True)
+        for reference in (envelope.reply_to, envelope.fault_to):
+            if reference is not None and not self._may_send_to(reference):
+                reason = f"This destination does not send to {reference.address}: the address is not on its allow-list."
+                return Fault("OnlyAnonymousAddressSupported", reason, is_addressing=True)
+        return None
+
+    def _may_send_to(self, reference: EndpointReference) -> bool:
+        return reference.is_anonymous or reference.is_none or self._allows(reference.address)
+
+    @staticmethod
+    def _awaits_reply(envelope: Envelope) -> bool:
+        # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08).
+        return (
+            envelope.message_id is not None
+            and envelope.reply_to is not None
+            and not envelope.reply_to.is_none
+            and envelope.relates_to is None
+        )
+
+    def stored(
+        self, destination: RMDestination, number: int, envelope: Envelope, exchange: Exchange | None, now: float
+    ) -> None:
+        """Message ``number`` is durable (called by :class:`Inbound`)."""
+        if envelope.relates_to is not None and exchange is None:
+            self.outbound.receive_reply(destination.identifier, envelope.relates_to, now)
+        if isinstance(envelope.control, LastMessage) and destination.offered is not None:
+            self._answer_last_message(destination, number, exchange, now)
+        elif number in destination.awaiting:
+            self._await_reply(destination, number, exchange, now)
+        else:
+            self._acknowledge(destination, exchange, now)
+
+    def _await_reply(self, destination: RMDestination, number: int, exchange: Exchange | None, now: float) -> None:
+        if exchange is None:
+            return
+        if self._replies_elsewhere(destination):
+            self.effects.append(Respond(exchange, None))
+            return
+        key = (destination.identifier, number)
+        self._waiting.setdefault(key, []).append(exchange)
+        self._patience.append((now + self.policy.reply_patience, *key, exchange))
+
+    def _replies_elsewhere(self, destination: RMDestination) -> bool:
+        outbox = self.outbound.outboxes.get(destination.offered or "")
+        return outbox is not None and outbox.source is not None and not outbox.source.polled
+
+    def exchange_closed(self, identifier: str, number: int, exchange: Exchange) -> None:
+        """The requester has gone: nobody waits on that exchange any more."""
+        waiting = self._waiting.get((identifier, number))
+        if waiting is not None and exchange in waiting:
+            waiting.remove(exchange)
+
+    def _answer_last_message(
+        self, destination: RMDestination, number: int, exchange: Exchange | None, now: float
+    ) -> None:
+        """1.0, two-way: LastMessage is answered in kind on the offered Sequence (wcf: it waits for that)."""
+        outbox = self.outbound.outboxes.get(destination.offered or "")
+        source = outbox.source if outbox is not None else None
+        if outbox is None or source is None:
+            self._acknowledge(destination, exchange, now)
+        elif not source.polled:
+            self.outbound.want_end(outbox, now)
+            self._acknowledge(destination, exchange, now)
+        else:
+            if source.last_number is None:
+                source.last_number = outbox.end - source.start + 1
+                source.issue(now)
+            destination.replies[number] = source.last_number
+            self.commit.save(destination.identifier, destination)
+            self.commit.save(source.local_id, source)
+            self.commit.then(partial(self._answer_again, destination, number, exchange))
+
+    def _answer_again(self, destination: RMDestination, number: int, exchange: Exchange | None, now: float) -> None:
+        """Answer a message that is stored: with its reply if there is one, else with an acknowledgement."""
+        if number in destination.awaiting:
+            self._await_reply(destination, number, exchange, now)
+            return
+        reply_number = destination.replies.get(number)
+        outbox = self.outbound.outboxes.get(destination.offered or f"plain/{destination.identifier}")
+        if reply_number is None or outbox is None or outbox.source is None or exchange is None:
+            self._acknowledge(destination, exchange, now)
+            return
+        outbox.source.issue(now)
+        envelope = self.outbound.message(outbox, outbox.source, reply_number)
+        envelope.acknowledgements = (destination.acknowledgement(),)
+        self.effects.append(Respond(exchange, envelope))
+
+    def _forget_replies(self, identifier: str) -> None:
+        """The requester acknowledged replies: they are never asked for again."""
+        source = self.outbound.find(identifier)
+        outbox = self.outbound.outboxes.get(identifier)
+        if source is None or outbox is None or not source.polled or outbox.answers is None:
+            return
+        destination = self.inbound.destinations.get(outbox.answers)
+        if destination is not None:
+            for number in [n for n, reply in destination.replies.items() if reply in source.acknowledged]:
+                del destination.replies[number]
+
+    def _receive_plain(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
+        """No Sequence header: a reply to a request of ours from a peer that was offered no Sequence, or a stranger."""
+        if exchange is None and envelope.relates_to is not None:
+            outbox = self.outbound.awaiting_reply(envelope.relates_to)
+            if outbox is not None:
+                record = Record("", 0, envelope.action, envelope.body, now, envelope.message_id, envelope.to)
+                record.relates_to = envelope.relates_to
+                record.soap = envelope.soap.value
+                self.inbound.take_plain(record, partial(self.outbound.replied, outbox, envelope.relates_to))
+            return
+        if envelope.acknowledgements or envelope.ack_requested:
+            self._answer_ack_requested(envelope, exchange, now)
+        elif exchange is not None:
+            if envelope.addressing is Addressing.V2004_08:
+                fault = Fault("ActionNotSupported", "Only messages with WS-ReliableMessaging headers are taken here.")
+                fault.is_addressing = True
+            else:
+                fault = sequence_fault("WSRMRequired")
+            self._answer_fault(envelope, fault, exchange)
+
+    # --- RM protocol messages -------------------------------------------------------------------------------------
+
+    def _receive_control(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
+        control = envelope.control
+        if isinstance(control, CreateSequence):
+            self._create(envelope, control, exchange, now)
+        elif isinstance(control, CreateSequenceResponse):
+            self._created(envelope, control, exchange, now)
+        elif isinstance(control, CloseSequence):
+            self._close(envelope, control, exchange, now)
+        elif isinstance(control, TerminateSequence):
+            self._terminate(envelope, control, exchange, now)
+        elif isinstance(control, CloseSequenceResponse):
+            self.outbound.receive_close_response(control.identifier, now)
+            self._done(exchange)
+        elif isinstance(control, TerminateSequenceResponse):
+            self._terminated(control, exchange, now)
+        else:
+            self._answer_ack_requested(envelope, exchange, now)
+
+    def _done(self, exchange: Exchange | None) -> None:
+        if exchange is not None:
+            self.effects.append(Respond(exchange, None))
+
+    def _create(self, envelope: Envelope, create: CreateSequence, exchange: Exchange | None, now: float) -> None:
+        destination = self.inbound.repeated(create, envelope.message_id)
+        if destination is None:
+            versions = envelope.versions
+            fault = self._check_create(envelope, create)
+            if fault is None and versions is not None:
+                granted = self.inbound.create(create, versions, envelope.message_id, now)
+                if isinstance(granted, RMDestination):
+                    destination = granted
+                else:
+                    fault = granted
+            if destination is None:
+                self._answer_fault(envelope, fault or sequence_fault("CreateSequenceRefused"), exchange)
+                return
+            if create.offer is not None:
+                self._accept_offer(envelope, create, destination, now)
+        response = self._envelope(destination.versions)
+        response.control = self.inbound.response(destination)
+        response.relates_to = envelope.message_id
+        self.commit.then(partial(self._respond, envelope.reply_to, exchange, response))
+
+    def _check_create(self, envelope: Envelope, create: CreateSequence) -> Fault | None:
+        reason = ""
+        if envelope.versions is None:
+            reason = "These versions of WS-ReliableMessaging and WS-Addressing do not go together."
+        elif create.acks_to.is_none:
+            reason = "AcksTo must be able to receive acknowledgements: it cannot be the address 'none'."
+        elif envelope.message_id is None:
+            reason = "CreateSequence needs a MessageID."
+        elif create.offer is not None and self._is_taken(create.offer.identifier):
+            reason = f"The offered Identifier {create.offer.identifier} is in use."
+        else:
+            named = [create.acks_to, envelope.reply_to, create.offer.endpoint if create.offer is not None else None]
+            for reference in named:
+                if reference is not None and not self._may_send_to(reference):
+                    reason = (
+                        f"This destination does not send to {reference.address}: the address is not on its "
+                        "allow-list. Use the anonymous address, or ask for it to be allowed."
+                    )
+        if not reason:
+            return None
+        fault = sequence_fault("CreateSequenceRefused")
+        fault.reason = reason
+        return fault
+
+    def _is_taken(self, identifier: str) -> bool:
+        return identifier in self.outbound.by_identifier or identifier in self.inbound.destinations
+
+    def _accept_offer(self, envelope: Envelope, create: CreateSequence, destination: RMDestination, now: float) -> None:
+        offer = create.offer
+        assert offer is not None
+        # Accept/AcksTo: the request's To, octet for octet, which WCF insists on.
+        destination.accept_acks_to = EndpointReference(envelope.to or "") if envelope.to else ANONYMOUS_EPR
+        target = offer.endpoint or envelope.reply_to or create.acks_to
+        to = None if target.is_anonymous or target.is_none else target.address
+        self._open_reply_outbox(destination, to, now).answers = destination.identifier
+
+    def _created(
+        self, envelope: Envelope, response: CreateSequenceResponse, exchange: Exchange | None, now: float
+    ) -> None:
+        source = self.outbound.receive_create_response(response, envelope.relates_to, now)
+        if source is not None and source.offer is not None:
+            offered = RMDestination(source.offer, source.versions, ANONYMOUS_EPR, self.policy, now)
+            accept = response.accept_acks_to
+            if accept is not None and not accept.is_anonymous:
+                offered.acks_to = accept
+            self.inbound.add(offered)
+        self._done(exchange)
+
+    def _close(self, envelope: Envelope, close: CloseSequence, exchange: Exchange | None, now: float) -> None:
+        destination = self.inbound.destinations.get(close.identifier)
+        if destination is None:
+            if self.outbound.ended_by_peer(close.identifier, SourceEvent.CLOSE_SEQUENCE, now):
+                response = self._envelope(envelope.versions)
+                response.control = CloseSequenceResponse(close.identifier)
+                response.relates_to = envelope.message_id
+                self.commit.then(partial(self._respond, envelope.reply_to, exchange, response))
+            else:
+                self._answer_fault(envelope, sequence_fault("UnknownSequence", close.identifier), exchange)
+            return
+        if destination.handle(DestinationEvent.CLOSE_SEQUENCE) is not DestinationAction.ANSWER_CLOSE:
+            self._answer_fault(envelope, sequence_fault("UnknownSequence", close.identifier), exchange)
+            return
+        response = self._envelope(destination.versions)
+        response.control = CloseSequenceResponse(close.identifier)
+        response.relates_to = envelope.message_id
+        then = partial(self._respond_final, destination, envelope.reply_to, exchange, response)
+        self.inbound.end(destination, close.last_message_number, then, now)
+
+    def _terminate(
+        self, envelope: Envelope, terminate: TerminateSequence, exchange: Exchange | None, now: float
+    ) -> None:
+        destination = self.inbound.destinations.get(terminate.identifier)
+        if destination is None:
+            self._terminate_outbound(envelope, terminate, exchange, now)
+            return
+        destination.handle(DestinationEvent.TERMINATE_SEQUENCE)
+        if destination.versions.rm is RM.V1_1:
+            response = self._envelope(destination.versions)
+            response.control = TerminateSequenceResponse(terminate.identifier)
+            response.relates_to = envelope.message_id
+        elif destination.offered is not None and exchange is not None:
+            # 1.0, two-way: answered by TerminateSequence of the offered Sequence (wcf: it waits for that).
+            response = self._envelope(destination.versions)
+            response.control = TerminateSequence(destination.offered)
+        else:
+            self.inbound.end(destination, terminate.last_message_number, lambda _: self._done(exchange), now)
+            return
+        then = partial(self._respond_final, destination, envelope.reply_to, exchange, response)
+        self.inbound.end(destination, terminate.last_message_number, then, now)
+
+    def _terminate_outbound(
+        self, envelope: Envelope, terminate: TerminateSequence, exchange: Exchange | None, now: float
+    ) -> None:
+        known = self.outbound.ended_by_peer(terminate.identifier, SourceEvent.TERMINATE_SEQUENCE, now)
+        if envelope.rm is RM.V1_0:
+            self._done(exchange)
+        elif known:
+            response = self._envelope(envelope.versions)
+            response.control = TerminateSequenceResponse(terminate.identifier)
+            response.relates_to = envelope.message_id
+            self.commit.then(partial(self._respond, envelope.reply_to, exchange, response))
+        else:
+            self._answer_fault(envelope, sequence_fault("UnknownSequence", terminate.identifier), exchange)
+
+    def _terminated(self, response: TerminateSequenceResponse, exchange: Exchange | None, now: float) -> None:
+        destination = self.inbound.destinations.get(response.identifier)
+        if destination is not None:
+            destination.handle(DestinationEvent.TERMINATE_SEQUENCE_RESPONSE)
+        self.outbound.receive_terminate_response(response.identifier, now)
+        self._done(exchange)
+
+    def discarded(self, destination: RMDestination) -> None:
+        """An inbound Sequence is over (called by :class:`Inbound`): so is the one that answered it."""
+        for key in (destination.offered, f"plain/{destination.identifier}"):
+            outbox = self.outbound.outboxes.get(key or "")
+            if outbox is None:
+                continue
+            if outbox.to is None:
+                self.outbound.close_outbox(outbox.key)
+            else:
+                self.outbound.want_end(outbox, destination.last_activity)
+        for key_waiting in [key for key in self._waiting if key[0] == destination.identifier]:
+            for exchange in self._waiting.pop(key_waiting):
+                self.effects.append(Respond(exchange, None))
+        self._acknowledgements_due.forget(destination.identifier)
+
+    def _answer_ack_requested(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
+        answered = False
+        for requested in envelope.ack_requested:
+            destination = self.inbound.destinations.get(requested.identifier)
+            action = destination.handle(DestinationEvent.ACK_REQUESTED) if destination is not None else None
+            if destination is None or action is None:
+                self._answer_fault(envelope, sequence_fault("UnknownSequence", requested.identifier), exchange)
+            else:
+                destination.last_activity = now
+                self._acknowledge(destination, exchange, now, at_once=True)
+            exchange, answered = None, True
+        if not answered:
+            self._done(exchange)
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _envelope(versions: Versions | None) -> Envelope:
+        assert versions is not None
+        return Envelope(versions.soap, versions.addressing, versions.rm)
+
+    def _acknowledge(
+        self, destination: RMDestination, exchange: Exchange | None, now: float, *, at_once: bool = False
+    ) -> None:
+        """Acknowledge: in the answer to an anonymous sender; soon, with others, to an addressable AcksTo."""
+        if destination.acks_to.is_anonymous:
+            if exchange is not None:
+                envelope = self._envelope(destination.versions)
+                envelope.control = Acknowledge()
+                envelope.acknowledgements = (destination.acknowledgement(),)
+                self.effects.append(Respond(exchange, envelope))
+            return
+        self._done(exchange)
+        if exchange is None and destination.accept_acks_to is None and not at_once:
+            return  # replies at a source: acknowledged on its next request
+        owed = self._owed[destination.identifier] = self._owed.get(destination.identifier, 0) + 1
+        if at_once or owed >= self.policy.acknowledgement_count:
+            self._send_acknowledgement(destination.identifier)
+        else:
+            self._acknowledgements_due.want(destination.identifier, now + self.policy.acknowledgement_interval)
+
+    def _send_acknowledgement(self, identifier: str) -> None:
+        self._owed.pop(identifier, None)
+        self._acknowledgements_due.forget(identifier)
+        destination = self.inbound.destinations.get(identifier)
+        if destination is None or destination.acks_to.is_anonymous:
+            return
+        envelope = self._envelope(destination.versions)
+        envelope.to = destination.acks_to.address
+        envelope.reference_parameters = destination.acks_to.reference_parameters
+        envelope.control = Acknowledge()
+        envelope.acknowledgements = (destination.acknowledgement(),)
+        self.effects.append(Transmit(destination.acks_to.address, envelope))
+
+    def _acknowledgement_to_piggyback(self, identifier: str) -> SequenceAcknowledgement | None:
+        acknowledgement = self.inbound.acknowledgement(identifier)
+        return acknowledgement if acknowledgement is not None and acknowledgement.ranges else None
+
+    def _respond(
+        self, reply_to: EndpointReference | None, exchange: Exchange | None, response: Envelope, now: float
+    ) -> None:
+        if reply_to is not None and not reply_to.is_anonymous and not reply_to.is_none and self._may_send_to(reply_to):
+            response.to = reply_to.address
+            response.reference_parameters = reply_to.reference_parameters
+            self.effects.append(Transmit(reply_to.address, response))
+            self._done(exchange)
+        elif exchange is not None:
+            self.effects.append(Respond(exchange, response))
+
+    def _respond_final(
+        self,
+        destination: RMDestination,
+        reply_to: EndpointReference | None,
+        exchange: Exchange | None,
+        response: Envelope,
+        now: float,
+    ) -> None:
+        response.acknowledgements = (destination.acknowledgement(),)
+        self._respond(reply_to, exchange, response, now)
+
+    def _answer_fault(
+        self, envelope: Envelope, fault: Fault, exchange: Exchange | None, destination: RMDestination | None = None
+    ) -> None:
+        """Answer with a fault; about a known Sequence it goes where its acknowledgements go."""
+        level = "warning" if fault.is_rm else "info"
+        number = envelope.sequence.message_number if envelope.sequence is not None else 0
+        self.effects.append(Incident("fault raised", fault.identifier or "", number, level, {"code": fault.code}))
+        answer = Envelope(
+            envelope.soap,
+            envelope.addressing or Addressing.V2005_08,
+            envelope.rm or (RM.V1_0 if envelope.addressing is Addressing.V2004_08 else RM.V1_1),
+        )
+        answer.fault = fault
+        answer.relates_to = envelope.message_id
+        if destination is not None and fault.code == "SequenceClosed":
+            answer.acknowledgements = (destination.acknowledgement(),)
+        target = destination.acks_to if destination is not None else (envelope.fault_to or envelope.reply_to)
+        if target is not None and not target.is_anonymous and not target.is_none and self._may_send_to(target):
+            answer.to = target.address
+            answer.reference_parameters = target.reference_parameters
+            self.effects.append(Transmit(target.address, answer))
+            self._done(exchange)
+        elif exchange is not None:
+            self.effects.append(Respond(exchange, answer))

@@ -1,0 +1,495 @@
+"""RMSource: one outbound Sequence. Numbers, transmits, retransmits, closes and terminates it.
+
+It works on numbers alone: which message has a number is its caller's business. A number is transmitted only once the
+Sequence's beginning is durable, so that after a crash the same message gets the same number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from holdfast.core.destination import sequence_fault
+from holdfast.core.messages import Fault, SequenceAcknowledgement
+from holdfast.core.policy import SourcePolicy
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import State
+from holdfast.core.retransmission import RoundTrip
+from holdfast.core.states import SOURCE_TABLE, SourceAction, SourceEvent, SourceState
+from holdfast.core.versions import RM, Versions
+
+
+@dataclass(slots=True)
+class InFlight:
+    """A number that was transmitted and is not acknowledged. Times in seconds; ``due`` is when it is sent again."""
+
+    sent_at: float
+    due: float
+    attempts: int
+    first_sent_at: float
+
+
+class Request(Enum):
+    """What a Sequence wants to send besides messages; one at a time, repeated until it is answered."""
+
+    CREATE = "CreateSequence"
+    CLOSE = "CloseSequence"
+    TERMINATE = "TerminateSequence"
+    ACK_REQUESTED = "AckRequested"
+
+
+_REQUESTS = {
+    SourceState.CREATING: Request.CREATE,
+    SourceState.CLOSING: Request.CLOSE,
+    SourceState.TERMINATING: Request.TERMINATE,
+}
+
+
+class RMSource:
+    """One outbound Sequence.
+
+    Args:
+        local_id: What it is saved under, from before it has an Identifier: the MessageID of its CreateSequence, or
+            the Identifier itself for one that the peer accepted from our Offer or that it offered us.
+        key: The key of its outbox.
+        versions: What it speaks.
+        policy: Its limits and timers.
+        polled: It goes to an anonymous endpoint: its messages leave in answers only, when they are asked for.
+        now: Seconds.
+    """
+
+    __slots__ = (
+        "_state",
+        "_window",
+        "acknowledged",
+        "attempts",
+        "available",
+        "buffer_remaining",
+        "create_sent_at",
+        "due",
+        "end_wanted",
+        "expires_at",
+        "flight",
+        "identifier",
+        "key",
+        "last_fault",
+        "last_heard",
+        "last_number",
+        "limit",
+        "local_id",
+        "message_ids",
+        "next_number",
+        "offer",
+        "polled",
+        "policy",
+        "request_sent_at",
+        "reduced_at",
+        "round_trip",
+        "sent_before",
+        "start",
+        "state",
+        "suspended",
+        "to",
+        "unreplied",
+        "versions",
+    )
+
+    def __init__(
+        self, local_id: str, key: str, versions: Versions, policy: SourcePolicy, now: float, *, polled: bool = False
+    ):
+        self.local_id = local_id
+        self.key = key
+        self.versions = versions
+        self.policy = policy
+        self.polled = polled
+        self.identifier: str | None = None
+        self.state = SourceState.NONE
+        self.start = 0
+        """Offset of the message that has number 1."""
+        self.available = 0
+        """The highest number that has a durable message."""
+        self.next_number = 1
+        """The number to transmit next for the first time."""
+        self.last_number: int | None = None
+        """The number of 1.0's LastMessage, once decided; the number that closes the Sequence."""
+        self.limit = policy.max_message_number
+        """The highest number this Sequence can have, by our policy or by the peer's MessageNumberRollover."""
+        self.sent_before = 0
+        """The highest number that may have been transmitted before a crash."""
+        self.acknowledged = AcknowledgementRanges()
+        self.flight: dict[int, InFlight] = {}
+        self.unreplied: dict[int, str] = {}
+        """Transmitted requests whose reply is not here: number -> MessageID. Acknowledged only together with it."""
+        self.offer: str | None = None
+        self.to: str | None = None
+        """Where it goes, for one that answers an Offer; None: as its outbox says, or anonymous."""
+        self.message_ids: dict[str, str] = {}
+        """MessageIDs of the lifecycle requests, the same in every repeat."""
+        self.due: float | None = None
+        self.attempts = 0
+        self.request_sent_at: float | None = None
+        self.buffer_remaining: int | None = None
+        self.round_trip = RoundTrip(policy.retransmission)
+        self._window = float(policy.initial_window)
+        self.reduced_at = now
+        self.last_heard = now
+        self.expires_at: float | None = None
+        self.end_wanted = False
+        self.suspended = ""
+        """Why it sends nothing for now; empty: it does."""
+        self.last_fault = ""
+        self._state: State | None = None
+
+    # --- what happens to it ---------------------------------------------------------------------------------------
+
+    def handle(self, event: SourceEvent) -> SourceAction:
+        """Move by the table.
+
+        Returns:
+            What to do; NOTHING for a cell that is not there, which only a confused peer's message can reach.
+        """
+        cell = SOURCE_TABLE.get((self.state, event))
+        if cell is None:
+            return SourceAction.NOTHING
+        before, self.state = self.state, cell[1]
+        if before is not self.state:
+            self.due = None
+            self.attempts = 0
+        return cell[0]
+
+    def create(self, now: float) -> None:
+        """Want the Sequence: CreateSequence is due now."""
+        action = self.handle(SourceEvent.WANT_SEQUENCE)
+        assert action is SourceAction.SEND_CREATE, self.state
+        self.due = now
+
+    def created(self, identifier: str, expires: float | None, now: float) -> bool:
+        """CreateSequenceResponse came; whether it opened the Sequence (False for a copy)."""
+        if self.handle(SourceEvent.CREATE_SEQUENCE_RESPONSE) is not SourceAction.OPEN:
+            return False
+        self.identifier = identifier
+        self.expires_at = None if expires is None else now + expires
+        self.last_heard = now
+        if self.request_sent_at is not None:
+            self.round_trip.sample(now - self.request_sent_at)
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes new numbers."""
+        return self.state is SourceState.CREATED and self.last_number is None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be sent."""
+        return self.state is SourceState.TERMINATED
+
+    @property
+    def highest_sent(self) -> int:
+        """The highest number transmitted so far."""
+        return self.next_number - 1
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that it has to send is acknowledged (and replied to)."""
+        return self.acknowledged.covers(self.last_number or min(self.available, self.limit))
+
+    # --- acknowledgements -----------------------------------------------------------------------------------------
+
+    def receive_acknowledgement(
+        self, ack: SequenceAcknowledgement, now: float
+    ) -> tuple[list[tuple[int, int]], Fault | None]:
+        """Take in an acknowledgement: merged with what is known, never in its place (section 3.9).
+
+        Returns:
+            Ranges newly acknowledged (and not waiting for a reply), and the fault if it is invalid, in which case
+            nothing is taken from it.
+        """
+        if not self._is_valid(ack):
+            self.handle(SourceEvent.INVALID_ACKNOWLEDGEMENT)
+            fault = sequence_fault("InvalidAcknowledgement", ack.identifier, acknowledgement=ack)
+            self.last_fault = fault.code
+            return [], fault
+        self.last_heard = now
+        if ack.buffer_remaining is not None:
+            self.buffer_remaining = ack.buffer_remaining
+        if ack.nacks:
+            if self.handle(SourceEvent.NACK) is SourceAction.RETRANSMIT_NACKED:
+                for number in ack.nacks:
+                    entry = self.flight.get(number)
+                    if entry is not None:
+                        entry.due = now
+            return [], None
+        event = SourceEvent.FINAL_ACKNOWLEDGEMENT if ack.final else SourceEvent.ACKNOWLEDGEMENT
+        action = self.handle(event)
+        if action not in (SourceAction.MARK, SourceAction.MARK_AND_REPORT):
+            return [], None
+        return self._mark(ack.ranges, now), None
+
+    def _is_valid(self, ack: SequenceAcknowledgement) -> bool:
+        if len(ack.ranges) > self.policy.max_ranges or (ack.nacks and (ack.ranges or ack.final)):
+            return False
+        highest = max(self.highest_sent, self.sent_before)
+        return all(0 < lower <= upper <= highest for lower, upper in ack.ranges) and all(
+            0 < number <= highest for number in ack.nacks
+        )
+
+    def _mark(self, ranges: tuple[tuple[int, int], ...], now: float) -> list[tuple[int, int]]:
+        fresh = AcknowledgementRanges()
+        for lower, upper in ranges:
+            for gap_lower, gap_upper in self.acknowledged.gaps(upper):
+                if gap_upper >= lower:
+                    fresh.add_range(max(lower, gap_lower), gap_upper)
+        for number in self.unreplied:
+            fresh.discard(number)
+        resent_at: float | None = None
+        for number in [number for number in self.flight if number in fresh]:
+            entry = self.flight.pop(number)
+            if entry.attempts == 1:
+                self.round_trip.sample(now - entry.sent_at)
+                self._window = min(float(self.policy.window), self._window + 1.0)
+            else:
+                resent_at = max(resent_at or 0.0, entry.sent_at)
+        if resent_at is not None:
+            self._resend_what_followed(resent_at, now)
+        self.acknowledged.update(fresh)
+        return list(fresh)
+
+    def _resend_what_followed(self, resent_at: float, now: float) -> None:
+        # A destination that drops what comes after a gap (WCF in order) has lost all that was sent before the gap
+        # was filled and is not acknowledged now; one that holds it has just said so.
+        for entry in self.flight.values():
+            if entry.sent_at < resent_at:
+                entry.due = min(entry.due, now)
+
+    def replied(self, number: int, now: float) -> bool:
+        """The reply to request ``number`` is durable here; whether that was news. Stands for its acknowledgement."""
+        self.last_heard = now
+        if self.unreplied.pop(number, None) is None and number in self.acknowledged:
+            return False
+        entry = self.flight.pop(number, None)
+        if entry is not None:
+            if entry.attempts == 1:
+                self.round_trip.sample(now - entry.sent_at)
+            self._window = min(float(self.policy.window), self._window + 1.0)
+        self.acknowledged.add(number)
+        return True
+
+    # --- transmission ---------------------------------------------------------------------------------------------
+
+    @property
+    def window(self) -> int:
+        """How many numbers may be in flight: slow start, what the policy allows, and what the peer can buffer."""
+        window = int(self._window)
+        return window if self.buffer_remaining is None else min(window, self.buffer_remaining)
+
+    def numbers_to_send(self, now: float) -> list[int]:
+        """Numbers to transmit now, ascending: those due again first of all, then new ones as the window allows."""
+        if self.state not in (SourceState.CREATED, SourceState.ROLLOVER) or self.suspended or self.polled:
+            return []
+        due = sorted(number for number, entry in self.flight.items() if entry.due <= now)
+        if any(self.flight[number].attempts for number in due):
+            due = self._slow_down(due, now)
+        window = self.window
+        while len(self.flight) < window and self._has_new():
+            if self.next_number not in self.acknowledged:
+                due.append(self.next_number)
+                self.flight[self.next_number] = InFlight(now, now, 0, now)
+            self._number()
+        return due
+
+    def _slow_down(self, due: list[int], now: float) -> list[int]:
+        """Something was lost: halve the window, and send again no more than it allows; the rest follows soon."""
+        timeout = self.round_trip.timeout
+        if now - self.reduced_at >= timeout:
+            self._window = max(1.0, self._window / 2)
+            self.reduced_at = now
+        allowed = max(1, self.window)
+        for number in due[allowed:]:
+            self.flight[number].due = now + timeout
+        return due[:allowed]
+
+    def _has_new(self) -> bool:
+        return self.next_number <= min(self.last_number or self.available, self.limit)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every number it can have was used, so that what follows needs another Sequence."""
+        return self.next_number > self.limit
+
+    def _number(self) -> None:
+        if self.state is SourceState.CREATED:
+            is_last = self.next_number in (self.limit, self.last_number)
+            self.handle(SourceEvent.SEND_LAST_NUMBER if is_last else SourceEvent.SEND_MESSAGE)
+        self.next_number += 1
+
+    def roll_over(self, max_message_number: int | None, now: float) -> None:
+        """The peer's MessageNumberRollover: numbers above its limit go to the next Sequence (1.1, section 4.6)."""
+        if self.handle(SourceEvent.ROLLOVER_FAULT) is SourceAction.STOP_NUMBERING:
+            self.limit = min(self.limit, max_message_number or self.acknowledged.highest)
+            self.next_number = min(self.next_number, self.limit + 1)
+            for number in [number for number in self.flight if number > self.limit]:
+                del self.flight[number]
+                self.unreplied.pop(number, None)
+            self.last_heard = now
+
+    def sent(self, number: int, message_id: str | None, jitter: float, now: float) -> None:
+        """``number`` leaves now. ``message_id``: of a request, whose reply completes it. ``jitter`` in [0, 1)."""
+        entry = self.flight[number]
+        entry.attempts += 1
+        entry.sent_at = now
+        entry.due = now + self.round_trip.delay(entry.attempts, jitter)
+        if message_id is not None:
+            self.unreplied[number] = message_id
+
+    def not_delivered(self, number: int, now: float) -> None:
+        """The transport surely failed: try again after a short backoff, not after the whole timeout."""
+        entry = self.flight.get(number)
+        if entry is not None:
+            floor = self.policy.retransmission.floor
+            soon = min(self.policy.retransmission.cap, floor * 2.0 ** min(entry.attempts - 1, 30))
+            entry.due = min(entry.due, now + soon)
+
+    def issue(self, now: float) -> None:
+        """For a polled Sequence: the numbers up to ``available`` are out, to be sent as they are asked for."""
+        while self._has_new():
+            self.flight[self.next_number] = InFlight(now, now, 1, now)
+            self._number()
+
+    # --- lifecycle ------------------------------------------------------------------------------------------------
+
+    def want_end(self, now: float) -> None:
+        """No new messages: when all is acknowledged, end it. 1.0 says so with a LastMessage of its own."""
+        if self.end_wanted:
+            return
+        self.end_wanted = True
+        if self.versions.rm is RM.V1_0 and self.state is SourceState.CREATED and self.last_number is None:
+            self.last_number = min(self.available, self.limit - 1) + 1
+        self.proceed(now)
+
+    def proceed(self, now: float) -> None:
+        """Take the next step towards the end if it is wanted and everything is acknowledged."""
+        if not self.end_wanted or not self.is_complete:
+            return
+        if self.state in (SourceState.CREATED, SourceState.ROLLOVER):
+            event = SourceEvent.DECIDE_TO_CLOSE if self.versions.rm is RM.V1_1 else SourceEvent.DECIDE_TO_TERMINATE
+        elif self.state is SourceState.CLOSED:
+            event = SourceEvent.DECIDE_TO_TERMINATE
+        else:
+            return
+        self.handle(event)
+        self.due = now
+
+    def request_to_send(self, jitter: float, now: float) -> Request | None:
+        """The lifecycle request or AckRequested that is due now, once per repeat."""
+        if self.suspended or self.polled or self.is_over:
+            return None
+        request = _REQUESTS.get(self.state)
+        if request is None:
+            request = Request.ACK_REQUESTED
+            self.due = self._poll_at()
+        if self.due is None or self.due > now:
+            return None
+        if request is not Request.ACK_REQUESTED:
+            self.handle(SourceEvent.RETRANSMISSION_DUE)
+        else:
+            self.last_heard = max(self.last_heard, now - self.policy.keep_alive)
+        self.attempts += 1
+        self.request_sent_at = now if self.attempts == 1 else None
+        self.due = now + self.round_trip.delay(self.attempts, jitter)
+        return request
+
+    def _poll_at(self) -> float | None:
+        if self.state not in (SourceState.CREATED, SourceState.ROLLOVER):
+            return None
+        if self.flight:
+            return None  # the messages themselves ask
+        if self.buffer_remaining == 0 and self._has_new():
+            last = self.request_sent_at or self.last_heard
+            return last + self.policy.poll_interval
+        return max(self.last_heard, self.request_sent_at or 0.0) + self.policy.keep_alive
+
+    def deadline(self) -> float | None:
+        """When :meth:`numbers_to_send` or :meth:`request_to_send` has something next; None: never by itself."""
+        if self.suspended or self.is_over:
+            return self.expires_at
+        times = [time for time in (self.expires_at,) if time is not None]
+        if not self.polled:
+            if _REQUESTS.get(self.state) is not None:
+                if self.due is not None:
+                    times.append(self.due)
+            elif self.state in (SourceState.CREATED, SourceState.ROLLOVER):
+                poll = self._poll_at()
+                if poll is not None:
+                    times.append(poll)
+                times.extend(entry.due for entry in self.flight.values())
+        return min(times, default=None)
+
+    def is_given_up(self, now: float) -> bool:
+        """Whether the peer has given no sign of life for as long as the policy waits."""
+        patience = self.policy.retransmission.give_up_after
+        if patience is None or not self.flight:
+            return False
+        return now - max(self.last_heard, min(entry.first_sent_at for entry in self.flight.values())) > patience
+
+    # --- saved state ----------------------------------------------------------------------------------------------
+
+    def to_state(self) -> State:
+        """What to save. What is newest in ``acknowledged`` may be lost: that costs retransmissions only."""
+        state = self._state
+        if state is None:
+            state = self._state = {
+                "role": "source",
+                "local_id": self.local_id,
+                "outbox": self.key,
+                "to": self.to,
+                "polled": self.polled,
+            }
+        state["versions"] = [self.versions.rm.value, self.versions.addressing.value, self.versions.soap.value]
+        state["identifier"] = self.identifier
+        state["state"] = self.state.value
+        state["start"] = self.start
+        state["last_number"] = self.last_number
+        state["limit"] = self.limit
+        state["acknowledged"] = self.acknowledged.to_state()
+        state["offer"] = self.offer
+        state["message_ids"] = self.message_ids.copy()
+        state["end_wanted"] = self.end_wanted
+        state["suspended"] = self.suspended
+        state["last_fault"] = self.last_fault
+        state["expires_at"] = self.expires_at
+        return state.copy()
+
+    @classmethod
+    def from_state(cls, state: State, policy: SourcePolicy, available: int, now: float) -> RMSource:
+        """As it was saved: whatever is not known to be acknowledged will be transmitted again, as asked for.
+
+        Args:
+            state: What :meth:`to_state` gave.
+            policy: Its limits and timers now.
+            available: The highest number that has a durable message.
+            now: Seconds.
+        """
+        versions = Versions(*state["versions"])
+        source = cls(state["local_id"], state["outbox"], versions, policy, now, polled=state["polled"])
+        source.to = state["to"]
+        source.identifier = state["identifier"]
+        source.state = SourceState(state["state"])
+        source.start = state["start"]
+        source.available = available
+        source.last_number = state["last_number"]
+        source.limit = min(source.limit, state["limit"])
+        source.acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
+        source.offer = state["offer"]
+        source.message_ids = dict(state["message_ids"])
+        source.end_wanted = state["end_wanted"]
+        source.suspended = state["suspended"]
+        source.last_fault = state["last_fault"]
+        source.expires_at = state["expires_at"]
+        # Any number with a durable message may have been transmitted before the crash, so an acknowledgement of
+        # every one of them is legal; each unacknowledged one is put in flight again as the window opens.
+        source.sent_before = source.last_number or available
+        source.next_number = source.acknowledged.first_gap
+        if source.state in _REQUESTS:
+            source.due = now
+        return source
