@@ -341,7 +341,7 @@ class RMProtocol:
         """1.0, two-way: LastMessage is answered in kind on the offered Sequence (wcf: it waits for that)."""
         outbox = self.outbound.outboxes.get(destination.offered or "")
         source = outbox.source if outbox is not None else None
-        if outbox is None or source is None:
+        if outbox is None or source is None or destination.awaiting:
             self._acknowledge(destination, exchange, now)
         elif not source.polled:
             self.outbound.want_end(outbox, now)
@@ -359,6 +359,9 @@ class RMProtocol:
         """Answer a message that is stored: with its reply if there is one, else with an acknowledgement."""
         if number in destination.awaiting:
             self._await_reply(destination, number, exchange, now)
+            return
+        if number == destination.marker and destination.offered is not None and number not in destination.replies:
+            self._answer_last_message(destination, number, exchange, now)
             return
         reply_number = destination.replies.get(number)
         outbox = self.outbound.outboxes.get(destination.offered or f"plain/{destination.identifier}")

@@ -360,16 +360,16 @@ class RMSource:
 
     def want_end(self, now: float) -> None:
         """No new messages: when all is acknowledged, end it. 1.0 says so with a LastMessage of its own."""
-        if self.end_wanted:
-            return
         self.end_wanted = True
-        if self.versions.rm is RM.V1_0 and self.state is SourceState.CREATED and self.last_number is None:
-            self.last_number = min(self.available, self.limit - 1) + 1
         self.proceed(now)
 
     def proceed(self, now: float) -> None:
         """Take the next step towards the end if it is wanted and everything is acknowledged."""
         if not self.end_wanted or not self.is_complete:
+            return
+        if self.versions.rm is RM.V1_0 and self.state is SourceState.CREATED and self.last_number is None:
+            # After every reply, as WCF does: an answer to LastMessage in kind ends the opposite direction too.
+            self.last_number = self.available + 1
             return
         if self.state in (SourceState.CREATED, SourceState.ROLLOVER):
             event = SourceEvent.DECIDE_TO_CLOSE if self.versions.rm is RM.V1_1 else SourceEvent.DECIDE_TO_TERMINATE
