@@ -63,12 +63,8 @@ async def serve_asgi(
 class ASGIExchange(Exchange):
     """An exchange answered through ASGI; see Exchange. Answers are queued until the serving coroutine sends them."""
 
-    __slots__ = ("_answered", "_drained", "_queue", "_queued_bytes", "_ready", "_started", "finished")
-
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.closed = False
-        self.on_close = None
         self.finished = False
         self._started = False
         self._answered = False

@@ -44,11 +44,9 @@ class Exchange(ABC):
         on_close: Called once, without arguments, if the peer goes before the answer was given whole.
     """
 
-    __slots__ = ("closed", "on_close", "request")
-
     request: Request
-    closed: bool
-    on_close: Callable[[], None] | None
+    closed: bool = False
+    on_close: Callable[[], None] | None = None
 
     @abstractmethod
     def respond(

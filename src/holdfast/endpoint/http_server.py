@@ -130,7 +130,7 @@ class HTTPServer:
         self.buffered = 0  # bytes of request contents held by all connections
         self.handler: Handler = _no_handler
         self.connections: set[Connection] = set()
-        self._heads: dict[tuple[int, bytes | None], bytes] = {}
+        self.heads: dict[tuple[int, bytes | None], bytes] = {}  # what `head` made since the Date changed
         self._date = b""
         self._sweep_seconds = 1.0
         self._sweeper: asyncio.TimerHandle | None = None
@@ -238,27 +238,24 @@ class HTTPServer:
         date = formatdate(usegmt=True).encode()
         if date != self._date:
             self._date = date
-            self._heads.clear()
+            self.heads.clear()
         # A note of `now` may be one sweep old when it is made; subtracting that much never closes anyone early.
         for connection in list(self.connections):
             connection.sweep(now, now - self._sweep_seconds)
 
     def head(self, status: int, content_type: bytes | None) -> bytes:
         """The status line and the headers every answer of this kind begins with."""
-        key = (status, content_type)
-        head = self._heads.get(key)
-        if head is None:
-            check_headers(content_type, ())
-            try:
-                phrase = HTTPStatus(status).phrase
-            except ValueError:
-                phrase = ""
-            head = f"HTTP/1.1 {status} {phrase}\r\nServer: holdfast\r\nDate: ".encode() + self._date + b"\r\n"
-            if content_type is not None:
-                head += b"Content-Type: " + content_type + b"\r\n"
-            if len(self._heads) >= HEAD_CACHE:
-                self._heads.clear()
-            self._heads[key] = head
+        check_headers(content_type, ())
+        try:
+            phrase = HTTPStatus(status).phrase
+        except ValueError:
+            phrase = ""
+        head = f"HTTP/1.1 {status} {phrase}\r\nServer: holdfast\r\nDate: ".encode() + self._date + b"\r\n"
+        if content_type is not None:
+            head += b"Content-Type: " + content_type + b"\r\n"
+        if len(self.heads) >= HEAD_CACHE:
+            self.heads.clear()
+        self.heads[(status, content_type)] = head
         return head
 
 
@@ -270,16 +267,17 @@ class Connection(asyncio.Protocol):
     """One peer's connection: parses requests, and gives the handler one at a time, in order."""
 
     __slots__ = (
-        "_body", "_chunk_bytes", "_continue", "_exchange", "_fields", "_headers", "_keep_alive", "_length", "_method",
-        "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue", "_reading_paused", "_refusal", "_resumed",
-        "_since", "_stalled_since", "_target", "_transport", "_unparsed", "_upgrading", "drained", "peer", "server",
-        "write_paused",
+        "_body", "_continue", "_exchange", "_fields", "_headers", "_keep_alive", "_length", "_limits", "_method",
+        "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue", "_reading_paused", "_refusal",
+        "_resumed", "_since", "_stalled_since", "_target", "_transport", "_unparsed", "_upgrading", "drained", "peer",
+        "server", "write_paused",
     )  # fmt: skip
 
     _transport: asyncio.Transport
 
     def __init__(self, server: HTTPServer) -> None:
         self.server = server
+        self._limits = server.limits
         self.peer: str | None = None
         self.write_paused = False
         self.drained: asyncio.Future[None] | None = None
@@ -307,7 +305,6 @@ class Connection(asyncio.Protocol):
         self._resumed: bytes | None = None  # the target of the request whose content a second parser reads
         # Bytes received since the parser last made progress that is bounded elsewhere.
         self._unparsed = 0
-        self._chunk_bytes = 0
 
     # The transport's side.
 
@@ -363,8 +360,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None or self._phase == CLOSING:
             return  # read and dropped, so that the peer gets to read our last answer before a reset (RFC 9112 9.6)
-        self._chunk_bytes = size = len(data)
-        self._unparsed += size
+        self._unparsed += len(data)
         self._feed(data)
         if self._exchange is not None or self.write_paused:
             # The peer pipelines: leave the rest in its socket until this one is answered.
@@ -388,7 +384,7 @@ class Connection(asyncio.Protocol):
             self._refusal = cause.refusal
         except httptools.HttpParserError:
             self._refusal = MALFORMED
-        if self._unparsed > self.server.limits.max_header_bytes and self._phase in (HEADER, BODY):
+        if self._unparsed > self._limits.max_header_bytes and self._phase in (HEADER, BODY):
             self._refusal = self._refusal or HEADER_TOO_LARGE
 
     def _decline_upgrade(self, rest: bytes) -> None:
@@ -406,16 +402,13 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._feed(framing + b"\r\n" + rest)
 
-    def on_message_begin(self) -> None:
-        self._phase = HEADER
-        self._since = self.server.now
-        self._target = b""
-        self._fields = {}
-        self._body = b""
-        self._unparsed = self._chunk_bytes
-
     def on_url(self, url: bytes) -> None:
-        self._target += url  # it comes in pieces when the request does
+        if self._phase == HEADER:
+            self._target += url  # it comes in pieces when the request does
+        else:
+            self._phase = HEADER
+            self._since = self.server.now
+            self._target = url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -427,29 +420,36 @@ class Connection(asyncio.Protocol):
         headers[name] = value
 
     def on_headers_complete(self) -> None:
+        self._phase = BODY
+        self._since = self.server.now
         if self._resumed is not None:
             self._target = self._resumed
             self._resumed = None
-        else:
-            self._headers = self._fields
-            parser = self._parser
-            self._method = parser.get_method().decode()
-            self._keep_alive = parser.should_keep_alive()
-            version = parser.get_http_version()
-            self._old = version == "1.0"
-            if self._method == "CONNECT":
-                raise Refused(NO_TUNNELS)
-            if version != "1.1" and not self._old:
-                raise Refused(UNKNOWN_VERSION)
-            self._check_headers()
-            self._upgrading = parser.should_upgrade()
+            self._fields = {}
+            return
+        parser = self._parser
+        # What is parsed from here on are trailers, which do not become headers (RFC 9110 section 6.5.1).
+        headers = self._headers = self._fields
         self._fields = {}
-        self._phase = BODY
-        self._since = self.server.now
+        self._method = parser.get_method().decode()
+        self._keep_alive = parser.should_keep_alive()
+        if b"connection" in headers or not self._keep_alive:
+            self._check_version(parser)
+        else:
+            self._old = False  # without a Connection header only HTTP/1.1 keeps it alive, and no upgrade is offered
+        if self._method == "CONNECT":
+            raise Refused(NO_TUNNELS)
+        self._check_headers(headers)
 
-    def _check_headers(self) -> None:
-        limits = self.server.limits
-        headers = self._headers
+    def _check_version(self, parser: httptools.HttpRequestParser) -> None:
+        version = parser.get_http_version()
+        self._old = version == "1.0"
+        if version != "1.1" and not self._old:
+            raise Refused(UNKNOWN_VERSION)
+        self._upgrading = parser.should_upgrade()
+
+    def _check_headers(self, headers: dict[bytes, bytes]) -> None:
+        limits = self._limits
         if self._unparsed > limits.max_header_bytes:
             size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in headers.items())
             if size > limits.max_header_bytes:
@@ -474,9 +474,9 @@ class Connection(asyncio.Protocol):
         self._continue = False  # it did not wait
         self._length += size
         server.buffered += size
-        if self._length > server.limits.max_body:
+        if self._length > self._limits.max_body:
             raise Refused(BODY_TOO_LARGE)
-        if server.buffered > server.limits.max_buffered:
+        if server.buffered > self._limits.max_buffered:
             raise Refused(OUT_OF_ROOM)
         if not self._body:
             self._body = body
@@ -488,25 +488,20 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._upgrading:
             return
-        if len(self._queue) >= self.server.limits.max_pipelined:
+        if len(self._queue) >= self._limits.max_pipelined:
             raise Refused(TOO_MANY_PIPELINED)
-        self._phase = IDLE
-        self._since = self.server.now
-        self._length = 0  # from here the exchange holds it
-        self._unparsed = self._chunk_bytes = 0
-        self._continue = False
-        body = self._body if type(self._body) is bytes else bytes(self._body)
-        self._body = b""
-        request = Request(self._method, self._path(), self._headers, body, self.peer, self.server.secure)
+        server = self.server
+        body, self._body = self._body, b""
+        if type(body) is not bytes:
+            body = bytes(body)
+        target = self._target if self._target.startswith(b"/") else _origin_form(self._target)
+        request = Request(self._method, target.decode("latin-1"), self._headers, body, self.peer, server.secure)
         self._queue.append(ServerExchange(self, request, self._keep_alive, self._old))
-
-    def _path(self) -> str:
-        target = self._target
-        if not target.startswith(b"/") and b"://" in target:
-            # The absolute form, which a server must take as well (RFC 9112 section 3.2.2).
-            _, _, path = target.partition(b"://")[2].partition(b"/")
-            target = b"/" + path
-        return target.decode("latin-1")
+        self._phase = IDLE
+        self._since = server.now
+        self._length = 0  # from here the exchange holds it
+        self._unparsed = 0
+        self._continue = False
 
     # The handler's side.
 
@@ -653,23 +648,27 @@ class Connection(asyncio.Protocol):
         exchange.tell_closed()
 
 
+def _origin_form(target: bytes) -> bytes:
+    """The absolute form without its origin; a server must take it as well (RFC 9112 section 3.2.2)."""
+    _, scheme_end, rest = target.partition(b"://")
+    return b"/" + rest.partition(b"/")[2] if scheme_end else target
+
+
 WAITING, STREAMING, ANSWERED = range(3)
 
 
 class ServerExchange(Exchange):
     """An exchange of this server's; see Exchange."""
 
-    __slots__ = ("_chunked", "_connection", "keep_alive", "old", "state")
+    # Defaults on the class: most exchanges change none but the state.
+    state = WAITING
+    _chunked = False
 
     def __init__(self, connection: Connection, request: Request, keep_alive: bool, old: bool) -> None:
+        self._connection = connection
         self.request = request
-        self.closed = False
-        self.on_close = None
-        self.state = WAITING
         self.keep_alive = keep_alive
         self.old = old
-        self._connection = connection
-        self._chunked = False
 
     def respond(
         self,
@@ -684,7 +683,7 @@ class ServerExchange(Exchange):
             raise RuntimeError("this exchange was answered before")
         connection = self._connection
         server = connection.server
-        head = server.head(status, content_type)
+        head = server.heads.get((status, content_type)) or server.head(status, content_type)
         if headers:
             head += _lines(headers)
         close = not self.keep_alive or server.closing
