@@ -96,7 +96,7 @@ def on_every_loop(test: Callable[..., Awaitable[None]]) -> Callable[[Any], None]
     return run
 
 
-# --- framing ---------------------------------------------------------------------------------------------------------
+# --- framing ----------------------------------------------------------------------------------------------------------
 
 
 @on_every_loop
@@ -128,7 +128,8 @@ async def test_a_request_is_handed_over_whole_and_its_answer_carries_the_standin
 @on_every_loop
 async def test_a_request_delivered_byte_by_byte_is_the_same_request() -> None:
     chunked = (
-        b"POST /c HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nX: y\r\n\r\n"
+        b"POST /c HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nX: y\r\n\r\n"
     )
     async with serving() as server, connected(server) as peer:
         for request, expected in ((post(b"hello"), b"POST /rm hello"), (chunked, b"POST /c abcde")):
@@ -263,7 +264,7 @@ async def test_head_and_204_have_no_content() -> None:
         assert "content-length" not in headers
 
 
-# --- refusals ----------------------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -396,7 +397,7 @@ async def test_too_many_requests_sent_ahead_are_refused_after_those_that_fit() -
         assert answers == [200, 200, 200, 503]
 
 
-# --- time --------------------------------------------------------------------------------------------------------------
+# --- time -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -472,7 +473,7 @@ async def test_a_handler_that_takes_too_long_is_answered_for() -> None:
         assert server.counters.timeouts == {"response": 1}
 
 
-# --- answering -----------------------------------------------------------------------------------------------------------
+# --- answering --------------------------------------------------------------------------------------------------------
 
 
 @on_every_loop
@@ -612,7 +613,7 @@ async def test_a_large_answer_holds_back_the_next_until_it_is_read() -> None:
         assert server.counters.requests == 3
 
 
-# --- the end -------------------------------------------------------------------------------------------------------------
+# --- the end ----------------------------------------------------------------------------------------------------------
 
 
 @on_every_loop
@@ -675,7 +676,7 @@ def test_a_limit_of_zero_is_refused(setting: str) -> None:
         HTTPLimits(**{setting: 0})
 
 
-# --- TLS -----------------------------------------------------------------------------------------------------------------
+# --- TLS --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

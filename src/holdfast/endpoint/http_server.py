@@ -89,11 +89,7 @@ class Refusal:
 
 
 class Refused(Exception):
-    """Stops the parser; ``refusal`` says why. Never leaves this module."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.text)
-        self.refusal = refusal
+    """Stops the parser, which then says only that a callback failed. Never leaves this module."""
 
 
 RETRY: Final = ((b"Retry-After", b"1"),)
@@ -373,34 +369,43 @@ class Connection(asyncio.Protocol):
     # The parser's side.
 
     def _feed(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            self._decline_upgrade(data[offer.args[0] :])
-        except httptools.HttpParserCallbackError as error:
-            cause = error.__context__
-            if not isinstance(cause, Refused):
-                raise
-            self._refusal = cause.refusal
-        except httptools.HttpParserError:
-            self._refusal = MALFORMED
+        while data:
+            try:
+                self._parser.feed_data(data)
+                data = b""
+            except httptools.HttpParserUpgrade as offer:
+                data = self._decline_upgrade() + data[offer.args[0] :]
+            except httptools.HttpParserCallbackError:
+                if self._refusal is None:
+                    raise  # a mistake of ours; the loop logs it and closes the connection
+                return
+            except httptools.HttpParserError:
+                self._refusal = MALFORMED
+                return
         if self._unparsed > self._limits.max_header_bytes and self._phase in (HEADER, BODY):
-            self._refusal = self._refusal or HEADER_TOO_LARGE
+            self._refusal = HEADER_TOO_LARGE
 
-    def _decline_upgrade(self, rest: bytes) -> None:
+    def _refused(self, refusal: Refusal) -> Refused:
+        self._refusal = refusal
+        return Refused(refusal.text)
+
+    def _decline_upgrade(self) -> bytes:
         """Go on in HTTP/1.1 after an offer such as h2c, which a server may ignore (RFC 9110 section 7.8).
 
         llhttp ends the message at its headers when an upgrade is offered and does not parse the content. A new parser
         told only the framing headers does.
+
+        Returns:
+            What to tell the new parser before the content.
         """
         self._upgrading = False
         self._resumed = self._target
+        self._parser = httptools.HttpRequestParser(self)
         framing = b"POST / HTTP/1.1\r\n"
         for name in (b"content-length", b"transfer-encoding"):
             if name in self._headers:
                 framing += name + b": " + self._headers[name] + b"\r\n"
-        self._parser = httptools.HttpRequestParser(self)
-        self._feed(framing + b"\r\n" + rest)
+        return framing + b"\r\n"
 
     def on_url(self, url: bytes) -> None:
         if self._phase == HEADER:
@@ -415,7 +420,7 @@ class Connection(asyncio.Protocol):
         headers = self._fields
         if name in headers:
             if name == b"host":
-                raise Refused(NO_HOST)
+                raise self._refused(NO_HOST)
             value = headers[name] + b", " + value
         headers[name] = value
 
@@ -438,14 +443,14 @@ class Connection(asyncio.Protocol):
         else:
             self._old = False  # without a Connection header only HTTP/1.1 keeps it alive, and no upgrade is offered
         if self._method == "CONNECT":
-            raise Refused(NO_TUNNELS)
+            raise self._refused(NO_TUNNELS)
         self._check_headers(headers)
 
     def _check_version(self, parser: httptools.HttpRequestParser) -> None:
         version = parser.get_http_version()
         self._old = version == "1.0"
         if version != "1.1" and not self._old:
-            raise Refused(UNKNOWN_VERSION)
+            raise self._refused(UNKNOWN_VERSION)
         self._upgrading = parser.should_upgrade()
 
     def _check_headers(self, headers: dict[bytes, bytes]) -> None:
@@ -453,18 +458,18 @@ class Connection(asyncio.Protocol):
         if self._unparsed > limits.max_header_bytes:
             size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in headers.items())
             if size > limits.max_header_bytes:
-                raise Refused(HEADER_TOO_LARGE)
+                raise self._refused(HEADER_TOO_LARGE)
         if b"host" not in headers and not self._old:
-            raise Refused(NO_HOST)
+            raise self._refused(NO_HOST)
         if b"content-length" in headers and int(headers[b"content-length"]) > limits.max_body:
-            raise Refused(BODY_TOO_LARGE)
+            raise self._refused(BODY_TOO_LARGE)
         if b"transfer-encoding" in headers and headers[b"transfer-encoding"].lower() != b"chunked":
-            raise Refused(UNKNOWN_TRANSFER)
+            raise self._refused(UNKNOWN_TRANSFER)
         if b"content-encoding" in headers and headers[b"content-encoding"].lower() not in (b"", b"identity"):
-            raise Refused(UNKNOWN_CODING)
+            raise self._refused(UNKNOWN_CODING)
         if b"expect" in headers and not self._old:
             if headers[b"expect"].lower() != b"100-continue":
-                raise Refused(UNKNOWN_EXPECTATION)
+                raise self._refused(UNKNOWN_EXPECTATION)
             self._continue = True
 
     def on_body(self, body: bytes) -> None:
@@ -475,9 +480,9 @@ class Connection(asyncio.Protocol):
         self._length += size
         server.buffered += size
         if self._length > self._limits.max_body:
-            raise Refused(BODY_TOO_LARGE)
+            raise self._refused(BODY_TOO_LARGE)
         if server.buffered > self._limits.max_buffered:
-            raise Refused(OUT_OF_ROOM)
+            raise self._refused(OUT_OF_ROOM)
         if not self._body:
             self._body = body
         elif isinstance(self._body, bytearray):
@@ -489,7 +494,7 @@ class Connection(asyncio.Protocol):
         if self._upgrading:
             return
         if len(self._queue) >= self._limits.max_pipelined:
-            raise Refused(TOO_MANY_PIPELINED)
+            raise self._refused(TOO_MANY_PIPELINED)
         server = self.server
         body, self._body = self._body, b""
         if type(body) is not bytes:

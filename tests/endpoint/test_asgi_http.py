@@ -1,0 +1,244 @@
+"""The same handler inside an ASGI server: Starlette through httpx, and ASGI messages given by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from holdfast.endpoint.asgi import HIGH_WATER, serve_asgi
+from holdfast.endpoint.http_exchange import Exchange, Handler, HTTPLimits, Request
+
+App = Callable[[Any, Any, Any], Any]
+
+
+def app(handler: Handler, **limits: Any) -> App:
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        await serve_asgi(handler, scope, receive, send, HTTPLimits(**limits))
+
+    return serve
+
+
+def client(served: App, scheme: str = "http") -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url=f"{scheme}://here")
+
+
+def echo(exchange: Exchange) -> None:
+    exchange.respond(200, exchange.request.target.encode() + b" " + exchange.request.body, b"text/plain")
+
+
+async def test_a_request_below_a_mount_point_is_the_same_request() -> None:
+    seen: list[Request] = []
+
+    def handler(exchange: Exchange) -> None:
+        seen.append(exchange.request)
+        exchange.respond(202, headers=[(b"X-More", b"1")])
+
+    mounted = Starlette(routes=[Mount("/api", routes=[Mount("/rm", app=app(handler))])])
+    async with client(mounted, "https") as peer:
+        answer = await peer.post("/api/rm/a%20b?q=1", content=b"<e/>", headers={"SOAPAction": '"urn:a"'})
+    assert (answer.status_code, answer.content, answer.headers["x-more"]) == (202, b"", "1")
+    assert answer.headers["content-length"] == "0"
+    (request,) = seen
+    assert (request.method, request.target, request.body) == ("POST", "/a%20b?q=1", b"<e/>")
+    assert request.headers[b"soapaction"] == b'"urn:a"'
+    assert request.peer == "127.0.0.1:123"
+    assert request.secure
+
+
+@pytest.mark.parametrize(
+    ("scope", "target"),
+    [
+        ({"path": "/rm/x", "root_path": "/rm", "raw_path": b"/rm/x"}, "/x"),
+        ({"path": "/x", "root_path": "/rm"}, "/x"),
+        ({"path": "/rm", "root_path": "/rm"}, "/"),
+        ({"path": "/rmx", "root_path": "/rm"}, "/rmx"),
+        ({"path": "/ä", "query_string": b"a=%20"}, "/%C3%A4?a=%20"),
+    ],
+)
+async def test_the_target_is_relative_to_the_mount_point(scope: dict[str, Any], target: str) -> None:
+    wire = Wire(scope, b"")
+    await wire.run(echo)
+    assert wire.body == target.encode() + b" "
+
+
+async def test_an_answer_may_come_later() -> None:
+    waiting: list[Exchange] = []
+
+    def handler(exchange: Exchange) -> None:
+        waiting.append(exchange)
+        asyncio.get_running_loop().call_soon(exchange.respond, 200, b"later")
+
+    async with client(app(handler)) as peer:
+        assert (await peer.post("/", content=b"x")).content == b"later"
+    with pytest.raises(RuntimeError, match="answered before"):
+        waiting[0].respond(200)
+
+
+async def test_a_disconnect_before_the_answer_is_reported_once() -> None:
+    gone: list[bool] = []
+    waiting: list[Exchange] = []
+
+    def handler(exchange: Exchange) -> None:
+        waiting.append(exchange)
+        exchange.on_close = lambda: gone.append(True)
+
+    wire = Wire({}, b"x")
+    serving = asyncio.create_task(wire.run(handler))
+    while not waiting:
+        await asyncio.sleep(0)
+    wire.disconnect()
+    await serving
+    assert gone == [True]
+    assert waiting[0].closed
+    waiting[0].respond(200)
+    waiting[0].start(200)
+    assert waiting[0].write(b"x")
+    waiting[0].finish()
+    assert wire.sent == []
+
+
+async def test_a_disconnect_within_the_content_hands_nothing_over() -> None:
+    wire = Wire({}, b"half", more=True)
+    wire.disconnect()
+    await wire.run(echo)
+    assert wire.sent == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({}, b"x" * 11, 413),
+        ({"content-length": "11"}, b"", 413),
+        ({"content-length": "ten"}, b"", 400),
+        ({"content-encoding": "gzip"}, b"x", 415),
+    ],
+)
+async def test_a_request_that_is_not_handed_over_is_told_why(headers: dict[str, str], body: bytes, status: int) -> None:
+    def handler(exchange: Exchange) -> None:
+        raise AssertionError("it was handed over")
+
+    lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+    wire = Wire({"headers": lines}, body)
+    await wire.run(handler, max_body=10)
+    assert wire.sent[0]["status"] == status
+    assert wire.body.endswith(b"\n")
+
+
+async def test_a_content_that_takes_too_long_is_refused() -> None:
+    wire = Wire({}, b"half", more=True)
+    await wire.run(echo, body_timeout=0.01)
+    assert wire.sent[0]["status"] == 408
+
+
+async def test_a_handler_that_takes_too_long_is_answered_for() -> None:
+    waiting: list[Exchange] = []
+    told: list[bool] = []
+
+    def handler(exchange: Exchange) -> None:
+        waiting.append(exchange)
+        exchange.on_close = lambda: told.append(True)
+
+    async with client(app(handler, response_timeout=0.01)) as peer:
+        assert (await peer.post("/", content=b"x")).status_code == 503
+    waiting[0].respond(200)  # too late, and harmless
+    assert told == [True]
+
+
+async def test_a_handler_that_raises_is_a_500() -> None:
+    def handler(exchange: Exchange) -> None:
+        raise ZeroDivisionError
+
+    async with client(app(handler)) as peer:
+        assert (await peer.post("/", content=b"x")).status_code == 500
+
+
+async def test_a_handler_that_raises_within_its_answer_is_cut_off() -> None:
+    gone: list[bool] = []
+
+    def handler(exchange: Exchange) -> None:
+        exchange.on_close = lambda: gone.append(True)
+        exchange.start(200)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await Wire({}, b"x").run(handler)
+    assert gone == [True]
+
+
+async def test_an_answer_in_pieces_waits_for_a_slow_peer() -> None:
+    tasks: list[asyncio.Task[int]] = []
+
+    async def stream(exchange: Exchange) -> int:
+        waits = 0
+        exchange.start(200, b"application/x-ndjson")
+        for _ in range(10):
+            if not exchange.write(b"x" * HIGH_WATER):
+                waits += 1
+                await exchange.drain()
+        exchange.finish()
+        with pytest.raises(RuntimeError):
+            exchange.write(b"more")
+        return waits
+
+    def handler(exchange: Exchange) -> None:
+        with pytest.raises(RuntimeError):
+            exchange.finish()
+        tasks.append(asyncio.ensure_future(stream(exchange)))
+
+    async with client(app(handler)) as peer:
+        answer = await peer.post("/", content=b"x")
+    assert answer.content == b"x" * (10 * HIGH_WATER)
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert await tasks[0] == 10
+
+
+async def test_head_has_no_content_but_its_length() -> None:
+    wire = Wire({"method": "HEAD"}, b"")
+    await wire.run(echo)
+    assert wire.body == b""
+    assert (b"content-length", b"2") in wire.sent[0]["headers"]
+
+
+async def test_only_http_is_served() -> None:
+    with pytest.raises(ValueError, match="websocket"):
+        await Wire({"type": "websocket"}, b"").run(echo)
+
+
+async def test_a_header_cannot_smuggle_a_line() -> None:
+    def handler(exchange: Exchange) -> None:
+        with pytest.raises(ValueError, match="line break"):
+            exchange.respond(200, headers=[(b"X", b"1\r\nY: 2")])
+        exchange.respond(204)
+
+    wire = Wire({}, b"")
+    await wire.run(handler)
+    assert wire.sent[0] == {"type": "http.response.start", "status": 204, "headers": []}
+
+
+class Wire:
+    """ASGI's two ends, in memory."""
+
+    def __init__(self, scope: dict[str, Any], body: bytes, *, more: bool = False) -> None:
+        self.scope = {"type": "http", "method": "POST", "path": "/", "headers": [], **scope}
+        self.sent: list[Any] = []
+        self._messages: asyncio.Queue[Any] = asyncio.Queue()
+        self._messages.put_nowait({"type": "http.request", "body": body, "more_body": more})
+
+    def disconnect(self) -> None:
+        self._messages.put_nowait({"type": "http.disconnect"})
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.sent)
+
+    async def run(self, handler: Handler, **limits: Any) -> None:
+        async def send(message: Any) -> None:
+            self.sent.append(message)
+
+        await serve_asgi(handler, self.scope, self._messages.get, send, HTTPLimits(**limits))
