@@ -1,6 +1,6 @@
 """The process that the crash tests kill: commits numbered batches and acknowledges each on its standard output.
 
-Run as a program: ``crash_child.py <directory>``. The tests import it too, for the same batches make the expected content.
+Run as a program: ``crash_child.py <directory>``. The tests import it too: the same batches make the expected content.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def batch(n: int, before: Snapshot) -> Batch:
         end[where] += 1
     for i in range(20, 20 + draw.randrange(3)):
         made.holds.append((f"urn:s{n % 3}", n * 100 + i, _record(n, i, 100)))
-    for sequence, numbers in before.held.items():
+    for sequence, numbers in sorted(before.held.items()):
         for number in numbers:
             match draw.randrange(4):
                 case 0:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import rocksdict
 
 import holdfast
 from holdfast.core.records import Batch
-from holdfast.exceptions import ConfigurationError, StoreError, StoreFormatError, StoreLocked
+from holdfast.exceptions import ConfigurationError, StoreError, StoreFailed, StoreFormatError, StoreLocked
 from holdfast.store import MemoryStore, directory, open_store
 from holdfast.store.rocksdb import RocksDBStore
 
@@ -86,7 +88,7 @@ def test_an_older_format_is_upgraded_step_by_step_under_the_lock(filled, monkeyp
         steps.append(directory.read_format(path))
 
     monkeypatch.setattr(directory, "UPGRADES", dict.fromkeys((-1, 0), upgrade))
-    with pytest.raises(StoreFormatError, match="Open it once for writing|this version"):
+    with pytest.raises(StoreFormatError, match="this version"):
         RocksDBStore(filled, read_only=True)
     store = RocksDBStore(filled)
     assert steps == [-1, 0]
@@ -117,10 +119,43 @@ def test_a_directory_with_other_files_is_refused_untouched(tmp_path):
 
 def test_an_empty_directory_and_what_a_killed_first_start_leaves_become_a_store(tmp_path):
     (tmp_path / directory.LOCK).write_text("123\n")
-    (tmp_path / f"{directory.MARKER}.new").write_text("{")
-    store = RocksDBStore(tmp_path)
-    assert store.load().sequences == {}
-    store.close()
+    RocksDBStore(tmp_path).close()
+    (tmp_path / directory.MARKER).rename(tmp_path / directory.DRAFT)
+    RocksDBStore(tmp_path).close()
+    assert directory.read_format(tmp_path) == directory.FORMAT
+    assert not (tmp_path / directory.DRAFT).exists()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_whose_engine_is_gone_is_an_error_and_not_an_empty_store(filled, read_only):
+    shutil.rmtree(filled / directory.ENGINE)
+    with pytest.raises(StoreFailed):
+        RocksDBStore(filled, read_only=read_only)
+    assert not list(filled.rglob("*.log"))
+
+
+def test_a_directory_that_cannot_be_read_or_written_says_what_to_do(tmp_path):
+    for name in (directory.LOCK, directory.DRAFT, directory.MARKER):
+        path = tmp_path / name.replace(".", "-")
+        (path / name).mkdir(parents=True)
+        with pytest.raises(StoreFailed) as caught:
+            RocksDBStore(path)
+        assert str(path) in caught.value.message
+        assert caught.value.remedy
+
+
+def test_an_engine_that_somebody_else_opened_is_told_as_locked(filled):
+    engine = rocksdict.Rdict(str(filled / directory.ENGINE), rocksdict.Options(raw_mode=True))
+    with pytest.raises(StoreLocked, match="another process"):
+        RocksDBStore(filled)
+    engine.close()
+
+
+def test_a_lock_that_cannot_be_made_says_what_to_do(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreFailed, match="No store can be made") as caught:
+        directory.DirectoryLock(tmp_path / "file" / "store")
+    assert "may write" in caught.value.remedy
 
 
 def test_looking_at_no_store_makes_none(tmp_path):

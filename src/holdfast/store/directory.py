@@ -1,7 +1,7 @@
 """The directory of a store on disk: whose it is, which format it has, who has it open. Knows no storage engine.
 
 A store's directory holds ``HOLDFAST`` (JSON: format and engine, written once and changed by upgrades only), ``lock``
-(the process id of whoever has it open, under an advisory lock) and the engine's own subdirectory. The format is read
+(the process id of whoever has it open, under an advisory lock) and ``db``, the engine's own. The format is read
 before anything is touched, so a store of a newer version stays as it was.
 """
 
@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast.exceptions import StoreError, StoreFailed, StoreFormatError, StoreLocked
@@ -24,7 +24,9 @@ UPGRADES: dict[int, Callable[[Path], None]] = {}
 again, so it must be repeatable. Empty while there is one format."""
 
 MARKER = "HOLDFAST"
+DRAFT = "HOLDFAST.new"
 LOCK = "lock"
+ENGINE = "db"
 
 
 def read_format(path: Path) -> int | None:
@@ -62,8 +64,28 @@ def read_format(path: Path) -> int | None:
     return found
 
 
-def prepare(path: Path, found: int | None) -> None:
-    """Make the directory a store of the present format. Call it with the lock held.
+def begin(path: Path) -> None:
+    """Note that a store is being made here, so that a first start that is killed can be repeated. Needs the lock.
+
+    Raises:
+        StoreFailed: The directory cannot be written.
+    """
+    with _writing(path):
+        _write_draft(path, FORMAT)
+
+
+def finish(path: Path) -> None:
+    """Make the directory a store, once its engine is there. From now on an engine that is missing is an error.
+
+    Raises:
+        StoreFailed: The directory cannot be written.
+    """
+    with _writing(path):
+        _publish_draft(path)
+
+
+def upgrade(path: Path, found: int) -> None:
+    """Bring a store to the present format, step by step. Needs the lock.
 
     Args:
         path: The directory.
@@ -72,17 +94,11 @@ def prepare(path: Path, found: int | None) -> None:
     Raises:
         StoreFailed: The directory cannot be written.
     """
-    try:
-        if found is None:
-            _write_marker(path)
-            return
+    with _writing(path):
         for step in range(found, FORMAT):
             UPGRADES[step](path)
-            _write_marker(path, step + 1)
-    except OSError as error:
-        raise StoreFailed(
-            f"The store at {path} cannot be prepared: {error}", remedy="Free space, or check its permissions."
-        ) from error
+            _write_draft(path, step + 1)
+            _publish_draft(path)
 
 
 class DirectoryLock:
@@ -153,16 +169,28 @@ def _try_lock(file: int) -> bool:
     return True
 
 
-def _write_marker(path: Path, version: int = FORMAT) -> None:
-    draft = path / f"{MARKER}.new"
-    with draft.open("w", encoding="utf-8") as file:
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreFailed(
+            f"The store at {path} cannot be prepared: {error}", remedy="Free space, or check its permissions."
+        ) from error
+
+
+def _write_draft(path: Path, version: int) -> None:
+    with (path / DRAFT).open("w", encoding="utf-8") as file:
         json.dump({"format": version, "engine": "rocksdb"}, file)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
-    draft.replace(path / MARKER)
+
+
+def _publish_draft(path: Path) -> None:
+    (path / DRAFT).replace(path / MARKER)
     sync_directory(path)
-    with contextlib.suppress(PermissionError):  # the parent may be readable by others only
+    with contextlib.suppress(PermissionError):  # a parent that we may not read was not made by us
         sync_directory(path.parent)
 
 
@@ -176,7 +204,8 @@ def _require_nothing_else(path: Path) -> None:
         raise _not_ours(path, "it is not a directory") from error
     except OSError as error:
         raise StoreFailed(f"{path} cannot be read: {error}", remedy="Check the directory's permissions.") from error
-    others = sorted(names - {LOCK, f"{MARKER}.new"})
+    ours = {LOCK, DRAFT, ENGINE} if DRAFT in names else {LOCK}
+    others = sorted(names - ours)
     if others:
         raise _not_ours(path, f"it holds {others[0]!r} but no {MARKER}")
 

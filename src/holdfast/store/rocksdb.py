@@ -27,7 +27,6 @@ from rocksdict import (
     Options,
     Rdict,
     WriteBatch,
-    WriteOptions,
 )
 
 from holdfast.core.records import Batch, Record, Snapshot
@@ -38,7 +37,6 @@ from holdfast.store.records import decode_record, decode_state, encode_record, e
 
 _Item = tuple[bytes, bytes]
 
-_ENGINE = "db"
 _MEMTABLE_BYTES = 32 << 20
 _MEMTABLES = 6
 _SWEEP_BYTES = 8 << 20
@@ -46,7 +44,8 @@ _UNKNOWN_RECORD_BYTES = 64 << 10  # what a record counts before any was written:
 _FEW_RECORDS = 64
 _STALL_SECONDS = 30.0
 _STALL_STEP = 0.005
-_OPEN_TRIES = 5
+_VIEW_TRIES = 20
+_VIEW_PAUSE = 0.02
 
 
 @dataclass(slots=True)
@@ -74,7 +73,7 @@ class RocksDBStore:
         StoreFailed: It cannot be opened, or is damaged.
 
     Attributes:
-        stalls: How many writes had to wait for RocksDB to catch up.
+        stalls: How many commits had to wait for RocksDB to catch up.
     """
 
     def __init__(self, path: str | Path, *, read_only: bool = False, keep_prefix: bool = False) -> None:
@@ -90,26 +89,18 @@ class RocksDBStore:
         self._written_records = 0
         self._failure: BaseException | None = None
         self._closed = False
-        self._write_options = WriteOptions()
-        # A stalled write would hold the interpreter lock, and with it the whole process; we wait outside instead.
-        self._write_options.no_slowdown = True
         self._lock: directory.DirectoryLock | None = None
         self._view: tempfile.TemporaryDirectory[str] | None = None
         found = directory.read_format(self.path)
         if read_only:
             self._open_view(found)
-            return
-        self._lock = directory.DirectoryLock(self.path)
-        try:
-            # Read again: between the first look and the lock somebody else may have made or upgraded it.
-            directory.prepare(self.path, directory.read_format(self.path))
-            self._db = _open(
-                self.path / _ENGINE, _options(keep_prefix=keep_prefix, max_open_files=256), AccessType.read_write()
-            )
-            self._find_content()
-        except BaseException:
-            self._lock.release()
-            raise
+        else:
+            self._lock = directory.DirectoryLock(self.path)
+            try:
+                self._open_engine(_options(keep_prefix=keep_prefix, max_open_files=256))
+            except BaseException:
+                self._lock.release()
+                raise
 
     def load(self) -> Snapshot:
         """See :meth:`Store.load`."""
@@ -144,7 +135,8 @@ class RocksDBStore:
         changes = _Changes(self)
         try:
             for batch in batches:
-                self._write(changes.add(batch))
+                self._wait_for_engine()
+                self._db.write(changes.add(batch))
             self._db.flush_wal(True)
         except BaseException as error:
             self._failure = error
@@ -199,6 +191,23 @@ class RocksDBStore:
         if self._lock is not None:
             self._lock.release()
 
+    def _open_engine(self, options: Options) -> None:
+        # Read again: between the first look and the lock somebody else may have made or upgraded it.
+        found = directory.read_format(self.path)
+        options.create_if_missing(found is None)
+        if found is None:
+            directory.begin(self.path)
+        else:
+            directory.upgrade(self.path, found)
+        self._db = _open(self.path / directory.ENGINE, self.path, options, AccessType.read_write())
+        try:
+            if found is None:
+                directory.finish(self.path)
+            self._find_content()
+        except BaseException:
+            self._db.close()
+            raise
+
     def _open_view(self, found: int | None) -> None:
         """Open the engine's files through links in a directory of our own, for even a read-only open writes there."""
         if found is None:
@@ -208,15 +217,15 @@ class RocksDBStore:
                 f"The store at {self.path} has format {found}, this version {directory.FORMAT}.",
                 remedy="Open it once for writing, which upgrades it.",
             )
-        for left in reversed(range(_OPEN_TRIES)):
+        for left in reversed(range(_VIEW_TRIES)):
             view = tempfile.TemporaryDirectory(prefix="holdfast-view-")
             try:
-                for file in (self.path / _ENGINE).iterdir():
+                for file in (self.path / directory.ENGINE).iterdir():
                     if file.name != "LOCK" and file.suffix != ".json":
                         (Path(view.name) / file.name).symlink_to(file.resolve())
-                self._db = _open(
-                    Path(view.name), _options(keep_prefix=True, max_open_files=-1), AccessType.read_only(False)
-                )
+                options = _options(keep_prefix=True, max_open_files=-1)
+                options.create_if_missing(False)
+                self._db = _open(Path(view.name), self.path, options, AccessType.read_only(False))
                 self._view = view
                 self._find_content()
                 return
@@ -224,10 +233,12 @@ class RocksDBStore:
                 # The process that writes may have replaced a file between our look and our open.
                 view.cleanup()
                 if not left:
+                    why = error.message if isinstance(error, StoreError) else error
                     raise StoreFailed(
-                        f"The store at {self.path} cannot be read: {error}", remedy="Try again."
+                        f"The store at {self.path} cannot be looked at: {why}",
+                        remedy="Try again while less is written; if nobody has it open, open it for writing.",
                     ) from error
-                time.sleep(0.05)
+                time.sleep(_VIEW_PAUSE)
 
     def _find_content(self) -> None:
         self._find_partitions()
@@ -280,23 +291,29 @@ class RocksDBStore:
                 f"The store at {self.path} could not be read: {error}", remedy="Repair the disk, then start again."
             ) from error
 
-    def _write(self, changes: WriteBatch) -> None:
-        """Write without sync. While RocksDB is behind with its background work, wait without the interpreter lock."""
-        deadline = 0.0
-        while True:
-            try:
-                self._db.write(changes, self._write_options)
-                return
-            except Exception as error:
-                # Refused for a stall means not written at all (RocksDB's Status::Incomplete), so it may be repeated.
-                if "stall" not in str(error).lower():
-                    raise
-                now = time.monotonic()
-                deadline = deadline or now + _STALL_SECONDS
-                if now > deadline:
-                    raise
-                self.stalls += 1
-                time.sleep(_STALL_STEP)
+    def _wait_for_engine(self) -> None:
+        """While RocksDB is behind with its background work, wait here: it would wait with the interpreter lock held,
+        and the whole process would stand still."""
+        if not self._behind():
+            return
+        self.stalls += 1
+        deadline = time.monotonic() + _STALL_SECONDS
+        while self._behind() and not self._db.property_int_value("rocksdb.background-errors"):
+            if time.monotonic() > deadline:
+                raise StoreFailed(
+                    f"The store at {self.path} has not kept up for {_STALL_SECONDS:.0f} seconds.",
+                    remedy="Check the disk's health and load, then start again.",
+                )
+            time.sleep(_STALL_STEP)
+
+    def _behind(self) -> bool:
+        # One write fills at most one memtable more, and RocksDB begins to delay at one less than it may have.
+        ask = self._db.property_int_value
+        return bool(
+            (ask("rocksdb.num-immutable-mem-table") or 0) >= _MEMTABLES - 2
+            or ask("rocksdb.actual-delayed-write-rate")
+            or ask("rocksdb.is-write-stopped")
+        )
 
     def _publish(self, changes: _Changes) -> None:
         """Show readers what is durable now."""
@@ -514,7 +531,6 @@ def _erase(out: WriteBatch, one: _Partition, end: int) -> None:
 
 def _options(*, keep_prefix: bool, max_open_files: int) -> Options:
     options = Options(raw_mode=True)
-    options.create_if_missing(True)
     # A torn last write, which nobody acknowledged, is dropped; damage before it is an error, not a silent loss.
     options.set_wal_recovery_mode(
         DBRecoveryMode.point_in_time() if keep_prefix else DBRecoveryMode.tolerate_corrupted_tail_records()
@@ -525,7 +541,7 @@ def _options(*, keep_prefix: bool, max_open_files: int) -> Options:
     options.set_compression_type(DBCompressionType.lz4())
     options.set_bytes_per_sync(1 << 20)
     options.set_max_open_files(max_open_files)
-    # Writes are never slowed down step by step (RocksDB's defaults are 20 files, 64 and 256 GiB).
+    # Above these RocksDB delays writes, and _behind sees it (its defaults are 20 and 36 files, 64 and 256 GiB).
     options.set_level_zero_slowdown_writes_trigger(64)
     options.set_level_zero_stop_writes_trigger(128)
     options.set_soft_pending_compaction_bytes_limit(1 << 40)
@@ -539,18 +555,19 @@ def _options(*, keep_prefix: bool, max_open_files: int) -> Options:
     return options
 
 
-def _open(path: Path, options: Options, access: AccessType) -> Rdict:
+def _open(path: Path, store: Path, options: Options, access: AccessType) -> Rdict:
+    """Open the engine's files at ``path``; ``store`` is what errors call it."""
     try:
         return Rdict(str(path), options, access_type=access)
     except Exception as error:  # rocksdict raises bare Exception for whatever RocksDB says
         if "/LOCK" in str(error):
-            raise directory.locked(path.parent) from error
+            raise directory.locked(store) from error
         if "Corruption" in str(error):
             raise StoreFailed(
-                f"The store at {path.parent} is damaged: {error}",
+                f"The store at {store} is damaged: {error}",
                 remedy="Restore it from a copy, or open it with keep_prefix=True to keep what is before the damage.",
             ) from error
         raise StoreFailed(
-            f"The store at {path.parent} cannot be opened: {error}",
+            f"The store at {store} cannot be opened: {error}",
             remedy="Free space, check permissions or repair the disk, then start again.",
         ) from error

@@ -1,0 +1,79 @@
+"""How fast the stores commit: messages per second and CPU microseconds per message, by batch size.
+
+Each commit appends 1 KB records to one queue and saves one sequence's state and one cursor, and is durable when it
+returns. The processor time is the whole process's, RocksDB's background threads included.
+
+    python bench/store.py [--seconds 0.5] [--bytes 1024] [--directory DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from holdfast.core.records import Batch, Record
+from holdfast.store import MemoryStore
+from holdfast.store.base import Store
+from holdfast.store.rocksdb import RocksDBStore
+
+SIZES = (1, 10, 100, 1000)
+
+
+def fill(store: Store, batch_size: int, body: bytes, seconds: float) -> tuple[float, float, float]:
+    """Commit batches for a while; messages per second, CPU microseconds per message, median milliseconds a commit."""
+    record = Record("urn:uuid:bench", 1, "urn:bench:action", body, time.time(), "urn:uuid:1", "http://localhost/bench")
+    end = store.load().bounds.get(("bench", 0), (0, 0))[1]
+    begun = end
+    took = []
+    started, cpu = time.perf_counter(), time.process_time()
+    until = started + seconds
+    while (now := time.perf_counter()) < until:
+        store.commit(
+            Batch(
+                appends=[("bench", 0, offset, record) for offset in range(end, end + batch_size)],
+                sequences={"urn:uuid:bench": {"state": "created", "ranges": [[1, end + batch_size]]}},
+                cursors={("bench", 0, "handler"): {"offset": end}},
+                trims={("bench", 0): end - 10_000},
+            )
+        )
+        took.append(time.perf_counter() - now)
+        end += batch_size
+    count = end - begun
+    elapsed, spent = time.perf_counter() - started, time.process_time() - cpu
+    return count / elapsed, spent / count * 1e6, sorted(took)[len(took) // 2] * 1e3
+
+
+def read_back(store: Store) -> tuple[float, float]:
+    """Read all there is by pages; messages per second and CPU microseconds per message."""
+    first, end = store.load().bounds["bench", 0]
+    started, cpu = time.perf_counter(), time.process_time()
+    offset = first
+    while offset < end:
+        offset = store.read("bench", 0, offset, end)[-1][0] + 1
+    elapsed, spent = time.perf_counter() - started, time.process_time() - cpu
+    return (end - first) / elapsed, spent / (end - first) * 1e6
+
+
+def main() -> None:
+    """Print one table for both stores."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=0.5, help="how long each batch size runs")
+    parser.add_argument("--bytes", type=int, default=1024, help="size of a message body")
+    parser.add_argument("--directory", help="where RocksDB writes (default: a temporary directory)")
+    options = parser.parse_args()
+    body = b"x" * options.bytes
+    print(f"{'store':<9}{'batch':>6}{'messages/s':>13}{'CPU us/message':>16}{'ms/commit (p50)':>17}")
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        for name, store in (("memory", MemoryStore()), ("rocksdb", RocksDBStore(Path(directory) / "store"))):
+            for size in SIZES:
+                rate, cpu, median = fill(store, size, body, options.seconds)
+                print(f"{name:<9}{size:>6}{rate:>13,.0f}{cpu:>16.1f}{median:>17.3f}")
+            rate, cpu = read_back(store)
+            print(f"{name:<9}{'read':>6}{rate:>13,.0f}{cpu:>16.1f}")
+            store.close()
+
+
+if __name__ == "__main__":
+    main()
