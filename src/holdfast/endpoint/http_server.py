@@ -265,11 +265,11 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_body", "_continue", "_exchange", "_fields", "_headers", "_keep_alive", "_length", "_limits", "_method",
         "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue", "_reading_paused", "_refusal",
-        "_resumed", "_since", "_stalled_since", "_target", "_transport", "_unparsed", "_upgrading", "drained", "peer",
+        "_resumed", "_since", "_stalled_since", "_target", "transport", "_unparsed", "_upgrading", "drained", "peer",
         "server", "write_paused",
     )  # fmt: skip
 
-    _transport: asyncio.Transport
+    transport: asyncio.Transport
 
     def __init__(self, server: HTTPServer) -> None:
         self.server = server
@@ -305,7 +305,7 @@ class Connection(asyncio.Protocol):
     # The transport's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # asyncio's TLS transport is one in all but name
+        self.transport = cast(asyncio.Transport, transport)  # asyncio's TLS transport is one in all but name
         server = self.server
         server.counters.connections += 1
         peer = transport.get_extra_info("peername")
@@ -362,7 +362,7 @@ class Connection(asyncio.Protocol):
             # The peer pipelines: leave the rest in its socket until this one is answered.
             if not self._reading_paused:
                 self._reading_paused = True
-                self._transport.pause_reading()
+                self.transport.pause_reading()
         elif self._queue or self._refusal is not None or self._continue:
             self._pump()
 
@@ -503,7 +503,6 @@ class Connection(asyncio.Protocol):
         request = Request(self._method, target.decode("latin-1"), self._headers, body, self.peer, server.secure)
         self._queue.append(ServerExchange(self, request, self._keep_alive, self._old))
         self._phase = IDLE
-        self._since = server.now
         self._length = 0  # from here the exchange holds it
         self._unparsed = 0
         self._continue = False
@@ -515,16 +514,26 @@ class Connection(asyncio.Protocol):
         if self._pumping:
             return
         self._pumping = True
+        server, queue = self.server, self._queue
         try:
             while self._exchange is None and not self.write_paused and self._phase not in (LINGER, CLOSING):
-                if self._queue:
-                    self._hand_over(self._queue.pop(0))
+                if queue:
+                    exchange = self._exchange = queue.pop(0)
+                    self._since = server.now
+                    server.counters.requests += 1
+                    try:
+                        server.handler(exchange)
+                    except Exception:
+                        server.counters.failures += 1
+                        request = exchange.request
+                        logger.exception("the handler of %s %s failed", request.method, request.target)
+                        self._exchange_failed(exchange, 500, b"internal error\n")
                 elif self._refusal is not None:
                     self._refuse()
                 else:
                     if self._continue:
                         self._continue = False
-                        self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                        self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                     self._resume_reading()
                     break
         finally:
@@ -533,18 +542,7 @@ class Connection(asyncio.Protocol):
     def _resume_reading(self) -> None:
         if self._reading_paused:
             self._reading_paused = False
-            self._transport.resume_reading()
-
-    def _hand_over(self, exchange: ServerExchange) -> None:
-        self._exchange = exchange
-        self._since = self.server.now
-        self.server.counters.requests += 1
-        try:
-            self.server.handler(exchange)
-        except Exception:
-            self.server.counters.failures += 1
-            logger.exception("the handler of %s %s failed", exchange.request.method, exchange.request.target)
-            self._exchange_failed(exchange, 500, b"internal error\n")
+            self.transport.resume_reading()
 
     def _exchange_failed(self, exchange: ServerExchange, status: int, text: bytes) -> None:
         """Answer in the handler's place; it is cut off if it had begun to answer."""
@@ -553,9 +551,6 @@ class Connection(asyncio.Protocol):
             exchange.respond(status, text, b"text/plain")
         elif exchange.state == STREAMING:
             self.abort()
-
-    def write(self, data: bytes) -> None:
-        self._transport.write(data)
 
     def answered(self, exchange: ServerExchange, close: bool) -> None:
         """An exchange was answered whole: go on with the next, or end."""
@@ -574,7 +569,7 @@ class Connection(asyncio.Protocol):
         self._queue.clear()
         self._phase = CLOSING
         self._since = self.server.now
-        self._transport.close()
+        self.transport.close()
 
     def _refuse(self) -> None:
         refusal = self._refusal
@@ -587,12 +582,12 @@ class Connection(asyncio.Protocol):
         body = refusal.text.encode() + b"\n"
         extra = b"".join(b"%b: %b\r\n" % header for header in refusal.headers)
         head = server.head(refusal.status, b"text/plain")
-        self._transport.write(b"%b%bConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (head, extra, len(body), body))
+        self.transport.write(b"%b%bConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (head, extra, len(body), body))
         self._phase = LINGER
         self._since = server.now
         self._resume_reading()
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
 
     # Time's side.
 
@@ -602,7 +597,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         self._phase = CLOSING
-        self._transport.abort()
+        self.transport.abort()
 
     def sweep(self, now: float, before: float) -> None:
         """Close if too slow.
@@ -612,7 +607,7 @@ class Connection(asyncio.Protocol):
             before: The time to measure from ``_since``, which may be one sweep early.
         """
         limits = self.server.limits
-        pending = self._transport.get_write_buffer_size()
+        pending = self.transport.get_write_buffer_size()
         if pending == 0 or pending < self._pending_bytes or self._pending_bytes == 0:
             self._stalled_since = now
         elif now - self._stalled_since > limits.write_timeout:
@@ -698,14 +693,14 @@ class ServerExchange(Exchange):
             head += b"Connection: keep-alive\r\n"
         self.state = ANSWERED
         if status == 204 or status == 304:
-            connection.write(head + b"\r\n")  # these have no content, and declare none (RFC 9110 section 8.6)
+            connection.transport.write(head + b"\r\n")  # these have no content, and declare none (RFC 9110 section 8.6)
         elif self.request.method == "HEAD":
-            connection.write(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
+            connection.transport.write(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
         elif len(body) < LARGE_BODY:
-            connection.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+            connection.transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
         else:
-            connection.write(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
-            connection.write(body)
+            connection.transport.write(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
+            connection.transport.write(body)
         connection.answered(self, close)
 
     def start(
@@ -724,7 +719,7 @@ class ServerExchange(Exchange):
         if not self.keep_alive:
             head += b"Connection: close\r\n"
         self.state = STREAMING
-        self._connection.write(head + b"\r\n")
+        self._connection.transport.write(head + b"\r\n")
 
     def write(self, data: bytes) -> bool:
         if self.closed:
@@ -733,7 +728,7 @@ class ServerExchange(Exchange):
             raise RuntimeError("this exchange is not being answered in pieces")
         if not data or self.request.method == "HEAD":
             return True
-        self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        self._connection.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
         return not self._connection.write_paused
 
     async def drain(self) -> None:
@@ -750,7 +745,7 @@ class ServerExchange(Exchange):
             raise RuntimeError("this exchange is not being answered in pieces")
         self.state = ANSWERED
         if self._chunked and self.request.method != "HEAD":
-            self._connection.write(b"0\r\n\r\n")
+            self._connection.transport.write(b"0\r\n\r\n")
         self._connection.answered(self, not self.keep_alive or self._connection.server.closing)
 
 
