@@ -25,6 +25,11 @@ HEADER_NAMES: dict[str, Addressing] = {
 }
 """The header blocks that are message addressing properties, and the version each belongs to."""
 
+# An enum's members are slow to look up by its class, and as keys: they hash in Python.
+_V2005_08 = Addressing.V2005_08
+_ANONYMOUS_2005_08 = ANONYMOUS_URI[Addressing.V2005_08]
+_ANONYMOUS_2004_08 = ANONYMOUS_URI[Addressing.V2004_08]
+
 _NONE_EPR = EndpointReference(NONE)
 _TEXT_FIELDS = {"Action": "action", "To": "to", "MessageID": "message_id"}
 _EPR_FIELDS = {"ReplyTo": "reply_to", "FaultTo": "fault_to", "From": "from_"}
@@ -100,7 +105,7 @@ def decode_header(node: Node, envelope: Envelope, addressing: Addressing) -> Non
 def address_uri(address: str, addressing: Addressing) -> str:
     """Gives an address as that version writes it."""
     if address == ANONYMOUS:
-        return ANONYMOUS_URI[addressing]
+        return _ANONYMOUS_2005_08 if addressing is _V2005_08 else _ANONYMOUS_2004_08
     return NONE_URI if address == NONE else address
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from holdfast.core.messages import Control, EndpointReference, Envelope, LastMessage
+from holdfast.core.messages import Acknowledge, Control, EndpointReference, Envelope, LastMessage
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire import rm
@@ -16,11 +14,31 @@ from holdfast.wire.text import escape, escape_attribute
 _FOOT = b"</s:Body></s:Envelope>"
 
 
-@lru_cache
+# An enum's members are slow to look up by its class, and as keys: they hash in Python.
+_SOAP_1_2, _V2005_08, _RM_1_1 = SOAP.V1_2, Addressing.V2005_08, RM.V1_1
+_DIALECT_1_0, _DIALECT_1_1 = DIALECTS[RM.V1_0], DIALECTS[RM.V1_1]
+
+
 def _frame(soap: SOAP, addressing: Addressing | None, version: RM | None) -> str:
     wsa = f' xmlns:wsa="{WSA_NS[addressing]}"' if addressing is not None else ""
     wsrm = f' xmlns:wsrm="{RM_NS[version]}"' if version is not None else ""
     return f'<s:Envelope xmlns:s="{SOAP_NS[soap]}"{wsa}{wsrm}><s:Header>'
+
+
+_FRAMES = tuple(
+    _frame(soap, addressing, version)
+    for soap in (SOAP.V1_2, SOAP.V1_1)
+    for addressing in (Addressing.V2005_08, Addressing.V2004_08, None)
+    for version in (RM.V1_1, RM.V1_0, None)
+)
+
+
+def _frame_of(soap: SOAP, addressing: Addressing | None, version: RM | None) -> str:
+    return _FRAMES[
+        (0 if soap is _SOAP_1_2 else 9)
+        + (0 if addressing is _V2005_08 else 6 if addressing is None else 3)
+        + (0 if version is _RM_1_1 else 2 if version is None else 1)
+    ]
 
 
 def action_of(envelope: Envelope) -> str:
@@ -61,9 +79,9 @@ def encode(envelope: Envelope) -> bytes:
         ConfigurationError: if it says something its versions have no words for.
     """
     version, addressing = envelope.rm, envelope.addressing
-    parts = [_frame(envelope.soap, addressing, version)]
+    parts = [_frame_of(envelope.soap, addressing, version)]
     if version is not None:
-        dialect = DIALECTS[version]
+        dialect = _DIALECT_1_1 if version is _RM_1_1 else _DIALECT_1_0
         if envelope.sequence is not None:
             parts.append(rm.encode_sequence(envelope.sequence, dialect))
         parts += [rm.encode_acknowledgement(header, dialect) for header in envelope.acknowledgements]
@@ -77,7 +95,10 @@ def encode(envelope: Envelope) -> bytes:
     if envelope.fault is None and envelope.control is None:
         parts.append("</s:Header><s:Body>")
         return b"".join(("".join(parts).encode(), envelope.body, _FOOT))
-    content = _fault_or_control(parts, envelope)
+    if envelope.fault is None and type(envelope.control) is Acknowledge and addressing is not None:
+        content = ""
+    else:
+        content = _fault_or_control(parts, envelope)
     parts.append(f"</s:Header><s:Body>{content}</s:Body></s:Envelope>")
     return "".join(parts).encode()
 

@@ -1,11 +1,540 @@
-"""The hot path of decoding: reads the usual envelope, and leaves any other to ``decode``."""
+"""The hot path of decoding: reads the usual envelope, and leaves any other, and every error, to ``decode``.
+
+Expat checks the whole document first, with no callback but the two that refuse. What is then known to be well-formed
+is cut at its ``<``, and each start tag of the header, as bytes, is looked up in a tree of the tags seen before: peers
+repeat their tags octet for octet, so a tag's namespaces and attributes are worked out once. Anything not plainly
+usual (a comment, a character reference, an extension child, two of a kind) is answered with None.
+
+Owns no meaning of its own: for every document it answers, it answers what ``decode.decode_any`` does.
+"""
 
 from __future__ import annotations
 
-from holdfast.core.messages import Envelope
+import re
+from pyexpat import ExpatError, ParserCreate
+
+from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Sequence, SequenceAcknowledgement
+from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.exceptions import EnvelopeError
+from holdfast.wire.addressing import HEADER_NAMES, endpoint_reference
+from holdfast.wire.faults import FAULT_DETAIL_NAME, SEQUENCE_FAULT_NAMES
 from holdfast.wire.limits import Limits
+from holdfast.wire.names import (
+    CONTENT_LOCALS,
+    EMPTY_CONTROLS,
+    NETRM_NS,
+    REPLY_RELATION,
+    RM_HEADER_NAMES,
+    RM_OF_ACTION,
+    ROLE_ATTRIBUTE,
+    ROLES_OF_OURS,
+    SECURITY_BINDING_NAMES,
+    SOAP_NS,
+    SOAP_OF_NS,
+)
+from holdfast.wire.text import Declarations, declarations, self_contained
+from holdfast.wire.tree import refuse_doctype, refuse_instruction
+
+(
+    _ODD,
+    _ENVELOPE,
+    _HEADER,
+    _BODY,
+    _TEXT,
+    _REFERENCE,
+    _SEQUENCE,
+    _ACKNOWLEDGEMENT,
+    _REQUEST,
+    _FOREIGN,
+    _ADDRESS,
+    _IDENTIFIER,
+    _NUMBER,
+    _LAST,
+    _NONE,
+    _FINAL,
+    _BUFFER,
+) = range(17)
+
+_SLOTS = {"Action": 0, "To": 1, "MessageID": 2, "RelatesTo": 3, "ReplyTo": 4, "FaultTo": 5, "From": 6}
+_MAX_SHAPES = 4_096
+_MAX_TAG = 2_048
+
+
+class _Shape:
+    """What one start tag, under those above it, turned out to be."""
+
+    __slots__ = (
+        "addressing",
+        "body_close",
+        "body_open",
+        "declarations",
+        "foot",
+        "kids",
+        "kind",
+        "not_understood",
+        "references",
+        "rm",
+        "scope",
+        "slot",
+        "soap",
+    )
+
+    def __init__(self, kind: int, scope: dict[str, str], soap: SOAP) -> None:
+        self.kind = kind
+        self.scope = scope
+        self.soap = soap
+        self.kids: dict[bytes, _Shape] = {}
+        self.slot = 0
+        self.rm: RM | None = None
+        self.addressing: Addressing | None = None
+        self.not_understood = ""
+        self.references: dict[bytes, EndpointReference] = {}
+        self.body_open = self.body_close = self.foot = b""
+        self.declarations: Declarations = declarations(scope) if kind in (_HEADER, _BODY) else ()
+
+
+_ROOT = _Shape(_ODD, {}, SOAP.V1_2)
+_ODD_SHAPE = _Shape(_ODD, {}, SOAP.V1_2)
+_seen = 0
+_RM_1_0, _RM_1_1 = RM.V1_0, RM.V1_1  # an enum's members are slow to look up by its class
+
+
+# --- learning a tag --------------------------------------------------------------------------------------------------
+
+_TAG = re.compile(
+    rb"([^\s<>/\"'=]+)((?:\s+[^\s=<>/\"']+\s*=\s*(?:\"[^\"<>&]*\"|'[^'<>&]*'))*)\s*(/?)",
+)
+_ATTRIBUTE = re.compile(rb"([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+
+
+def _learn(parent: _Shape, tag: bytes) -> _Shape:
+    """Works out a tag not seen under ``parent`` before, and remembers it, within bounds."""
+    global _seen
+    match = _TAG.fullmatch(tag)
+    if match is None or len(tag) > _MAX_TAG:
+        return _ODD_SHAPE
+    qname, written, empty = match[1].decode(), match[2].decode(), bool(match[3])
+    scope = dict(parent.scope)
+    attributes: dict[str, str] = {}
+    for key, double, single in _ATTRIBUTE.findall(written.encode()):
+        name, value = key.decode(), (double or single).decode()
+        if name == "xmlns":
+            scope[""] = value
+        elif name.startswith("xmlns:"):
+            scope[name[6:]] = value
+        else:
+            attributes[name] = value
+    resolved = {_expand(name, {**scope, "": ""}): value for name, value in attributes.items()}
+    shape = _classify(parent, _expand(qname, scope), resolved, scope, empty)
+    if shape.kind == _ENVELOPE:
+        prefix = qname.rpartition(":")[0]
+        body = f"{prefix}:Body" if prefix else "Body"
+        shape.body_open, shape.body_close = f"<{body}".encode(), f"</{body}".encode()
+        shape.foot = f"</{body}></{qname}>".encode()
+    if _seen >= _MAX_SHAPES:
+        _ROOT.kids = {}  # what is being decoded keeps its own part of the old tree
+        _seen = 0
+    _seen += 1
+    parent.kids[tag] = shape
+    return shape
+
+
+def _expand(qname: str, scope: dict[str, str]) -> str:
+    prefix, _, local = qname.rpartition(":")
+    namespace = scope.get(prefix, "")
+    return f"{namespace}}}{local}" if namespace else local
+
+
+def _classify(parent: _Shape, name: str, attributes: dict[str, str], scope: dict[str, str], empty: bool) -> _Shape:
+    namespace, _, local = name.rpartition("}")
+    if parent is _ROOT:
+        soap = SOAP_OF_NS.get(namespace)
+        return _Shape(_ENVELOPE, scope, soap) if soap and local == "Envelope" else _ODD_SHAPE
+    soap = parent.soap
+    if parent.kind == _ENVELOPE:
+        kind = {"Header": _HEADER, "Body": _BODY}.get(local, _ODD) if namespace == SOAP_NS[soap] else _ODD
+        return _ODD_SHAPE if empty and kind == _HEADER else _Shape(kind, scope, soap)
+    if parent.kind == _HEADER:
+        return _classify_block(name, attributes, scope, soap, empty)
+    kind = _ODD
+    if parent.kind == _REFERENCE:
+        if local == "Address" and HEADER_NAMES.get(f"{namespace}}}To") is parent.addressing and not empty:
+            kind = _ADDRESS
+    elif namespace == NETRM_NS:
+        kind = _BUFFER if local == "BufferRemaining" and parent.kind == _ACKNOWLEDGEMENT and not empty else _ODD
+    elif RM_HEADER_NAMES.get(f"{namespace}}}Sequence") is parent.rm:
+        kind = _classify_part(parent, local, empty)
+    return _Shape(kind, scope, soap)
+
+
+def _classify_part(parent: _Shape, local: str, empty: bool) -> int:
+    """A child of an RM header block, in the block's own namespace."""
+    if local == "Identifier":
+        return _ODD if empty else _IDENTIFIER
+    if parent.kind == _SEQUENCE:
+        if local == "MessageNumber" and not empty:
+            return _NUMBER
+        if local == "LastMessage" and empty and parent.rm is RM.V1_0:
+            return _LAST
+    elif parent.kind == _ACKNOWLEDGEMENT and empty and parent.rm is RM.V1_1:
+        return {"None": _NONE, "Final": _FINAL}.get(local, _ODD)
+    return _ODD
+
+
+def _classify_block(
+    name: str, attributes: dict[str, str], scope: dict[str, str], soap: SOAP, empty: bool
+) -> _Shape:
+    namespace, _, local = name.rpartition("}")
+    ours = attributes.get(ROLE_ATTRIBUTE[soap], "").strip() in ROLES_OF_OURS[soap]
+    addressing, version = HEADER_NAMES.get(name), RM_HEADER_NAMES.get(name)
+    if addressing is not None or version is not None:
+        relation = attributes.get("RelationshipType", "")
+        if empty or not ours or relation not in ("", REPLY_RELATION[Addressing.V2005_08]):
+            return _ODD_SHAPE
+        if version is not None:
+            kind = {"Sequence": _SEQUENCE, "AckRequested": _REQUEST}.get(local, _ACKNOWLEDGEMENT)
+        else:
+            kind = _TEXT if _SLOTS[local] < 4 else _REFERENCE
+        shape = _Shape(kind, scope, soap)
+        shape.rm, shape.addressing, shape.slot = version, addressing, _SLOTS.get(local, 0)
+        return shape
+    if name in SEQUENCE_FAULT_NAMES or name == FAULT_DETAIL_NAME:
+        return _ODD_SHAPE
+    shape = _Shape(_FOREIGN, scope, soap)
+    mandatory = attributes.get(SOAP_NS[soap] + "}mustUnderstand", "").strip() in ("1", "true")
+    if ours and (mandatory or name in SECURITY_BINDING_NAMES):
+        shape.not_understood = f"{{{namespace}}}{local}"
+    return shape
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def decode_usual(data: bytes, limits: Limits) -> Envelope | None:
-    """Gives the envelope, None when it is not of the usual shape."""
-    return None
+    """Reads an envelope of the usual shape.
+
+    Args:
+        data: UTF-8 without XML declaration.
+        limits: What it may cost.
+
+    Returns:
+        The envelope; None for any other shape, and for everything that deserves an error.
+    """
+    if data.count(b"<") > 2 * limits.max_depth and _may_be_deep(data, limits.max_depth):
+        return None
+    parser = ParserCreate("UTF-8", "}", None)
+    parser.StartDoctypeDeclHandler = refuse_doctype
+    parser.ProcessingInstructionHandler = refuse_instruction
+    try:
+        parser.Parse(data, True)
+        return _read(data, limits)
+    except (ExpatError, EnvelopeError, IndexError):
+        return None
+
+
+_PIECE = 1_024
+
+
+def _may_be_deep(data: bytes, max_depth: int) -> bool:
+    """Whether some element may be nested deeper: counted in pieces, since a callback an element costs five times it.
+
+    Never says no wrongly: every ``<`` that does not begin an end tag counts as an element left open. (Comments and
+    CDATA sections could hold what looks like end tags, so a document that has any is not judged here.)
+    """
+    if b"<!" in data or b"<?" in data:
+        return True
+    at, depth, size = 0, 0, len(data)
+    while at < size:
+        stop = min(at + _PIECE, size)
+        if data[stop - 1] == 60 and stop < size:
+            stop += 1
+        closed = data.count(b"</", at, stop)
+        opened = data.count(b"<", at, stop) - closed
+        if depth + opened > max_depth:
+            return True
+        depth += opened - closed
+        at = stop
+    return False
+
+
+def _read(data: bytes, limits: Limits) -> Envelope | None:
+    end = data.find(b">")
+    tag = data[1:end]
+    envelope = _ROOT.kids.get(tag) or _learn(_ROOT, tag)
+    at = data.find(envelope.body_open, end)
+    if envelope.kind != _ENVELOPE or at < 0 or at > limits.max_header_bytes:
+        return None
+    head = data[end + 1 : at]
+    if head.find(b"&") >= 0 or (head.find(b"!") >= 0 and b"<!" in head):
+        return None
+    body = _body(data, at, envelope)
+    if body is None:
+        return None
+    tokens = head.split(b"<")
+    if len(tokens) > 2 * limits.max_headers:
+        return None
+    tag = tokens[1].partition(b">")[0]
+    header = envelope.kids.get(tag) or _learn(envelope, tag)
+    if header.kind != _HEADER:
+        return None
+    return _blocks(tokens, header, body, limits)
+
+
+def _blocks(tokens: list[bytes], header: _Shape, body: bytes, limits: Limits) -> Envelope | None:
+    """Walks the header's blocks. A token is a tag without its ``<``, and the text after it; 47 is ``/``."""
+    values: list[str | None] = [None, None, None, None]
+    references: list[EndpointReference | None] = [None, None, None]
+    addressing: Addressing | None = None
+    rm: RM | None = None
+    sequence: Sequence | None = None
+    acknowledgements: tuple[SequenceAcknowledgement, ...] = ()
+    requests: tuple[AckRequested, ...] = ()
+    foreign: list[bytes] = []
+    not_understood: list[str] = []
+    kids = header.kids
+    last = len(tokens) - 1
+    i = 2
+    while i < last:
+        tag, _, value = tokens[i].partition(b">")
+        shape = kids.get(tag) or _learn(header, tag)
+        kind = shape.kind
+        if kind == _TEXT:
+            slot = shape.slot
+            if tokens[i + 1][0] != 47 or values[slot] is not None:
+                return None
+            values[slot] = value.strip().decode()
+            i += 2
+        elif kind == _REFERENCE:
+            tag, _, value = tokens[i + 1].partition(b">")
+            child = shape.kids.get(tag) or _learn(shape, tag)
+            slot = shape.slot - 4
+            if child.kind != _ADDRESS or tokens[i + 2][0] != 47 or tokens[i + 3][0] != 47 or references[slot]:
+                return None
+            references[slot] = shape.references.get(value) or _reference(value, shape)
+            i += 4
+        elif kind == _SEQUENCE:
+            if sequence is not None:
+                return None
+            sequence, i = _sequence(tokens, i, shape)
+        elif kind == _ACKNOWLEDGEMENT:
+            acknowledgement, i = _acknowledgement(tokens, i, shape, limits.max_ranges)
+            if any(other.identifier == acknowledgement.identifier for other in acknowledgements):
+                return None
+            acknowledgements += (acknowledgement,)
+        elif kind == _REQUEST:
+            identifier = _identifier(tokens, i, shape)
+            if tokens[i + 3][0] != 47:
+                return None
+            requests += (AckRequested(identifier),)
+            i += 4
+        elif kind == _FOREIGN:
+            stop = _end_of_block(tokens, i)
+            block = b"<" + b"<".join(tokens[i:stop])
+            foreign.append(self_contained(block[: block.rindex(b">") + 1], (0,), header.declarations))
+            if shape.not_understood:
+                not_understood.append(shape.not_understood)
+            i = stop
+        else:
+            return None
+        if shape.addressing is not addressing and shape.addressing is not None:
+            if addressing is not None:
+                return None
+            addressing = shape.addressing
+        elif shape.rm is not rm and shape.rm is not None:
+            if rm is not None:
+                return None
+            rm = shape.rm
+    if i != last or tokens[last][0] != 47:
+        return None
+    action = values[0] or ""
+    control = None
+    if not body and (empty := EMPTY_CONTROLS.get(action)) is not None:
+        control = empty()
+    return Envelope(
+        header.soap,
+        addressing,
+        rm or RM_OF_ACTION.get(action),
+        action,
+        values[1],
+        values[2],
+        values[3],
+        references[0],
+        references[1],
+        references[2],
+        sequence,
+        acknowledgements,
+        requests,
+        control,
+        None,
+        tuple(foreign),
+        body,
+        tuple(not_understood),
+    )
+
+
+class _Odd(IndexError):
+    """Not the usual shape; caught where a list of tokens that ends too early is."""
+
+
+def _reference(value: bytes, shape: _Shape) -> EndpointReference:
+    """The reference to an address as written, remembered: the same few come again and again."""
+    assert shape.addressing is not None
+    reference = endpoint_reference(value.strip().decode(), shape.addressing)
+    if len(shape.references) >= _MAX_SHAPES:
+        shape.references.clear()
+    if len(value) <= _MAX_TAG:
+        shape.references[value] = reference
+    return reference
+
+
+def _identifier(tokens: list[bytes], i: int, shape: _Shape) -> str:
+    """The Identifier right after the block's start tag at ``i``."""
+    tag, _, value = tokens[i + 1].partition(b">")
+    child = shape.kids.get(tag) or _learn(shape, tag)
+    identifier = value.strip()
+    if child.kind != _IDENTIFIER or tokens[i + 2][0] != 47 or not identifier:
+        raise _Odd
+    return identifier.decode()
+
+
+def _sequence(tokens: list[bytes], i: int, shape: _Shape) -> tuple[Sequence, int]:
+    identifier = _identifier(tokens, i, shape)
+    tag, _, value = tokens[i + 3].partition(b">")
+    child = shape.kids.get(tag) or _learn(shape, tag)
+    digits = value.strip()
+    if child.kind != _NUMBER or tokens[i + 4][0] != 47 or not digits.isdigit() or len(digits) > 64:
+        raise _Odd
+    number = int(digits)
+    if number < 1:
+        raise _Odd
+    if tokens[i + 5][0] == 47:
+        return Sequence(identifier, number), i + 6
+    tag = tokens[i + 5].partition(b">")[0]
+    child = shape.kids.get(tag) or _learn(shape, tag)
+    if child.kind != _LAST or tokens[i + 6][0] != 47:
+        raise _Odd
+    return Sequence(identifier, number, True), i + 7
+
+
+_RANGE = re.compile(
+    rb"([^\s<>/\"'=:]+:|)AcknowledgementRange\s+(?:Lower=[\"'](\d{1,64})[\"']\s+Upper=[\"'](\d{1,64})[\"']"
+    rb"|Upper=[\"'](\d{1,64})[\"']\s+Lower=[\"'](\d{1,64})[\"'])\s*/"
+)
+
+
+def _acknowledgement(
+    tokens: list[bytes], i: int, shape: _Shape, max_ranges: int
+) -> tuple[SequenceAcknowledgement, int]:
+    identifier = _identifier(tokens, i, shape)
+    ranges: list[tuple[int, int]] = []
+    none = final = False
+    buffer_remaining: int | None = None
+    i += 3
+    while tokens[i][0] != 47:
+        tag, _, value = tokens[i].partition(b">")
+        match = _RANGE.fullmatch(tag)
+        if match is not None:
+            # Its numbers make every such tag a new one, so only its prefix is looked up, as the tag of an empty None.
+            prefix, lower, upper, other_upper, other_lower = match.groups()
+            stand_in = prefix + b"None/"
+            child = shape.kids.get(stand_in) or _learn(shape, stand_in)
+            if _namespace_of(child, prefix) is not shape.rm or len(ranges) >= max_ranges:
+                raise _Odd
+            ranges.append((int(lower or other_lower), int(upper or other_upper)))
+            i += 1
+            continue
+        child = shape.kids.get(tag) or _learn(shape, tag)
+        if child.kind == _NONE:
+            none = True
+        elif child.kind == _FINAL:
+            final = True
+        elif child.kind == _BUFFER and buffer_remaining is None and tokens[i + 1][0] == 47:
+            digits = value.strip()
+            if not digits.isdigit() or len(digits) > 10 or int(digits) > 2**31 - 1:
+                raise _Odd
+            buffer_remaining = int(digits)
+            i += 1
+        else:
+            raise _Odd
+        i += 1
+    if not ranges and not none:
+        raise _Odd
+    if shape.rm is _RM_1_0 and ranges == [(0, 0)]:
+        ranges = []
+    return SequenceAcknowledgement(identifier, tuple(ranges), (), final, buffer_remaining), i + 1
+
+
+def _namespace_of(child: _Shape, prefix: bytes) -> RM | None:
+    """The WS-RM version that an unprefixed or prefixed name belongs to where ``child`` stands."""
+    return RM_HEADER_NAMES.get(child.scope.get(prefix[:-1].decode(), "") + "}Sequence")
+
+
+def _end_of_block(tokens: list[bytes], i: int) -> int:
+    """The index after the end tag of the block that starts at ``i``."""
+    depth = 0
+    while True:
+        token = tokens[i]
+        i += 1
+        if token[0] == 47:
+            depth -= 1
+        else:
+            tag = token.partition(b">")[0]
+            if b"'" in tag or tag.count(b'"') & 1:  # a ">" may stand in an attribute's value
+                raise _Odd
+            if tag[-1] != 47:
+                depth += 1
+        if depth == 0:
+            return i
+
+
+# --- the body --------------------------------------------------------------------------------------------------------
+
+_NAME = re.compile(rb"<([^\s/>]*)")
+_NOT_PLAIN = re.compile(rb"<(?:!|(?:[^\s/>:]*:)?(?:" + b"|".join(sorted(CONTENT_LOCALS)) + rb")[\s/>])")
+"""A comment, or an element that would be read if it is in the right namespace."""
+
+
+def _body(data: bytes, at: int, envelope: _Shape) -> bytes | None:
+    """The content of the Body whose start tag is at ``at``, when it is an application's or empty."""
+    end = data.find(b">", at)
+    tag = data[at + 1 : end]
+    shape = envelope.kids.get(tag) or _learn(envelope, tag)
+    if shape.kind != _BODY:
+        return None
+    foot = envelope.foot
+    if not data.endswith(foot):
+        data = data.rstrip()
+        if not data.endswith(foot):
+            # An empty Body, or white space between the last two tags.
+            return b"" if tag[-1] == 47 and data[end + 1 :] == foot[foot.index(b">") + 1 :] else None
+    if tag[-1] == 47:
+        return None
+    body = data[end + 1 : len(data) - len(foot)]
+    if body.find(envelope.body_close) >= 0:
+        return None  # the Body may end there already
+    first = body.find(b"<")
+    if first < 0:
+        return None if body.strip() else b""
+    if _NOT_PLAIN.match(body, first) is not None:
+        return None
+    for declaration in shape.declarations:
+        if body.find(declaration.sign) >= 0 and declaration.needed_by(body):
+            return self_contained(body, (first,), shape.declarations) if _is_single(body, first) else None
+    return body
+
+
+def _is_single(body: bytes, first: int) -> bool:
+    """Whether the element at ``first`` surely is the only one at the top."""
+    tag = body[first : body.find(b">", first)]
+    name = _NAME.match(tag)
+    if name is None:
+        return False
+    close = b"</" + name[1]
+    return (
+        tag[-1] != 47
+        and b"'" not in tag
+        and not tag.count(b'"') & 1
+        and b"<!" not in body
+        and body.count(close) == 1
+        and body.rstrip().endswith(close + b">")
+    )

@@ -114,3 +114,30 @@ EMPTY_CONTROLS: dict[str, type[LastMessage] | type[Acknowledge] | type[RequestAc
     if kind in (LastMessage, Acknowledge, RequestAcknowledgement)
 }
 """The control messages with an empty body: known by their action alone."""
+
+RM_HEADER_NAMES: dict[str, RM] = {
+    f"{namespace}}}{local}": rm
+    for rm, namespace in RM_NS.items()
+    for local in ("Sequence", "SequenceAcknowledgement", "AckRequested")
+}
+"""The header blocks of WS-RM, SOAP 1.1's SequenceFault apart, and the version each belongs to."""
+
+SECURITY_BINDING_NAMES = frozenset({f"{RM_NS[RM.V1_1]}}}UsesSequenceSTR", f"{RM_NS[RM.V1_1]}}}UsesSequenceSSL"})
+"""Header blocks that bind a Sequence to a security context: never ignored, whether marked mandatory or not."""
+
+_BODY_LOCALS = (
+    "CreateSequence",
+    "CreateSequenceResponse",
+    "CreateSequenceOneway",
+    "CreateSequenceResponseOneway",
+    "CloseSequence",
+    "CloseSequenceResponse",
+    "TerminateSequence",
+    "TerminateSequenceResponse",
+)
+CONTENT_NAMES = frozenset({f"{namespace}}}{local}" for namespace in RM_NS.values() for local in _BODY_LOCALS}) | {
+    f"{namespace}}}Fault" for namespace in SOAP_NS.values()
+}
+"""First children of a Body that are read; any other is an application's and stays bytes."""
+
+CONTENT_LOCALS = frozenset(name.rpartition("}")[2].encode() for name in CONTENT_NAMES)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 
 from holdfast.exceptions import EnvelopeError
 
 _UNSAFE = re.compile(r"[^\t\n\x20-\x25\x27-\x3b\x3d\x3f-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_PLAIN = re.compile(r"[ -%'-;=?-~]*").fullmatch
 _REPLACEMENTS = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
 
 
 def escape(text: str) -> str:
     """Gives ``text`` as XML character data; characters XML cannot hold become U+FFFD."""
-    if _UNSAFE.search(text) is None:
+    if _PLAIN(text) is not None:
         return text
     return _UNSAFE.sub(lambda match: _REPLACEMENTS.get(match[0], "\ufffd"), text)
 
@@ -72,33 +75,44 @@ def write_duration(seconds: float) -> str:
     return "PT" + (f"{seconds:.6f}".rstrip("0").rstrip(".") or "0") + "S"
 
 
-Declarations = tuple[tuple[bytes, bytes], ...]
-"""(what a use of the prefix looks like, the declaration to insert), one for each prefix in scope."""
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One prefix in scope.
+
+    Args:
+        sign: What any use of it contains; b"" for the default namespace, which anything may use.
+        use: A use as a prefix: in a name, or where a QName may stand in text ("https:" is no use of "s").
+        written: The declaration to insert, with a space before it.
+    """
+
+    sign: bytes
+    use: re.Pattern[bytes]
+    written: bytes
+
+    def needed_by(self, raw: bytes) -> bool:
+        """Whether ``raw`` uses it."""
+        return self.sign in raw and (not self.sign or self.use.search(raw) is not None)
+
+
+Declarations = tuple[Declaration, ...]
 
 
 def declarations(scope: Mapping[str, str]) -> Declarations:
     """Prepares the namespaces in scope for :func:`self_contained`; prefix "" is the default namespace."""
-    return tuple(
-        (
-            f"{prefix}:".encode() if prefix else b"",
-            f' xmlns{":" + prefix if prefix else ""}="{escape_attribute(uri)}"'.encode(),
-        )
-        for prefix, uri in scope.items()
-        if uri and prefix != "xml"
-    )
+    return tuple([_declaration(prefix, uri) for prefix, uri in scope.items() if uri and prefix != "xml"])
+
+
+@lru_cache(maxsize=1024)
+def _declaration(prefix: str, uri: str) -> Declaration:
+    written = f' xmlns{":" + prefix if prefix else ""}="{escape_attribute(uri)}"'.encode()
+    sign = f"{prefix}:".encode() if prefix else b""
+    # The sign first: a pattern that begins with a literal is searched for fast.
+    use = re.compile(re.escape(sign) + rb"(?<![\w.\-]" + re.escape(sign) + rb")(?=[A-Za-z_\x80-\xff])")
+    return Declaration(sign, use, written)
 
 
 _TAG = re.compile(rb"<[^\s<>/\"'=]+((?:\s+[^\s=<>\"']+\s*=\s*(?:\"[^\"<]*\"|'[^'<]*'))*)\s*/?>")
 _NAME_END = re.compile(rb"[\s/>]")
-
-
-def _used(needle: bytes, raw: bytes) -> bool:
-    """Whether the prefix occurs as one: in a name, or where a QName may stand in text ("https:" is no use of "s")."""
-    if not needle:
-        return True
-    if needle not in raw:
-        return False
-    return re.search(rb"(?<![\w.\-])" + re.escape(needle) + rb"(?=[A-Za-z_\x80-\xff])", raw) is not None
 
 
 def self_contained(raw: bytes, tops: Iterable[int], in_scope: Declarations) -> bytes:
@@ -113,7 +127,7 @@ def self_contained(raw: bytes, tops: Iterable[int], in_scope: Declarations) -> b
         ``raw`` itself when it needs none of them; else with the needed ones declared in the top-level start tags
         that do not declare them already.
     """
-    needed = [declaration for needle, declaration in in_scope if _used(needle, raw)]
+    needed = [declaration.written for declaration in in_scope if declaration.needed_by(raw)]
     if not needed:
         return raw
     parts: list[bytes] = []
@@ -126,9 +140,9 @@ def self_contained(raw: bytes, tops: Iterable[int], in_scope: Declarations) -> b
         attributes = tag[1]
         parts.append(raw[done : name_end.start()])
         parts.extend(
-            declaration
-            for declaration in needed
-            if re.search(rb"\s" + re.escape(declaration[1 : declaration.index(b"=")]) + rb"\s*=", attributes) is None
+            written
+            for written in needed
+            if re.search(rb"\s" + re.escape(written[1 : written.index(b"=")]) + rb"\s*=", attributes) is None
         )
         done = name_end.start()
     parts.append(raw[done:])

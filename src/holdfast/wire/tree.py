@@ -12,7 +12,7 @@ from pyexpat import ExpatError, ParserCreate, XMLParserType
 from holdfast.core.versions import SOAP
 from holdfast.exceptions import EnvelopeError, LimitExceeded, VersionMismatch
 from holdfast.wire.limits import Limits
-from holdfast.wire.names import RM_OF_NS, SOAP_OF_NS
+from holdfast.wire.names import CONTENT_NAMES, SOAP_OF_NS
 from holdfast.wire.text import declarations, self_contained
 
 Scope = dict[str, str]
@@ -216,7 +216,7 @@ class _Builder:
     def open_content(self, node: Node) -> None:
         """The Body's first child decides: RM messages and faults become nodes, anything else stays bytes."""
         assert self.document is not None
-        if not self.tops and (node.namespace in RM_OF_NS or node.name == self.soap_ns + "}Fault"):
+        if not self.tops and node.name in CONTENT_NAMES:
             self.document.content = node
             self.parser.CharacterDataHandler = self.on_text
         elif self.document.content is not None:
