@@ -235,3 +235,10 @@ def test_a_group_of_batches_is_the_same_as_one_after_the_other(opened, record):
         assert store.load() == Snapshot(bounds={("q", 0): (1, 3), ("p", 0): (0, 1)}, sequences={"urn:s": {"n": 2}})
         assert store.read("q", 0, 0, 9) == [(1, record(3)), (2, record(4))]
         assert store.read("p", 0, 0, 9) == [(0, record(6))]
+
+
+def test_an_empty_batch_changes_nothing(opened, record, content):
+    opened.store.commit(Batch(appends=[("q", 0, 0, record(1))]))
+    before = content(opened.store)
+    opened.store.commit(Batch())
+    assert content(opened.reopen()) == before

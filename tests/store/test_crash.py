@@ -125,6 +125,33 @@ def test_noughts_after_the_end_of_the_log_do_no_harm(logged):
     store.close()
 
 
+def zero_page(data: bytearray) -> None:
+    data[-900:-500] = bytes(400)
+
+
+def flip_bit(data: bytearray) -> None:
+    data[-700] ^= 0x10
+
+
+def append_garbage(data: bytearray) -> None:
+    data += random.Random(1).randbytes(5000)
+
+
+@pytest.mark.parametrize(("spoil", "left"), [(zero_page, 19), (flip_bit, 19), (append_garbage, 20)])
+def test_a_log_whose_last_write_was_not_through_when_the_machine_went_down_is_cut_there(logged, spoil, left):
+    log = log_file(logged)
+    data = bytearray(log.read_bytes())
+    spoil(data)
+    log.write_bytes(data)
+    store = RocksDBStore(logged)
+    assert check_prefix(store, left) == left
+    store.commit(Batch(sequences={"serial": {"n": left}}))
+    store.close()
+    store = RocksDBStore(logged)
+    assert check_prefix(store, left) == left
+    store.close()
+
+
 @pytest.mark.parametrize("where", [0.1, 0.5, 0.9])
 def test_a_damaged_log_is_refused_unless_the_prefix_is_asked_for(logged, where):
     log = log_file(logged)
@@ -139,6 +166,15 @@ def test_a_damaged_log_is_refused_unless_the_prefix_is_asked_for(logged, where):
     assert check_prefix(store, int(where * 20) - 1) <= where * 20
     store.close()
     RocksDBStore(logged).close()
+
+
+def test_a_store_damaged_elsewhere_than_in_its_log_is_refused(logged):
+    manifest = next((logged / "db").glob("MANIFEST-*"))
+    manifest.write_bytes(b"\x01" * manifest.stat().st_size)
+    with pytest.raises(StoreFailed) as caught:
+        RocksDBStore(logged)
+    assert str(logged) in caught.value.message
+    assert caught.value.remedy
 
 
 FULL = """

@@ -190,8 +190,9 @@ def _write_draft(path: Path, version: int) -> None:
 def _publish_draft(path: Path) -> None:
     (path / DRAFT).replace(path / MARKER)
     sync_directory(path)
-    with contextlib.suppress(PermissionError):  # a parent that we may not read was not made by us
-        sync_directory(path.parent)
+    for parent in path.resolve().parents:
+        with contextlib.suppress(PermissionError):  # a parent that we may not read was not made by us
+            sync_directory(parent)
 
 
 def _require_nothing_else(path: Path) -> None:

@@ -31,7 +31,7 @@ from rocksdict import (
 
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import HoldfastError, StoreError, StoreFailed, StoreFormatError
-from holdfast.store import directory
+from holdfast.store import directory, evidence
 from holdfast.store import records as layout
 from holdfast.store.records import decode_record, decode_state, encode_record, encode_state
 
@@ -46,6 +46,10 @@ _STALL_SECONDS = 30.0
 _STALL_STEP = 0.005
 _VIEW_TRIES = 20
 _VIEW_PAUSE = 0.02
+
+
+class _Damaged(StoreFailed):
+    """RocksDB found what it did not write."""
 
 
 @dataclass(slots=True)
@@ -64,8 +68,9 @@ class RocksDBStore:
     Args:
         path: The directory; made if it is missing, refused if something else is in it.
         read_only: Look at it as it is now, also while another process has it open; nothing in it is changed.
-        keep_prefix: If the newest log is damaged, go on with what is before the damage instead of refusing. What comes
-            after it, acknowledged or not, is given up: the last resort, for an operator to choose.
+        keep_prefix: If the log is damaged in what was durable already, go on with what is before the damage instead of
+            refusing. What comes after it, acknowledged or not, is given up: the last resort, for an operator to choose.
+            (A log torn at its end, where nothing was acknowledged yet, is always cut there.)
 
     Raises:
         StoreLocked: Another process, or this one, has it open.
@@ -84,6 +89,7 @@ class RocksDBStore:
         # What is there to delete with a sequence or a partition; looking it up would step over all deleted keys.
         self._held: dict[str, set[int]] = {}
         self._cursors: dict[tuple[str, int], set[str]] = {}
+        self._serial = 0
         self._garbage = 0.0
         self._written_bytes = 0
         self._written_records = 0
@@ -97,7 +103,7 @@ class RocksDBStore:
         else:
             self._lock = directory.DirectoryLock(self.path)
             try:
-                self._open_engine(_options(keep_prefix=keep_prefix, max_open_files=256))
+                self._open_engine(keep_prefix)
             except BaseException:
                 self._lock.release()
                 raise
@@ -191,15 +197,22 @@ class RocksDBStore:
         if self._lock is not None:
             self._lock.release()
 
-    def _open_engine(self, options: Options) -> None:
+    def _open_engine(self, keep_prefix: bool) -> None:
         # Read again: between the first look and the lock somebody else may have made or upgraded it.
         found = directory.read_format(self.path)
+        options = _options(keep_prefix=keep_prefix)
         options.create_if_missing(found is None)
         if found is None:
             directory.begin(self.path)
         else:
             directory.upgrade(self.path, found)
-        self._db = _open(self.path / directory.ENGINE, self.path, options, AccessType.read_write())
+        engine = self.path / directory.ENGINE
+        try:
+            self._db = _open(engine, self.path, options, AccessType.read_write())
+        except _Damaged:
+            if keep_prefix or not self._only_the_end_is_torn():
+                raise
+            self._db = _open(engine, self.path, _options(keep_prefix=True), AccessType.read_write())
         try:
             if found is None:
                 directory.finish(self.path)
@@ -207,6 +220,15 @@ class RocksDBStore:
         except BaseException:
             self._db.close()
             raise
+
+    def _only_the_end_is_torn(self) -> bool:
+        """Whether all that is known to have been durable is before the damage."""
+        try:
+            view = RocksDBStore(self.path, read_only=True)
+        except StoreError:
+            return False
+        with contextlib.closing(view):
+            return view._serial >= evidence.proven_durable(self.path / directory.ENGINE)
 
     def _open_view(self, found: int | None) -> None:
         """Open the engine's files through links in a directory of our own, for even a read-only open writes there."""
@@ -223,7 +245,8 @@ class RocksDBStore:
                 for file in (self.path / directory.ENGINE).iterdir():
                     if file.name != "LOCK" and file.suffix != ".json":
                         (Path(view.name) / file.name).symlink_to(file.resolve())
-                options = _options(keep_prefix=True, max_open_files=-1)
+                options = _options(keep_prefix=True)
+                options.set_max_open_files(-1)  # all at once, before they are deleted
                 options.create_if_missing(False)
                 self._db = _open(Path(view.name), self.path, options, AccessType.read_only(False))
                 self._view = view
@@ -242,6 +265,8 @@ class RocksDBStore:
 
     def _find_content(self) -> None:
         self._find_partitions()
+        with self._reading():
+            self._serial = evidence.stamped_serial(self._db.get(evidence.STAMP))
         for key, _ in self._scan(layout.CURSOR):
             queue, partition, name = layout.split_partition_key(key)
             self._cursors.setdefault((queue, partition), set()).add(name.decode())
@@ -329,6 +354,7 @@ class RocksDBStore:
                 self._unswept.pop(where, None)
         self._written_bytes += changes.bytes
         self._written_records += changes.records
+        self._serial = changes.serial
         self._garbage = changes.garbage
 
 
@@ -339,6 +365,7 @@ class _Changes:
         self.partitions: dict[tuple[str, int], _Partition | None] = {}
         self.bytes = 0
         self.records = 0
+        self.serial = store._serial
         self.garbage = store._garbage
         self._store = store
 
@@ -349,6 +376,8 @@ class _Changes:
             StoreFailed: It leaves a gap in a partition's offsets, or releases what is not held.
         """
         out = WriteBatch(raw_mode=True)
+        self.serial += 1
+        out.put(evidence.STAMP, evidence.encode_stamp(self.serial, self._store._serial))
         for name, state in batch.queues.items():
             out.put(layout.name_key(layout.QUEUE, name), encode_state(state))
         ahead: dict[tuple[str, int], set[int]] = {}
@@ -529,9 +558,9 @@ def _erase(out: WriteBatch, one: _Partition, end: int) -> None:
         out.delete(one.records + layout.number(offset))
 
 
-def _options(*, keep_prefix: bool, max_open_files: int) -> Options:
+def _options(*, keep_prefix: bool) -> Options:
     options = Options(raw_mode=True)
-    # A torn last write, which nobody acknowledged, is dropped; damage before it is an error, not a silent loss.
+    # An incomplete last write, which nobody acknowledged, is dropped; damage is an error, not a silent loss.
     options.set_wal_recovery_mode(
         DBRecoveryMode.point_in_time() if keep_prefix else DBRecoveryMode.tolerate_corrupted_tail_records()
     )
@@ -540,7 +569,7 @@ def _options(*, keep_prefix: bool, max_open_files: int) -> Options:
     options.set_max_background_jobs(2)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_bytes_per_sync(1 << 20)
-    options.set_max_open_files(max_open_files)
+    options.set_max_open_files(256)
     # Above these RocksDB delays writes, and _behind sees it (its defaults are 20 and 36 files, 64 and 256 GiB).
     options.set_level_zero_slowdown_writes_trigger(64)
     options.set_level_zero_stop_writes_trigger(128)
@@ -563,7 +592,7 @@ def _open(path: Path, store: Path, options: Options, access: AccessType) -> Rdic
         if "/LOCK" in str(error):
             raise directory.locked(store) from error
         if "Corruption" in str(error):
-            raise StoreFailed(
+            raise _Damaged(
                 f"The store at {store} is damaged: {error}",
                 remedy="Restore it from a copy, or open it with keep_prefix=True to keep what is before the damage.",
             ) from error
