@@ -330,7 +330,7 @@ async def test_a_refusal_waits_its_turn_behind_an_answer_that_is_due() -> None:
 
 @on_every_loop
 async def test_a_huge_content_is_refused_without_being_held() -> None:
-    async with serving(max_body=1000) as server, connected(server) as peer:
+    async with serving(max_body=1000, linger_timeout=60) as server, connected(server) as peer:
         peer.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
         for _ in range(300):  # it goes on sending, and is still told
             peer.send(b"10000\r\n" + b"x" * 65536 + b"\r\n")
@@ -613,6 +613,47 @@ async def test_a_large_answer_holds_back_the_next_until_it_is_read() -> None:
         assert server.counters.requests == 3
 
 
+@on_every_loop
+async def test_pieces_go_out_in_the_right_order_of_calls_only() -> None:
+    waiting: list[Exchange] = []
+    async with serving(waiting.append) as server, connected(server) as peer:
+        peer.send(post(b"x"))
+        await until(lambda: len(waiting) == 1)
+        with pytest.raises(RuntimeError, match="in pieces"):
+            waiting[0].finish()
+        waiting[0].start(299, b"text/plain")  # a status without a phrase of its own
+        with pytest.raises(RuntimeError, match="answered before"):
+            waiting[0].start(200)
+        waiting[0].finish()
+        status, headers, body = await peer.answer()
+        assert (status, headers["content-type"], body) == (299, "text/plain", b"")
+
+
+@on_every_loop
+async def test_an_answer_in_pieces_may_take_longer_than_its_beginning() -> None:
+    waiting: list[Exchange] = []
+    async with serving(waiting.append, response_timeout=0.02) as server, connected(server) as peer:
+        peer.send(post(b"x"))
+        await until(lambda: len(waiting) == 1)
+        waiting[0].start(200)
+        await asyncio.sleep(0.06)
+        waiting[0].write(b"late")
+        waiting[0].finish()
+        assert (await peer.answer())[2] == b"late"
+
+
+@on_every_loop
+async def test_heads_kept_for_reuse_are_bounded() -> None:
+    def handler(exchange: Exchange) -> None:
+        exchange.respond(200, b"", b"multipart/related; boundary=" + exchange.request.body)
+
+    async with serving(handler) as server, connected(server) as peer:
+        for number in range(600):
+            peer.send(post(b"%d" % number))
+            assert (await peer.answer())[1]["content-type"].endswith(f"={number}")
+        assert len(server.heads) <= 256
+
+
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 
@@ -644,6 +685,34 @@ async def test_closing_answers_what_is_in_progress_and_closes_idle_connections_a
                 assert await peer.ended()
             await closing
             assert server.sockets == ()
+
+
+@on_every_loop
+async def test_what_was_sent_ahead_of_the_last_answer_is_not_handed_over() -> None:
+    waiting: list[Exchange] = []
+    async with serving(waiting.append) as server, connected(server) as peer:
+        peer.send(post(b"last") + post(b"ahead"))
+        await until(lambda: len(waiting) == 1)
+        closing = asyncio.ensure_future(server.close(grace=10))
+        await asyncio.sleep(0)
+        waiting[0].respond(202)
+        assert (await peer.answer())[1]["connection"] == "close"
+        assert await peer.ended()
+        await closing
+        assert len(waiting) == 1
+
+
+@on_every_loop
+async def test_a_peer_that_goes_takes_what_it_sent_ahead_with_it() -> None:
+    waiting: list[Exchange] = []
+    async with serving(waiting.append) as server:
+        async with connected(server) as peer:
+            peer.send(post(b"first") + post(b"ahead") + post(b"half")[:-1])
+            await until(lambda: len(waiting) == 1)
+            assert server.buffered == len(b"firstaheadhal")
+        await until(lambda: not server.connections)
+        assert len(waiting) == 1
+        assert server.buffered == 0
 
 
 @on_every_loop

@@ -117,7 +117,7 @@ class HTTPLimits:
         body_timeout: From the end of the headers to the end of the content.
         keep_alive_timeout: How long an idle connection stays open.
         write_timeout: How long a peer may read nothing of what it is sent.
-        response_timeout: How long a handler may take to answer, None for ever.
+        response_timeout: How long a handler may take to answer, or to begin to; None for ever.
         linger_timeout: How long to go on reading, and dropping, after a refusal, so that the peer gets to read why.
     """
 

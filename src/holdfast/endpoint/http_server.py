@@ -524,10 +524,7 @@ class Connection(asyncio.Protocol):
                     try:
                         server.handler(exchange)
                     except Exception:
-                        server.counters.failures += 1
-                        request = exchange.request
-                        logger.exception("the handler of %s %s failed", request.method, request.target)
-                        self._exchange_failed(exchange, 500, b"internal error\n")
+                        self._handler_failed(exchange)
                 elif self._refusal is not None:
                     self._refuse()
                 else:
@@ -544,11 +541,13 @@ class Connection(asyncio.Protocol):
             self._reading_paused = False
             self.transport.resume_reading()
 
-    def _exchange_failed(self, exchange: ServerExchange, status: int, text: bytes) -> None:
-        """Answer in the handler's place; it is cut off if it had begun to answer."""
+    def _handler_failed(self, exchange: ServerExchange) -> None:
+        """Answer in the handler's place; cut the connection if the handler had begun to answer."""
+        self.server.counters.failures += 1
+        logger.exception("the handler of %s %s failed", exchange.request.method, exchange.request.target)
         if exchange.state == WAITING:
             exchange.keep_alive = False
-            exchange.respond(status, text, b"text/plain")
+            exchange.respond(500, b"internal error\n", b"text/plain")
         elif exchange.state == STREAMING:
             self.abort()
 
@@ -615,10 +614,11 @@ class Connection(asyncio.Protocol):
             return
         self._pending_bytes = pending
         waited = before - self._since
-        if self._exchange is not None:
-            if limits.response_timeout is not None and waited > limits.response_timeout:
-                self.server.counters.timeouts["response"] += 1
-                self._give_up_answer(self._exchange)
+        exchange = self._exchange
+        if exchange is not None:
+            patience = limits.response_timeout
+            if patience is not None and waited > patience and exchange.state == WAITING:
+                self._give_up_answer(exchange)
             return
         phase = self._phase
         if phase == IDLE:
@@ -643,7 +643,9 @@ class Connection(asyncio.Protocol):
         self.abort()
 
     def _give_up_answer(self, exchange: ServerExchange) -> None:
-        self._exchange_failed(exchange, 503, b"no answer in time\n")
+        self.server.counters.timeouts["response"] += 1
+        exchange.keep_alive = False
+        exchange.respond(503, b"no answer in time\n", b"text/plain")
         exchange.closed = True
         exchange.tell_closed()
 
