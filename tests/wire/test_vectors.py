@@ -75,7 +75,7 @@ WITH_A_BODY = (
 )
 RECORDED = list(_recorded())
 WITH_ENVELOPE = [recorded for recorded in RECORDED if message_of(recorded.path)]
-SECURED = sorted(VECTORS.glob("wcf-secured/*/*.xml"))
+SECURED = [path for path in sorted(VECTORS.glob("wcf-secured/*/*.xml")) if message_of(path)]
 
 
 def name_of(value: Recorded | Path) -> str:

@@ -181,9 +181,7 @@ def _classify_part(parent: _Shape, local: str, empty: bool) -> int:
     return _ODD
 
 
-def _classify_block(
-    name: str, attributes: dict[str, str], scope: dict[str, str], soap: SOAP, empty: bool
-) -> _Shape:
+def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str], soap: SOAP, empty: bool) -> _Shape:
     namespace, _, local = name.rpartition("}")
     ours = attributes.get(ROLE_ATTRIBUTE[soap], "").strip() in ROLES_OF_OURS[soap]
     addressing, version = HEADER_NAMES.get(name), RM_HEADER_NAMES.get(name)
@@ -280,17 +278,17 @@ def _read(data: bytes, limits: Limits) -> Envelope | None:
     return _blocks(tokens, header, body, limits)
 
 
-def _blocks(tokens: list[bytes], header: _Shape, body: bytes, limits: Limits) -> Envelope | None:
+class _Odd(IndexError):
+    """Not the usual shape; caught where a list of tokens that ends too early is."""
+
+
+def _blocks(tokens: list[bytes], header: _Shape, body: bytes, limits: Limits) -> Envelope:
     """Walks the header's blocks. A token is a tag without its ``<``, and the text after it; 47 is ``/``."""
     values: list[str | None] = [None, None, None, None]
     references: list[EndpointReference | None] = [None, None, None]
     addressing: Addressing | None = None
     rm: RM | None = None
-    sequence: Sequence | None = None
-    acknowledgements: tuple[SequenceAcknowledgement, ...] = ()
-    requests: tuple[AckRequested, ...] = ()
-    foreign: list[bytes] = []
-    not_understood: list[str] = []
+    envelope = Envelope(header.soap)
     kids = header.kids
     last = len(tokens) - 1
     i = 2
@@ -301,7 +299,7 @@ def _blocks(tokens: list[bytes], header: _Shape, body: bytes, limits: Limits) ->
         if kind == _TEXT:
             slot = shape.slot
             if tokens[i + 1][0] != 47 or values[slot] is not None:
-                return None
+                raise _Odd
             values[slot] = value.strip().decode()
             i += 2
         elif kind == _REFERENCE:
@@ -309,71 +307,57 @@ def _blocks(tokens: list[bytes], header: _Shape, body: bytes, limits: Limits) ->
             child = shape.kids.get(tag) or _learn(shape, tag)
             slot = shape.slot - 4
             if child.kind != _ADDRESS or tokens[i + 2][0] != 47 or tokens[i + 3][0] != 47 or references[slot]:
-                return None
+                raise _Odd
             references[slot] = shape.references.get(value) or _reference(value, shape)
             i += 4
         elif kind == _SEQUENCE:
-            if sequence is not None:
-                return None
-            sequence, i = _sequence(tokens, i, shape)
-        elif kind == _ACKNOWLEDGEMENT:
-            acknowledgement, i = _acknowledgement(tokens, i, shape, limits.max_ranges)
-            if any(other.identifier == acknowledgement.identifier for other in acknowledgements):
-                return None
-            acknowledgements += (acknowledgement,)
-        elif kind == _REQUEST:
-            identifier = _identifier(tokens, i, shape)
-            if tokens[i + 3][0] != 47:
-                return None
-            requests += (AckRequested(identifier),)
-            i += 4
-        elif kind == _FOREIGN:
-            stop = _end_of_block(tokens, i)
-            block = b"<" + b"<".join(tokens[i:stop])
-            foreign.append(self_contained(block[: block.rindex(b">") + 1], (0,), header.declarations))
-            if shape.not_understood:
-                not_understood.append(shape.not_understood)
-            i = stop
+            if envelope.sequence is not None:
+                raise _Odd
+            envelope.sequence, i = _sequence(tokens, i, shape)
         else:
-            return None
+            i = _other_block(tokens, i, header, shape, envelope, limits)
         if shape.addressing is not addressing and shape.addressing is not None:
             if addressing is not None:
-                return None
+                raise _Odd
             addressing = shape.addressing
         elif shape.rm is not rm and shape.rm is not None:
             if rm is not None:
-                return None
+                raise _Odd
             rm = shape.rm
     if i != last or tokens[last][0] != 47:
-        return None
-    action = values[0] or ""
-    control = None
+        raise _Odd
+    envelope.addressing = addressing
+    action, envelope.to, envelope.message_id, envelope.relates_to = values
+    envelope.reply_to, envelope.fault_to, envelope.from_ = references
+    envelope.action = action = action or ""
+    envelope.rm = rm or RM_OF_ACTION.get(action)
+    envelope.body = body
     if not body and (empty := EMPTY_CONTROLS.get(action)) is not None:
-        control = empty()
-    return Envelope(
-        header.soap,
-        addressing,
-        rm or RM_OF_ACTION.get(action),
-        action,
-        values[1],
-        values[2],
-        values[3],
-        references[0],
-        references[1],
-        references[2],
-        sequence,
-        acknowledgements,
-        requests,
-        control,
-        None,
-        tuple(foreign),
-        body,
-        tuple(not_understood),
-    )
+        envelope.control = empty()
+    return envelope
 
 
-class _Odd(IndexError):
-    """Not the usual shape; caught where a list of tokens that ends too early is."""
+def _other_block(tokens: list[bytes], i: int, header: _Shape, shape: _Shape, envelope: Envelope, limits: Limits) -> int:
+    """Reads a block that most messages do not have; gives the index after it."""
+    if shape.kind == _ACKNOWLEDGEMENT:
+        acknowledgement, i = _acknowledgement(tokens, i, shape, limits.max_ranges)
+        if any(other.identifier == acknowledgement.identifier for other in envelope.acknowledgements):
+            raise _Odd
+        envelope.acknowledgements += (acknowledgement,)
+        return i
+    if shape.kind == _REQUEST:
+        if tokens[i + 3][0] != 47:
+            raise _Odd
+        envelope.ack_requested += (AckRequested(_identifier(tokens, i, shape)),)
+        return i + 4
+    if shape.kind == _FOREIGN:
+        stop = _end_of_block(tokens, i)
+        block = b"<" + b"<".join(tokens[i:stop])
+        envelope.headers += (self_contained(block[: block.rindex(b">") + 1], (0,), header.declarations),)
+        if shape.not_understood:
+            envelope.not_understood += (shape.not_understood,)
+        return stop
+    raise _Odd
 
 
 def _reference(value: bytes, shape: _Shape) -> EndpointReference:

@@ -147,5 +147,3 @@ def self_contained(raw: bytes, tops: Iterable[int], in_scope: Declarations) -> b
         done = name_end.start()
     parts.append(raw[done:])
     return b"".join(parts)
-
-

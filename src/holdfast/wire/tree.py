@@ -250,7 +250,9 @@ class _Builder:
         self.depth -= 1
         node = self.stack.pop()
         if self.depth > 1:
-            node.end = self.tag_end(self.parser.CurrentByteIndex)
+            node.end = self.tag_end(node.start)
+            if self.data[node.end - 2] != 47:  # "/": for an empty-element tag expat is past it already
+                node.end = self.tag_end(self.parser.CurrentByteIndex)
         elif node is self.header:
             assert self.document is not None
             self.document.headers = node.children
