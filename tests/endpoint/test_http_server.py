@@ -632,10 +632,14 @@ async def test_pieces_go_out_in_the_right_order_of_calls_only() -> None:
 @on_every_loop
 async def test_an_answer_in_pieces_may_take_longer_than_its_beginning() -> None:
     waiting: list[Exchange] = []
-    async with serving(waiting.append, response_timeout=0.02) as server, connected(server) as peer:
+
+    def handler(exchange: Exchange) -> None:
+        exchange.start(200)
+        waiting.append(exchange)
+
+    async with serving(handler, response_timeout=0.02) as server, connected(server) as peer:
         peer.send(post(b"x"))
         await until(lambda: len(waiting) == 1)
-        waiting[0].start(200)
         await asyncio.sleep(0.06)
         waiting[0].write(b"late")
         waiting[0].finish()
