@@ -21,6 +21,9 @@ if "fake_server" not in sys.modules:
     sys.modules["fake_server"] = _module = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(_module)
 
+# Tests are too short for the second compiler and for parallel collectors to pay.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
@@ -40,10 +43,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # Workers are processes of their own: they find the package where this one does.
         source = str(Path(__file__).parents[2] / "src")
         patch.setenv("PYTHONPATH", source, prepend=":")
+        patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
         spark = session(
             "holdfast tests",
             "local[2]",
             **{"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")), "spark.driver.memory": "1g"},
         )
         yield spark
+        gateway = spark.sparkContext._gateway
         spark.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends with its standard input
+        gateway.proc.wait(30)

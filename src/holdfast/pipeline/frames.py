@@ -80,7 +80,8 @@ class FrameParser:
         if self.complete:
             raise self._wrong("a frame after the trailer")
         if offset != TRAILER_OFFSET:
-            raise self._wrong(f"offset {offset} where {self.next} was due")
+            due = self.next if self.next < self._end else "the trailer"
+            raise self._wrong(f"offset {offset} where {due} was due")
         if length != COUNT.size:
             raise self._wrong(f"a trailer of {length} bytes")
 

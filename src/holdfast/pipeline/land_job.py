@@ -155,8 +155,8 @@ def _report(progress: Any, total: int) -> None:
             "rows": progress["numInputRows"],
             "total": total,
             "milliseconds": progress["durationMs"].get("triggerExecution"),
-            "end": source["endOffset"],
-            "latest": source["latestOffset"],
+            "end": json.loads(source["endOffset"]),
+            "latest": json.loads(source["latestOffset"] or "null"),
         }
     )
 

@@ -155,7 +155,7 @@ def plan(ranges: list[Range], tasks: int) -> list[tuple[Range, ...]]:
 
 
 def resolve(position: str | Positions, ends: Ends, option: str) -> Positions:
-    """A position given by option, as an offset for every partition; one that is not named is at its earliest.
+    """A position given by option, as an offset for every partition, or for those it names.
 
     Raises:
         OffsetRefused: It names a partition that is not there, or an offset above its end.
@@ -163,8 +163,9 @@ def resolve(position: str | Positions, ends: Ends, option: str) -> Positions:
     """
     if position == "latest":
         return ends.ends
-    given = {} if isinstance(position, str) else position
-    for partition, offset in given.items():
+    if isinstance(position, str):
+        return ends.firsts
+    for partition, offset in position.items():
         first, end = ends.partitions.get(partition, (0, -1))
         if offset > end:
             there = f"ends at {end}" if end >= 0 else f"is not there (partitions: {sorted(ends.partitions)})"
@@ -176,4 +177,4 @@ def resolve(position: str | Positions, ends: Ends, option: str) -> Positions:
                 f"option {option} asks for {offset}, but queue {ends.queue!r} partition {partition} begins at {first}",
                 remedy="start at earliest, or at an offset that is still there",
             )
-    return {partition: given.get(partition, first) for partition, first in ends.firsts.items()}
+    return dict(position)

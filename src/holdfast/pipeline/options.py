@@ -104,8 +104,9 @@ class ReadOptions:
         broker: URL of the server's admin listener as the executors see it. Required.
         queue: The queue to read.
         reader: Name of the cursor a stream keeps on the server. Two queries that read one queue need two names.
-        starting: Where a stream without a cursor on the server, or a batch read, starts.
-        ending: Where a batch read ends; a stream ignores it.
+        starting: Where a stream without a cursor on the server, or a batch read, starts. A partition that is not
+            named starts at its earliest record.
+        ending: Where a batch read ends; a stream ignores it. A partition that is not named is read to its end.
         max_rows: Rows of one micro-batch at most.
         wait: Seconds the server may hold back an answer that nothing is new (0..60).
         away: Seconds a server that is away is waited for before the query fails.

@@ -100,7 +100,7 @@ class WsrmReader(DataSourceReader):
             ends = Patience(options.away).call(lambda: plane.ends(options.queue))
         finally:
             plane.close()
-        start = offsets.resolve(options.starting, ends, "startingOffsets")
+        start = {**ends.firsts, **offsets.resolve(options.starting, ends, "startingOffsets")}
         end = {**ends.ends, **offsets.resolve(options.ending, ends, "endingOffsets")}
         ranges = [offsets.Range(p, start[p], end[p]) for p in sorted(end) if end[p] > start[p]]
         return [WsrmPartition(ends.epoch, part) for part in offsets.plan(ranges, options.tasks)]
@@ -121,6 +121,7 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._plane = DataPlane(options.broker)
         self._patience = Patience(options.away)
+        self._start: dict[str, Any] | None = None
         self._known: offsets.Ends | None = None
         self._target: offsets.Ends | None = None
 
@@ -144,14 +145,16 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark asks again after a crash in its first batch, and must get the same answer: so the place is durable on
         the server before this returns.
         """
-        return self._patience.call(self._initial)
+        if self._start is None:
+            self._start = self._patience.call(self._initial)
+        return self._start
 
     def _initial(self) -> dict[str, Any]:
         queue, reader = self._options.queue, self._options.reader
         ends = self._plane.ends(queue)
         found = self._plane.cursor(queue, reader)
         if found is None:
-            start = offsets.resolve(self._options.starting, ends, "startingOffsets")
+            start = {**ends.firsts, **offsets.resolve(self._options.starting, ends, "startingOffsets")}
             return offsets.to_offset(queue, ends.epoch, self._plane.advance_cursor(queue, reader, ends.epoch, start))
         epoch, positions = found
         if epoch != ends.epoch:

@@ -1,0 +1,189 @@
+"""Landing as a process that is killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from fake_server import FakeServer, record
+
+from holdfast.pipeline.land_job import _follow, _sentence, land_command
+
+BODY = "<o:order xmlns:o='urn:orders' city='Åre'><o:id>{}</o:id></o:order>"
+
+
+class Job:
+    """One landing, run by one process after another."""
+
+    def __init__(self, server: FakeServer, directory: Path) -> None:
+        self._directory = directory
+        self._errors = directory / "stderr"
+        source = str(Path(__file__).parents[2] / "src")
+        self._environ = {
+            **os.environ,
+            "PYTHONPATH": source,
+            "PYSPARK_PYTHON": sys.executable,
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        }
+        self._arguments = ["--broker", server.url, "--queue", "orders", "--master", "local[2]"]
+        self._arguments += ["--out", str(directory / "landed"), "--checkpoint", str(directory / "checkpoint")]
+        self._arguments += ["--schema", "id INT, city STRING", "--max-rows-per-batch", "100"]
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, *arguments: str) -> Iterator[dict[str, Any]]:
+        """The lines it prints."""
+        command = [sys.executable, "-m", "holdfast.pipeline.land_job", *self._arguments, *arguments]
+        with self._errors.open("a") as errors:
+            self._process = process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, env=self._environ, start_new_session=True
+            )
+        assert process.stdout
+        return (json.loads(line) for line in process.stdout)
+
+    def signal_driver(self, number: int) -> int:
+        assert self._process
+        self._process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        assert self._process
+        return self._process.wait(60)
+
+    def kill(self) -> None:
+        """Everything it started, at once, like a machine that loses power."""
+        if self._process and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(60)
+
+    def landed(self) -> list[tuple[int, int, str]]:
+        """From the files of complete batches, without Spark."""
+        found = []
+        for done in (self._directory / "landed").glob("batch=*/_SUCCESS"):
+            for file in done.parent.glob("*.parquet"):
+                table = pq.ParquetFile(file).read(["message_number", "id", "city"]).to_pydict()
+                found += list(zip(*table.values(), strict=True))
+        return sorted(found)
+
+    def errors(self) -> str:
+        return self._errors.read_text()
+
+
+@pytest.fixture
+def job(server: FakeServer, tmp_path: Path) -> Iterator[Job]:
+    server.create("orders", partitions=2)
+    for partition in (0, 1):
+        numbers = range(1000 * partition, 1000 * partition + 250)
+        server.append("orders", partition, [record(i, BODY.format(i)) for i in numbers])
+    job = Job(server, tmp_path)
+    yield job
+    job.kill()
+
+
+def hold(release: threading.Event, held: threading.Event, at: int) -> Callable[[int], int | None]:
+    """Stops the server's ``at``th answer to a request for records until released."""
+
+    def on_records(asked: int) -> int | None:
+        if asked == at:
+            held.set()
+            release.wait(60)
+        return None
+
+    return on_records
+
+
+@pytest.mark.spark
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_driver_killed_in_the_middle_of_a_batch_and_restarted_lands_every_message_once(server: FakeServer, job: Job):
+    release, held = threading.Event(), threading.Event()
+    server.on_records = hold(release, held, at=4)  # two requests a batch, one for each partition: in batch 1
+    lines = job.start()
+    assert next(lines)["total"] == 100
+    assert held.wait(60), job.errors()
+    job.kill()
+    release.set()
+    assert len(job.landed()) == 100
+
+    server.append("orders", 0, [record(250, BODY.format(250))])
+    events = []
+    for event in (lines := job.start("--interval", "0.1")):
+        events.append(event)
+        if event["total"] == 501:
+            break
+    assert job.signal_driver(signal.SIGTERM) == 0, job.errors()
+    assert [event["batch"] for event in events] == [1, 2, 3, 4, 5], job.errors()
+    assert list(lines) == [{"event": "end", "rows": 501, "cursor": {"0": 251, "1": 250}}]
+    numbers = [*range(251), *range(1000, 1250)]
+    assert job.landed() == [(i, i, "Åre") for i in numbers]
+    assert server.queues["orders"].cursors["land"] == {"0": 251, "1": 250}
+
+
+class Query:
+    """A query that has done one more batch each time it is looked at."""
+
+    def __init__(self) -> None:
+        self.recentProgress: list[dict[str, Any]] = []
+        self.stopped = False
+
+    def awaitTermination(self, seconds: float) -> bool:
+        source = {"endOffset": "{}", "latestOffset": None}
+        batch = len(self.recentProgress)
+        progress = {"batchId": batch, "numInputRows": 10, "durationMs": {}, "sources": [source]}
+        self.recentProgress.append(progress)
+        return batch == 8
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_batches_are_counted_once_even_those_that_are_repeated():
+    rows = {0: 10, 1: 7}  # batch 1 was landed, and is repeated: now it is whole
+    _follow(query := Query(), rows, None, threading.Event())  # type: ignore[arg-type]
+    assert rows == dict.fromkeys(range(9), 10)
+    assert not query.stopped
+
+
+def test_it_ends_at_so_many_rows_or_when_it_is_told_to():
+    _follow(query := Query(), rows := {}, 25, threading.Event())  # type: ignore[arg-type]
+    assert (query.stopped, sum(rows.values())) == (True, 30)
+    stop = threading.Event()
+    stop.set()
+    _follow(query := Query(), rows := {}, None, stop)  # type: ignore[arg-type]
+    assert (query.stopped, sum(rows.values())) == (True, 10)
+
+
+def test_wrong_usage_is_told_before_spark_is_started():
+    required = ["--broker", "http://127.0.0.1:9", "--out", "o", "--checkpoint", "c"]
+    result = CliRunner().invoke(land_command, [*required, "--available-now", "--interval", "1"])
+    assert result.exit_code == 2
+    assert "exclude each other" in result.output
+
+
+def test_the_help_shows_two_examples():
+    result = CliRunner().invoke(land_command, ["--help"])
+    assert result.output.count("holdfast land --broker") == 2
+
+
+def test_of_a_failed_querys_report_our_own_sentence_is_told():
+    report = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR]\n"
+        "Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in f\n'
+        "holdfast.pipeline.errors.ServerAway: the server at http://b does not answer (tried for 60 s)\n"
+        "  nothing is lost: start the server\n"
+        "\tat org.apache.spark.Something(Something.scala:1)"
+    )
+    expected = "the server at http://b does not answer (tried for 60 s)\n  nothing is lost: start the server"
+    assert _sentence(report) == expected
+    assert _sentence("one\ntwo") == "one"

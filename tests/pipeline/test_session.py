@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.options import usable_cores
+from holdfast.pipeline.session import _of_the_master, session
+
+
+@pytest.mark.parametrize(
+    ("master", "partitions"), [("local", 1), ("local[*]", usable_cores()), ("local[3]", 3), ("local[4,2]", 4)]
+)
+def test_a_local_session_has_a_shuffle_partition_for_each_core_and_stays_on_this_machine(master: str, partitions: int):
+    settings = _of_the_master(master)
+    assert settings["spark.sql.shuffle.partitions"] == str(partitions)
+    assert settings["spark.driver.host"] == "127.0.0.1"
+
+
+def test_a_clusters_shuffle_partitions_and_addresses_are_left_alone():
+    assert list(_of_the_master("spark://10.0.0.1:7077")) == ["spark.driver.extraJavaOptions"]
+
+
+def test_without_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[spark\]'"):
+        session()
+
+
+def test_sparks_discovery_is_never_broken_by_ours():
+    """It imports every module pyspark_*, and fails with the first that fails."""
+    code = (
+        "import sys, warnings; warnings.simplefilter('always'); sys.modules['holdfast.pipeline.source'] = None;"
+        "import pyspark_holdfast; print(hasattr(pyspark_holdfast, 'DefaultSource'))"
+    )
+    source = str(Path(__file__).parents[2] / "src")
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": source}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
+    assert "the wsrm format of Spark is not available" in done.stderr
