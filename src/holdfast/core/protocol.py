@@ -329,12 +329,6 @@ class RMProtocol:
         outbox = self.outbound.outboxes.get(destination.offered or "")
         return outbox is not None and outbox.source is not None and not outbox.source.polled
 
-    def exchange_closed(self, identifier: str, number: int, exchange: Exchange) -> None:
-        """The requester has gone: nobody waits on that exchange any more."""
-        waiting = self._waiting.get((identifier, number))
-        if waiting is not None and exchange in waiting:
-            waiting.remove(exchange)
-
     def _answer_last_message(
         self, destination: RMDestination, number: int, exchange: Exchange | None, now: float
     ) -> None:
@@ -455,8 +449,6 @@ class RMProtocol:
             reason = "These versions of WS-ReliableMessaging and WS-Addressing do not go together."
         elif create.acks_to.is_none:
             reason = "AcksTo must be able to receive acknowledgements: it cannot be the address 'none'."
-        elif envelope.message_id is None:
-            reason = "CreateSequence needs a MessageID."
         elif create.offer is not None and self._is_taken(create.offer.identifier):
             reason = f"The offered Identifier {create.offer.identifier} is in use."
         else:
@@ -601,10 +593,15 @@ class RMProtocol:
     ) -> None:
         """Acknowledge: in the answer to an anonymous sender; soon, with others, to an addressable AcksTo."""
         if destination.acks_to.is_anonymous:
-            if exchange is not None:
+            acknowledgement = destination.acknowledgement()
+            if not acknowledgement.ranges and destination.versions.rm is RM.V1_0 and not at_once:
+                # 1.0 says "nothing yet" by the range 0-0, which WCF expects where it asks for it and which ends a
+                # Sequence of gSOAP's at any other time.
+                self._done(exchange)
+            elif exchange is not None:
                 envelope = self._envelope(destination.versions)
                 envelope.control = Acknowledge()
-                envelope.acknowledgements = (destination.acknowledgement(),)
+                envelope.acknowledgements = (acknowledgement,)
                 self.effects.append(Respond(exchange, envelope))
             return
         self._done(exchange)

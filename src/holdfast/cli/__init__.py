@@ -1,0 +1,1 @@
+"""The command line. Thin: every command calls one thing of the rooms below."""

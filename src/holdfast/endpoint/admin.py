@@ -1,0 +1,241 @@
+"""The admin listener: the data plane (queues and cursors for Spark), Sequences, metrics. Bind it to a private address.
+
+Paths are described in docs/reference/data-plane.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from holdfast.core.records import Snapshot
+from holdfast.endpoint.http_exchange import Exchange
+from holdfast.endpoint.inspection import describe_snapshot
+from holdfast.endpoint.logs import log
+from holdfast.endpoint.metrics import DestinationCollector
+from holdfast.endpoint.server import Destination, json_answer
+from holdfast.exceptions import HoldfastError
+
+RECORDS = b"application/vnd.holdfast.records"
+TRAILER = 2**64 - 1
+CHUNK_BYTES = 1 << 20
+MAX_WAIT = 60.0
+
+
+class Refused(HoldfastError):
+    """A request the admin listener does not do as asked.
+
+    Args:
+        status: The HTTP status.
+        message: Why.
+        remedy: What to do.
+    """
+
+    def __init__(self, status: int, message: str, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.status = status
+
+
+class Admin:
+    """Answers for one destination.
+
+    Args:
+        app: The destination, started.
+    """
+
+    def __init__(self, app: Destination) -> None:
+        self._app = app
+        self._registry = CollectorRegistry()
+        self._registry.register(DestinationCollector(app))
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(self, exchange: Exchange) -> None:
+        """Take one HTTP request; the answer follows."""
+        task = asyncio.ensure_future(self._answer(exchange))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        try:
+            await self._route(exchange)
+        except Refused as refused:
+            json_answer(exchange, refused.status, {"error": refused.message, "remedy": refused.remedy})
+        except Exception as error:
+            log.error("admin request failed", target=exchange.request.target, exc_info=error)
+            json_answer(exchange, 500, {"error": repr(error), "remedy": "This is a bug; the log has more."})
+
+    async def _route(self, exchange: Exchange) -> None:
+        url = urlsplit(exchange.request.target)
+        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        parts = [unquote(part) for part in url.path.strip("/").split("/")]
+        method = exchange.request.method
+        match (method, parts):
+            case ("GET", ["healthz"]):
+                self._health(exchange)
+            case ("GET", ["metrics"]):
+                exchange.respond(200, generate_latest(self._registry), CONTENT_TYPE_LATEST.encode())
+            case ("GET", ["sequences"]):
+                json_answer(exchange, 200, {"sequences": self._sequences()})
+            case ("GET", ["sequences", identifier]):
+                self._sequence(exchange, identifier)
+            case ("GET", ["queues"]):
+                queue = self._app.queue
+                described = {"epoch": queue.epoch, "partitions": self._partitions()}
+                json_answer(exchange, 200, {"v": 1, "queues": {queue.name: described}})
+            case ("GET", ["queues", name, "ends"]):
+                await self._ends(exchange, name, query)
+            case ("GET", ["queues", name, partition, "records"]):
+                await self._records(exchange, name, partition, query)
+            case (_, ["queues", name, "cursors", reader]):
+                await self._cursor(exchange, method, name, reader)
+            case _:
+                raise Refused(404, f"there is no {method} {url.path} here", "See docs/reference/data-plane.md.")
+
+    def _health(self, exchange: Exchange) -> None:
+        failure = self._app.engine.failure
+        if failure is None:
+            json_answer(exchange, 200, {"status": "ok"})
+        else:
+            raise Refused(503, f"the store failed: {failure}", "Free space or repair the disk, then start again.")
+
+    # --- sequences ------------------------------------------------------------------------------------------------
+
+    def _sequences(self) -> list[dict[str, Any]]:
+        protocol = self._app.engine.protocol
+        snapshot = Snapshot()
+        for identifier, destination in protocol.inbound.destinations.items():
+            snapshot.sequences[identifier] = destination.to_state()
+            snapshot.held[identifier] = sorted(destination.held)
+        for outbox in protocol.outbound.outboxes.values():
+            if outbox.source is not None:
+                snapshot.sequences[outbox.source.local_id] = outbox.source.to_state()
+        return describe_snapshot(snapshot, self._app.engine.clock())
+
+    def _sequence(self, exchange: Exchange, identifier: str) -> None:
+        found = [one for one in self._sequences() if one["identifier"] == identifier]
+        if not found:
+            raise Refused(404, f"no Sequence {identifier}", "GET /sequences lists them.")
+        json_answer(exchange, 200, found[0])
+
+    # --- queues ---------------------------------------------------------------------------------------------------
+
+    def _check_queue(self, name: str, epoch: str | None) -> None:
+        queue = self._app.queue
+        if name != queue.name:
+            raise Refused(404, f"there is no queue {name!r} here", f"The queue is {queue.name!r}.")
+        if epoch is not None and epoch != queue.epoch:
+            raise Refused(
+                409,
+                f"the queue's epoch is {queue.epoch}, not {epoch}: its store was made anew",
+                "Offsets of the old queue mean nothing here. Begin again, with a new checkpoint.",
+            )
+
+    def _partitions(self) -> dict[str, dict[str, int]]:
+        readers = self._app.readers
+        return {
+            str(partition): {"first": first, "end": end}
+            for partition, (first, end) in enumerate(zip(readers.first, readers.ends, strict=True))
+        }
+
+    async def _ends(self, exchange: Exchange, name: str, query: dict[str, str]) -> None:
+        self._check_queue(name, query.get("epoch"))
+        try:
+            wait = min(MAX_WAIT, max(0.0, float(query.get("wait", "0"))))
+            pairs = [pair.split(":") for pair in query.get("after", "").split(",") if pair]
+            after = {int(partition): int(end) for partition, end in pairs}
+        except ValueError as error:
+            raise Refused(400, f"wait and after cannot be read: {error}", "after=0:120,1:8, wait=seconds") from None
+        await self._app.readers.wait_beyond(after, wait)
+        queue = self._app.queue
+        json_answer(
+            exchange, 200, {"v": 1, "queue": queue.name, "epoch": queue.epoch, "partitions": self._partitions()}
+        )
+
+    async def _records(self, exchange: Exchange, name: str, partition_text: str, query: dict[str, str]) -> None:
+        self._check_queue(name, query.get("epoch"))
+        readers = self._app.readers
+        try:
+            partition, start, end = int(partition_text), int(query["from"]), int(query["to"])
+        except (KeyError, ValueError) as error:
+            raise Refused(400, f"from and to must be offsets: {error!r}", "from=0&to=100") from None
+        if not 0 <= partition < len(readers.ends):
+            raise Refused(404, f"there is no partition {partition}", f"There are {len(readers.ends)}, from 0.")
+        if start < readers.first[partition]:
+            raise Refused(410, f"records below {readers.first[partition]} are deleted", "A cursor passed them all.")
+        if end > readers.ends[partition] or start > end:
+            raise Refused(416, f"partition {partition} ends at {readers.ends[partition]}", "Ask for less.")
+        exchange.start(200, RECORDS)
+        count = 0
+        position = start
+        while position < end and not exchange.closed:
+            found = await asyncio.to_thread(self._app.store.read_encoded, name, partition, position, end, CHUNK_BYTES)
+            if not found:
+                break  # the missing trailer tells the reader
+            position = found[-1][0] + 1
+            count += len(found)
+            frames = b"".join(struct.pack(">QI", offset, len(data)) + data for offset, data in found)
+            if not exchange.write(frames):
+                await exchange.drain()
+        if position == end:
+            exchange.write(struct.pack(">QIQ", TRAILER, 8, count))
+        exchange.finish()
+
+    async def _cursor(self, exchange: Exchange, method: str, name: str, reader: str) -> None:
+        readers = self._app.readers
+        self._check_queue(name, None)
+        if method == "GET":
+            cursor = readers.cursors.get(reader)
+            if cursor is None:
+                raise Refused(404, f"there is no cursor {reader!r}", "PUT makes one.")
+            json_answer(exchange, 200, {"epoch": self._app.queue.epoch, "offsets": _texts(cursor)})
+        elif method == "PUT":
+            offsets = self._asked_offsets(exchange, name)
+            if reader not in readers.cursors:
+                for partition, offset in offsets.items():
+                    if offset < readers.first[partition]:
+                        raise Refused(
+                            410, f"records below {readers.first[partition]} are deleted", "Begin at the first there is."
+                        )
+            cursor = readers.advance(reader, offsets)
+            await self._durable()
+            json_answer(exchange, 200, {"offsets": _texts(cursor)})
+        elif method == "DELETE":
+            readers.drop(reader)
+            await self._durable()
+            exchange.respond(204)
+        else:
+            raise Refused(405, f"{method} means nothing to a cursor", "GET, PUT or DELETE.")
+
+    def _asked_offsets(self, exchange: Exchange, name: str) -> dict[int, int]:
+        try:
+            asked = json.loads(exchange.request.body)
+            self._check_queue(name, str(asked["epoch"]))
+            offsets = {int(partition): int(offset) for partition, offset in asked["offsets"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Refused(400, f"the body cannot be read: {error!r}", '{"epoch": "…", "offsets": {"0": 12}}') from None
+        if any(not 0 <= partition < len(self._app.readers.ends) for partition in offsets):
+            raise Refused(400, "a partition is named that there is not", f"There are {len(self._app.readers.ends)}.")
+        return offsets
+
+    async def _durable(self) -> None:
+        durable = asyncio.get_running_loop().create_future()
+        engine = self._app.engine
+        engine.protocol.commit.then(lambda _now: durable.set_result(None))
+        engine.touch()
+        await durable
+
+    async def close(self) -> None:
+        """Give up what is being answered."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _texts(cursor: dict[int, int]) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in sorted(cursor.items())}

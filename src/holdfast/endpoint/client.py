@@ -1,0 +1,616 @@
+"""Source: an RM Source for an application. Async; ``sync`` has the blocking one.
+
+Owns promises to callers: durable here, durable there, replied. What happens in between is the protocol's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.core.events import Acknowledged, Delivered, Effect, Ended, Incident, Respond, Stopped, Submitted, Transmit
+from holdfast.core.inbound import Queue
+from holdfast.core.messages import ANONYMOUS
+from holdfast.core.outbox import Outbox
+from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
+from holdfast.core.records import Record
+from holdfast.core.versions import ALL_VERSIONS, Versions
+from holdfast.endpoint.engine import Engine, new_identifier
+from holdfast.endpoint.http_client import HTTPClient
+from holdfast.endpoint.http_exchange import Exchange
+from holdfast.endpoint.http_server import HTTPServer
+from holdfast.endpoint.logs import log, log_incident
+from holdfast.endpoint.message import Body, Message, body_bytes
+from holdfast.endpoint.sender import Sender
+from holdfast.endpoint.server import respond
+from holdfast.exceptions import (
+    SEQUENCE_FAULTS,
+    ConfigurationError,
+    DeliveryError,
+    EnvelopeError,
+    HoldfastError,
+    NotAcknowledged,
+    PeerFault,
+    SequenceLost,
+)
+from holdfast.store import Store, open_store
+from holdfast.wire import decode
+
+PROFILES = {
+    "wcf": Versions("1.0", "2005/08", "1.2"),
+    "wcf-2007": Versions("1.1", "2005/08", "1.2"),
+    "cxf": Versions("1.0", "2004/08", "1.1"),
+}
+"""What a named peer speaks by default: WSHttpBinding, WS2007HttpBinding, and Apache CXF's RMFeature."""
+
+_PREFERRED = sorted(ALL_VERSIONS, key=lambda versions: (versions.soap.value, versions.rm.value), reverse=True)
+
+
+@dataclass
+class Progress:
+    """How far a source is.
+
+    Attributes:
+        stored: Messages durable here since it was opened.
+        acknowledged: Messages the destination has acknowledged since.
+        outstanding: Messages durable here that are not acknowledged.
+        resent: Transmissions of messages beyond the first.
+        problem: The last failure of the transport, "" while it works.
+    """
+
+    stored: int = 0
+    acknowledged: int = 0
+    outstanding: int = 0
+    resent: int = 0
+    problem: str = ""
+
+
+@dataclass(eq=False)
+class _Lane:
+    """The futures of one outbox."""
+
+    outbox: Outbox
+    submitted: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    acknowledged: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    ended: asyncio.Future[None] | None = None
+
+
+class Sent:
+    """A message that is durable here.
+
+    Attributes:
+        message_id: Its wsa:MessageID.
+        sequence_key: The key of the outbox it is in.
+        offset: Its position there.
+    """
+
+    def __init__(self, source: Source, lane: _Lane, offset: int, message_id: str) -> None:
+        self._source = source
+        self._lane = lane
+        self.message_id = message_id
+        self.sequence_key = lane.outbox.key
+        self.offset = offset
+
+    async def acknowledged(self, timeout: float | None = None) -> None:
+        """Wait until the destination has it, durably if it is as good as ours.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            NotAcknowledged: not in that time. The message is still stored and still tried.
+            SequenceFault, SequenceLost, DeliveryError: nothing more is sent until somebody decides; says what to do.
+        """
+        await self._source.wait_acknowledged(self._lane, self.offset, timeout)
+
+
+class Source:
+    """An RM Source: what :meth:`send` has returned for is stored, and arrives at ``to`` as the assurance promises.
+
+    An async context manager. Entering resumes whatever the store holds: messages that a former process stored and that
+    were not acknowledged are sent without being asked for. Leaving ends the Sequences whose messages are all
+    acknowledged; others stay in the store for the next time.
+
+    Args:
+        to: The destination's URL; None: as the store says (to resume).
+        store: The directory of its store, ":memory:", or an open store.
+        versions: What to speak; found out from the peer if None.
+        profile: Instead of versions, the name of a known peer: "wcf", "wcf-2007", "cxf".
+        offer: Whether CreateSequence offers a Sequence for replies; found out if None. WCF services whose operations
+            reply demand it.
+        assurance: Words such as "exactly-once in-order".
+        policy: Limits and timers; its assurance is replaced by ``assurance`` if that is given.
+        headers: HTTP headers for every request, e.g. Authorization.
+        ssl_context: For https; the system's trust if None.
+        timeout: Seconds for one HTTP exchange; a destination that replies late keeps it open that long.
+        listen: ``(host, port)`` of a listener of its own for acknowledgements and replies, with the ``address`` the
+            destination reaches it by; None: everything comes back on the HTTP responses, no inbound port is needed.
+        address: The URL of that listener as the destination sees it.
+
+    Raises:
+        ConfigurationError: for arguments that contradict each other.
+    """
+
+    def __init__(
+        self,
+        to: str | None,
+        store: str | Path | Store = "outbox",
+        *,
+        versions: Versions | None = None,
+        profile: str | None = None,
+        offer: bool | None = None,
+        assurance: str | Assurance | None = None,
+        policy: SourcePolicy | None = None,
+        headers: Mapping[str, str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        timeout: float = 60.0,
+        listen: tuple[str, int] | None = None,
+        address: str = "",
+    ):
+        if profile is not None:
+            if profile not in PROFILES or versions is not None:
+                raise ConfigurationError(
+                    f"{profile!r} is no profile, or versions are given too",
+                    remedy=f"profile is one of {', '.join(PROFILES)}, and says the versions itself",
+                )
+            versions = PROFILES[profile]
+        self.to = to
+        self.policy = policy or SourcePolicy()
+        if assurance is not None:
+            parsed = Assurance.parse(assurance) if isinstance(assurance, str) else assurance
+            self.policy = replace(self.policy, assurance=parsed)
+        self.progress = Progress()
+        self.incidents: Counter[str] = Counter()
+        self.on_progress: Callable[[Progress], None] | None = None
+        self._store_location = store
+        self._versions = versions
+        self._offer = offer
+        self._choices = self._make_choices()
+        self._headers = headers
+        self._ssl = ssl_context
+        self._timeout = timeout
+        self._listen = listen
+        self._address = address
+        self._lanes: dict[str, _Lane] = {}
+        self._replies: dict[str, asyncio.Future[Message]] = {}
+        self._unclaimed: dict[str, Message] = {}
+        self._open = False
+
+    def _make_choices(self) -> list[tuple[Versions, bool]]:
+        versions = [self._versions] if self._versions is not None else _PREFERRED
+        offers = (True, False) if self._offer is None else (self._offer,)
+        return [(one, offer) for offer in offers for one in versions]
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(timeout=10.0 if kind is None else 0.0)
+
+    async def open(self) -> None:
+        """Open the store and resume what it holds.
+
+        Raises:
+            StoreError: the store cannot be opened.
+            ConfigurationError: no ``to`` is given and the store names none, or another.
+        """
+        self._store = await asyncio.to_thread(open_store, self._store_location)
+        try:
+            await self._start()
+        except BaseException:
+            self._store.close()
+            raise
+        self._open = True
+
+    async def _start(self) -> None:
+        self._engine = Engine(self._store, self._carry_out, self._store_failed)
+        local = ANONYMOUS
+        self._server: HTTPServer | None = None
+        if self._listen is not None:
+            self._server = HTTPServer()
+            await self._server.start(self._handle, *self._listen)
+            local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
+        self._sender = Sender(
+            self._engine,
+            HTTPClient(total_timeout=self._timeout, connections_per_host=64, ssl_context=self._ssl),
+            self._headers,
+            on_transport_error=self._transport_error,
+        )
+        replies = DestinationPolicy(
+            assurance=Assurance(in_order=False), inactivity_timeout=None, advertise_buffer=False, max_sequences=1 << 20
+        )
+        queue = Queue("replies", [0])
+        snapshot = self._engine.start(queue, destination_policy=replies, source_policy=self.policy, local=local)
+        known = {str(description["to"]) for description in snapshot.queues.values() if description["kind"] == "outbox"}
+        if self.to is None and len(known) == 1:
+            self.to = known.pop()
+        elif self.to is None or known - {self.to}:
+            raise ConfigurationError(
+                f"the store {self._store_location} holds messages for {', '.join(sorted(known)) or 'nobody'}",
+                remedy="Give that address, or another store: a store serves one destination.",
+            )
+        self._take_up(snapshot.bounds.get(("replies", 0), (0, 0)))
+        self._engine.touch()
+
+    def _take_up(self, replies: tuple[int, int]) -> None:
+        for outbox in list(self._engine.protocol.outbound.outboxes.values()):
+            outbox.choices = self._choices
+            self._lanes[outbox.key] = _Lane(outbox)
+            self.progress.outstanding += outbox.end - outbox.first
+            self._engine.protocol.outbound.ready(outbox)
+        first, end = replies
+        while first < end:
+            for offset, record in self._store.read("replies", 0, first, end):
+                first = offset + 1
+                if record.relates_to is not None:
+                    self._unclaimed[record.relates_to] = Message.from_record(record)
+
+    async def close(self, timeout: float = 10.0) -> None:
+        """End every Sequence whose messages are all acknowledged, waiting ``timeout`` seconds for the destination's
+        word; then close the store. What is not acknowledged stays there and is resumed by the next :meth:`open`."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            if timeout > 0 and self._engine.failure is None:
+                await self._end_finished(timeout)
+        finally:
+            await self._sender.stop()
+            if self._server is not None:
+                await self._server.close(1.0)
+            await self._engine.stop()
+            self._store.close()
+            self._fail_all(DeliveryError("the source was closed", remedy="Open it again: stored messages go on."))
+
+    async def _end_finished(self, timeout: float) -> None:
+        ending = [
+            self._end(lane)
+            for lane in self._lanes.values()
+            if lane.outbox.is_empty and lane.outbox.source is not None and not lane.outbox.stopped
+        ]
+        if ending:
+            await asyncio.wait(ending, timeout=timeout)
+
+    def _end(self, lane: _Lane) -> asyncio.Future[None]:
+        if lane.ended is None:
+            lane.ended = asyncio.get_running_loop().create_future()
+            self._engine.protocol.outbound.want_end(lane.outbox, self._engine.clock())
+            self._engine.touch()
+        return lane.ended
+
+    # --- sending --------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+    ) -> Sent:
+        """Take over a one-way message. Returns when it is durable here; it is on its way then.
+
+        Args:
+            body: One XML element: text, UTF-8 bytes or an lxml element.
+            action: wsa:Action.
+            sequence_key: Messages with equal keys share a Sequence and its order; others do not wait for them.
+            message_id: wsa:MessageID, made if None.
+            headers: Header blocks of your own, XML bytes.
+
+        Raises:
+            EnvelopeError: the body is not one XML element.
+            DeliveryError: the outbox is stopped; says why and what to do.
+            StoreError: it is not durable.
+        """
+        return await self._submit(body, action, sequence_key, message_id, headers, wants_reply=False)
+
+    async def request(
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+        timeout: float | None = 60.0,
+    ) -> Message:
+        """Send a request and wait for its reply; both are durable. The request is repeated until the reply is here.
+
+        Args:
+            body, action, sequence_key, message_id, headers: As for :meth:`send`.
+            timeout: Seconds to wait; None: for ever.
+
+        Returns:
+            The reply.
+
+        Raises:
+            NotAcknowledged: no reply in that time. The request is still stored and still tried; a reply that comes
+                later is there for :meth:`reply` with the request's MessageID.
+            PeerFault: the service answered with a fault.
+            DeliveryError: see :meth:`Sent.acknowledged`.
+        """
+        sent = await self._submit(body, action, sequence_key, message_id, headers, wants_reply=True)
+        return await self.reply(sent.message_id, timeout=timeout)
+
+    async def reply(self, message_id: str, timeout: float | None = None) -> Message:
+        """The reply to a request, even one of an earlier process; arguments and errors as for :meth:`request`."""
+        message = self._unclaimed.pop(message_id, None)
+        if message is None:
+            future = self._replies.get(message_id)
+            if future is None:
+                future = self._replies[message_id] = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(timeout):
+                    message = await asyncio.shield(future)
+            except TimeoutError:
+                raise NotAcknowledged(
+                    f"no reply to {message_id} within {timeout} s{self._because()}",
+                    remedy="The request is stored and still tried; ask for the reply again with source.reply().",
+                ) from None
+            finally:
+                if self._replies.get(message_id) is future:
+                    del self._replies[message_id]
+        if not self._unclaimed and not self._replies:
+            self._trim_replies()
+        message.raise_for_fault()
+        return message
+
+    async def _submit(
+        self, body: Body, action: str, key: str, message_id: str | None, headers: bytes, *, wants_reply: bool
+    ) -> Sent:
+        self._check_open()
+        lane = self._lane(key)
+        self._check_lane(lane)
+        message_id = message_id or new_identifier()
+        record = Record(
+            key,
+            0,
+            action,
+            body_bytes(body),
+            self._engine.clock(),
+            message_id,
+            headers=headers,
+            wants_reply=wants_reply,
+        )
+        if wants_reply:
+            self._replies[message_id] = asyncio.get_running_loop().create_future()
+        offset = self._engine.protocol.submit(lane.outbox, record, self._engine.clock())
+        stored = lane.submitted[offset] = asyncio.get_running_loop().create_future()
+        self._engine.touch()
+        await stored
+        return Sent(self, lane, offset, message_id)
+
+    def _lane(self, key: str) -> _Lane:
+        lane = self._lanes.get(key)
+        if lane is None:
+            assert self.to is not None
+            lane = self._lanes[key] = _Lane(self._engine.protocol.outbound.open(key, self.to, self._choices))
+        return lane
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ConfigurationError("the source is not open", remedy="Use it within 'async with source:'.")
+        self._engine.check()
+
+    def _check_lane(self, lane: _Lane) -> None:
+        if lane.outbox.stopped:
+            raise DeliveryError(
+                f"sending to {self.to} has stopped: {lane.outbox.stopped}",
+                remedy="Look into it, then call source.resume(), or: holdfast send --resume",
+            )
+
+    # --- waiting --------------------------------------------------------------------------------------------------
+
+    async def wait_acknowledged(self, lane: _Lane, offset: int, timeout: float | None) -> None:
+        """Wait for the acknowledgement of one offset; see :meth:`Sent.acknowledged`."""
+        if offset < lane.outbox.first:
+            return
+        future = lane.acknowledged.get(offset)
+        if future is None:
+            self._check_lane(lane)
+            future = lane.acknowledged[offset] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(future)
+        except TimeoutError:
+            raise NotAcknowledged(
+                f"message {offset} for {self.to} is not acknowledged after {timeout} s{self._because()}",
+                remedy="It is stored and still tried. Wait again, or leave: the next process goes on with it.",
+            ) from None
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far, also by earlier processes, is acknowledged; errors as for one message."""
+        async with asyncio.timeout(timeout):
+            for lane in list(self._lanes.values()):
+                if not lane.outbox.is_empty:
+                    await self.wait_acknowledged(lane, lane.outbox.end - 1, None)
+                while not lane.outbox.is_empty:  # a later one may be acknowledged before an earlier one
+                    await self.wait_acknowledged(lane, lane.outbox.first, None)
+
+    async def end(self, sequence_key: str = "", timeout: float | None = None) -> None:
+        """Say that the key's Sequence is complete, and wait until the destination has it all and the Sequence is over.
+
+        The next message with that key begins another Sequence.
+
+        Raises:
+            NotAcknowledged: not over in that time; it is still tried.
+        """
+        lane = self._lane(sequence_key)
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(self._end(lane))
+        except TimeoutError:
+            raise NotAcknowledged(
+                f"the Sequence {sequence_key!r} did not end within {timeout} s{self._because()}",
+                remedy="What is not acknowledged is stored and still tried.",
+            ) from None
+
+    def _because(self) -> str:
+        return f"; {self.progress.problem}" if self.progress.problem else ""
+
+    def resume(self) -> None:
+        """Go on with whatever is stopped: unacknowledged messages are sent again, in new Sequences where the old ones
+        are lost. With exactly-once this is a decision: the destination may have got some of them already."""
+        self._choices[:] = self._make_choices()
+        for lane in self._lanes.values():
+            if lane.outbox.stopped:
+                self._engine.protocol.outbound.resume(lane.outbox, self._choices)
+        self._engine.touch()
+
+    # --- what comes back ------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, Transmit):
+            self._sender.transmit(effect)
+            source = self._engine.protocol.outbound.sources.get(effect.source)
+            if effect.number and source is not None and source.source is not None:
+                flight = source.source.flight.get(effect.number)
+                self.progress.resent += flight is not None and flight.attempts > 1
+        elif isinstance(effect, Submitted):
+            self._submitted(effect)
+        elif isinstance(effect, Acknowledged):
+            self._acknowledged(effect)
+        elif isinstance(effect, Delivered):
+            self._replied(effect)
+        elif isinstance(effect, Stopped):
+            self._stopped(effect)
+        elif isinstance(effect, Ended):
+            lane = self._lanes[effect.key]
+            if lane.ended is not None and not lane.ended.done():
+                lane.ended.set_result(None)
+            lane.ended = None
+        elif isinstance(effect, Incident):
+            self.incidents[effect.name] += 1
+            log_incident(effect)
+        else:
+            assert isinstance(effect, Respond)
+            respond(effect)
+        if self.on_progress is not None:
+            self.on_progress(self.progress)
+
+    def _submitted(self, effect: Submitted) -> None:
+        self.progress.stored += 1
+        self.progress.outstanding += 1
+        future = self._lanes[effect.key].submitted.pop(effect.offset, None)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def _acknowledged(self, effect: Acknowledged) -> None:
+        lane = self._lanes[effect.key]
+        count = effect.last - effect.first + 1
+        self.progress.acknowledged += count
+        self.progress.outstanding -= count
+        self.progress.problem = ""
+        if count <= len(lane.acknowledged):
+            offsets = list(range(effect.first, effect.last + 1))
+        else:
+            offsets = [offset for offset in lane.acknowledged if effect.first <= offset <= effect.last]
+        for offset in offsets:
+            future = lane.acknowledged.pop(offset, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    def _replied(self, effect: Delivered) -> None:
+        record = effect.record
+        if record is None or record.relates_to is None:
+            return
+        message = Message.from_record(record)
+        future = self._replies.get(record.relates_to)
+        if future is not None and not future.done():
+            future.set_result(message)
+        else:
+            self._unclaimed[record.relates_to] = message
+
+    def _trim_replies(self) -> None:
+        """Every reply that is here was taken: none need be kept."""
+        queue = self._engine.protocol.inbound.queue
+        self._engine.protocol.commit.batch.trims[queue.name, 0] = queue.ends[0]
+        self._engine.touch()
+
+    def _stopped(self, effect: Stopped) -> None:
+        lane = self._lanes[effect.key]
+        error = self._stop_error(effect)
+        log.error("sending stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
+        _fail(lane.acknowledged.values(), error)
+        _fail(self._replies.values(), error)
+        lane.acknowledged.clear()
+        if lane.ended is not None and not lane.ended.done():
+            lane.ended.set_exception(error)
+            lane.ended = None
+
+    def _stop_error(self, effect: Stopped) -> HoldfastError:
+        outbox = self._lanes[effect.key].outbox
+        waiting = outbox.end - outbox.first
+        store = self._store_location
+        safe = f"{waiting} unacknowledged message{'s are' if waiting != 1 else ' is'} safe in {store}."
+        said = f'the destination {self.to} said {effect.code}: "{effect.reason}"'
+        if effect.code == "CreateSequenceRefused":
+            message = f"the destination {self.to} refused the sequence: {effect.code}\n  it said: {effect.reason!r}"
+            remedy = f"{safe} Put right what it names, then: holdfast send --resume --store {store}"
+            return SEQUENCE_FAULTS[effect.code](message, remedy=remedy)
+        if effect.first <= effect.last:
+            doubt = (
+                f"{safe} Some of them may have arrived. To send them again in a new sequence: source.resume(), "
+                f"or: holdfast send --resume --store {store}"
+            )
+            return SequenceLost(said, remedy=doubt)
+        if effect.code in SEQUENCE_FAULTS:
+            return SEQUENCE_FAULTS[effect.code](said, remedy=safe)
+        if effect.code == "given up":
+            return NotAcknowledged(f"the destination {self.to} gave no sign of life", remedy=f"{safe} Then resume.")
+        return PeerFault(said, code=effect.code, remedy=f"{safe} Put it right, then resume.")
+
+    def _transport_error(self, _sent: Transmit, reason: str) -> None:
+        self.progress.problem = reason
+        if self.on_progress is not None:
+            self.on_progress(self.progress)
+
+    def _store_failed(self, error: BaseException) -> None:
+        log.critical("store failed", error=repr(error))
+        self._fail_all(error)
+
+    def _fail_all(self, error: BaseException) -> None:
+        for lane in self._lanes.values():
+            _fail(lane.submitted.values(), error)
+            _fail(lane.acknowledged.values(), error)
+            lane.submitted.clear()
+            lane.acknowledged.clear()
+        _fail(self._replies.values(), error)
+
+    def _handle(self, exchange: Exchange) -> None:
+        """The listener: acknowledgements, replies and lifecycle messages from the destination."""
+        try:
+            envelope = decode(exchange.request.body)
+        except EnvelopeError as error:
+            exchange.respond(400, error.message.encode(), b"text/plain")
+            return
+        self._engine.protocol.receive(envelope, exchange, self._engine.clock())
+        self._engine.touch()
+
+    def sequences(self) -> list[dict[str, Any]]:
+        """The Sequences as they are, for a person to read; see ``inspection.describe_sequence``."""
+        from holdfast.endpoint.inspection import describe_sequence
+
+        protocol = self._engine.protocol
+        now = self._engine.clock()
+        outboxes = protocol.outbound.outboxes.values()
+        return [describe_sequence(outbox.source.to_state(), now) for outbox in outboxes if outbox.source is not None]
+
+
+def _fail(futures: Iterable[asyncio.Future[Any]], error: BaseException) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # nobody may be waiting for it any more

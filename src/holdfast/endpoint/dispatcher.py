@@ -1,0 +1,241 @@
+"""Dispatcher: hands delivered messages to the application's handlers, in the order their assurance demands.
+
+Owns the handler cursors, concurrency, retries and dead letters. Knows no HTTP and no protocol rule but one: a reply
+and the mark that its request is done with become durable together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import traceback
+from collections.abc import Awaitable, Callable
+from html import escape
+from typing import Any
+
+from holdfast.core.cursor import HandlerCursor, HandlingPolicy
+from holdfast.core.policy import Delivery
+from holdfast.core.records import Record, Snapshot
+from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.logs import log
+from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, fault_body
+
+Handler = Callable[[Message], Awaitable[Body | None] | Body | None]
+"""Takes a message; what it returns, if anything, is the reply's body. Plain functions run in a thread."""
+
+CURSOR = "handler"
+DEAD_LETTERS = "dead-letters"
+MAX_HELD_BYTES = 64 * 1024 * 1024
+"""Bodies kept in memory ahead of their handlers; what is beyond is read from the store when its turn comes."""
+
+
+class Dispatcher:
+    """Runs handlers over the partitions of one queue.
+
+    Args:
+        engine: The running engine.
+        queue: The queue's name.
+        handlers: Action -> handler; "" is asked for any other action.
+        policy: How handlers are called.
+        concurrency: Handlers that run at a time.
+    """
+
+    def __init__(
+        self, engine: Engine, queue: str, handlers: dict[str, Handler], policy: HandlingPolicy, concurrency: int
+    ):
+        self._engine = engine
+        self._queue = queue
+        self._handlers = handlers
+        self._policy = policy
+        self._concurrency = concurrency
+        self._cursors: list[HandlerCursor] = []
+        self._ends: list[int] = []
+        self._records: dict[tuple[int, int], Record] = {}
+        self._held_bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self._dead_letter_end = 0
+        self.handled = 0
+        self.failed = 0
+        self.dead = 0
+
+    def start(self, snapshot: Snapshot, partitions: int) -> None:
+        """Go on where the cursors stood."""
+        in_order = self._engine.protocol.policy.assurance.in_order
+        for partition in range(partitions):
+            state = snapshot.cursors.get((self._queue, partition, CURSOR))
+            self._cursors.append(HandlerCursor(self._policy, in_order, state))
+            self._ends.append(snapshot.bounds.get((self._queue, partition), (0, 0))[1])
+            if state is None:
+                self._save(partition)
+        self._dead_letter_end = snapshot.bounds.get((DEAD_LETTERS, 0), (0, 0))[1]
+        self._run()
+
+    def floor(self, partition: int) -> int:
+        """The first offset that is not done with."""
+        return self._cursors[partition].floor
+
+    def delivered(self, partition: int, offset: int, record: Record | None) -> None:
+        """A record is durable in the queue."""
+        self._ends[partition] = offset + 1
+        cursor = self._cursors[partition]
+        if record is not None and offset == cursor.next_offset and cursor.has_room and self._has_room():
+            self._offer(partition, offset, record)
+        self._run()
+
+    def _has_room(self) -> bool:
+        return self._held_bytes < MAX_HELD_BYTES
+
+    def _offer(self, partition: int, offset: int, record: Record) -> None:
+        cursor = self._cursors[partition]
+        cursor.offer(offset, record.sequence)
+        if not cursor.is_done(offset):
+            self._records[partition, offset] = record
+            self._held_bytes += len(record.body)
+
+    def _fill(self, partition: int) -> None:
+        cursor = self._cursors[partition]
+        while cursor.next_offset < self._ends[partition] and cursor.has_room and self._has_room():
+            found = self._engine.store.read(self._queue, partition, cursor.next_offset, self._ends[partition])
+            for offset, record in found:
+                if cursor.has_room:
+                    self._offer(partition, offset, record)
+
+    def _run(self) -> None:
+        """Start as many handlers as may run."""
+        if self._stopping or self._engine.failure is not None:
+            return
+        now = self._engine.clock()
+        for partition, cursor in enumerate(self._cursors):
+            self._fill(partition)
+            while len(self._tasks) < self._concurrency:
+                offset = cursor.take(now)
+                if offset is None:
+                    break
+                task = asyncio.ensure_future(self._handle(partition, offset))
+                self._tasks.add(task)
+                task.add_done_callback(self._ended)
+        self._set_timer(now)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("dispatcher failed", exc_info=task.exception())
+        self._run()
+
+    def _set_timer(self, now: float) -> None:
+        due = min((due for cursor in self._cursors if (due := cursor.deadline()) is not None), default=None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._run)
+
+    async def _handle(self, partition: int, offset: int) -> None:
+        cursor = self._cursors[partition]
+        record = self._records[partition, offset]
+        attempt = cursor.attempts(offset)
+        message = Message.from_record(record, attempt)
+        if self._engine.protocol.policy.assurance.delivery is Delivery.AT_MOST_ONCE:
+            # Marked before it is handed over: a crash in between loses it, which this assurance allows; a second
+            # delivery it does not.
+            self._finish(partition, offset, record, None)
+            await self._engine.settled()
+            await self._call_at_most_once(message)
+            return
+        try:
+            reply = _reply(record, await self._call(message))
+        except ApplicationFault as fault:
+            reply = _fault_reply(record, fault)
+        except Exception as error:
+            self._failed(partition, offset, record, error)
+            return
+        self._finish(partition, offset, record, reply)
+        self.handled += 1
+
+    async def _call(self, message: Message) -> Body | None:
+        handler = self._handlers.get(message.action) or self._handlers[""]
+        if inspect.iscoroutinefunction(handler):
+            result: Any = await handler(message)
+        else:
+            result = await asyncio.to_thread(handler, message)
+            if inspect.isawaitable(result):
+                result = await result
+        return result  # type: ignore[no-any-return]
+
+    async def _call_at_most_once(self, message: Message) -> None:
+        try:
+            await self._call(message)
+            self.handled += 1
+        except Exception as error:
+            self.failed += 1
+            log.error(
+                "message lost",
+                sequence=message.sequence,
+                message_number=message.message_number,
+                why="its handler failed, and at-most-once allows no second attempt",
+                exc_info=error,
+            )
+
+    def _finish(self, partition: int, offset: int, record: Record, reply: Record | None) -> None:
+        cursor = self._cursors[partition]
+        cursor.finished(offset)
+        del self._records[partition, offset]
+        self._held_bytes -= len(record.body)
+        self._save(partition)
+        self._engine.protocol.reply(record, reply, self._engine.clock())
+        self._engine.touch()
+
+    def _save(self, partition: int) -> None:
+        state = self._cursors[partition].to_state()
+        self._engine.protocol.commit.batch.cursors[self._queue, partition, CURSOR] = state
+
+    def _failed(self, partition: int, offset: int, record: Record, error: Exception) -> None:
+        self.failed += 1
+        now = self._engine.clock()
+        cursor = self._cursors[partition]
+        attempt = cursor.attempts(offset)
+        fields = {
+            "sequence": record.sequence,
+            "message_number": record.message_number,
+            "action": record.action,
+            "attempt": attempt,
+        }
+        if cursor.failed(offset, now):
+            log.warning("handler failed", **fields, error=repr(error))
+            return
+        log.error("dead letter", **fields, exc_info=error)
+        self.dead += 1
+        reason = "".join(traceback.format_exception(error))
+        letter = Record(**{name: getattr(record, name) for name in Record.__slots__})
+        letter.headers += b"<failure xmlns='urn:holdfast'>" + escape(reason).encode() + b"</failure>"
+        batch = self._engine.protocol.commit.batch
+        batch.appends.append((DEAD_LETTERS, 0, self._dead_letter_end, letter))
+        self._dead_letter_end += 1
+        fault = ApplicationFault("The service failed to handle the request; it has been set aside.", sender=False)
+        self._finish(partition, offset, record, _fault_reply(record, fault))
+
+    async def stop(self, grace: float) -> None:
+        """Start no more handlers; let those that run finish, for ``grace`` seconds, then cancel them."""
+        self._stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+
+def _reply(record: Record, result: Body | None) -> Record | None:
+    if result is None or not record.wants_reply:
+        return None
+    return Record("", 0, f"{record.action}Response", body_bytes(result), record.received_at, soap=record.soap)
+
+
+def _fault_reply(record: Record, fault: ApplicationFault) -> Record | None:
+    if not record.wants_reply:
+        return None
+    action = "http://www.w3.org/2005/08/addressing/soap/fault"
+    return Record("", 0, action, fault_body(fault, record.soap), record.received_at, soap=record.soap)

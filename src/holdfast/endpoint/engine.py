@@ -1,0 +1,197 @@
+"""Engine: what joins the sans-IO protocol to an event loop, a store and a commit thread. Used by both endpoints.
+
+After every input it carries out the effects, hands the open batch to the commit thread when that is free (what comes
+meanwhile shares the next sync) and sets one timer for the protocol's next deadline. Knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+import uuid
+from collections.abc import Callable
+
+from holdfast.core.events import Effect
+from holdfast.core.inbound import Queue
+from holdfast.core.messages import ANONYMOUS
+from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.records import Record, Snapshot
+from holdfast.exceptions import StoreFailed
+from holdfast.store import CommitThread, Store
+
+
+class Clock:
+    """Seconds since 1970 that never go back and never jump while the process runs, whatever the wall clock does."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        """Now."""
+        return time.monotonic() + self._offset
+
+
+def new_identifier() -> str:
+    """A URI never used before, and not to be guessed from others: who knows a Sequence's Identifier can write to it."""
+    return uuid.uuid4().urn
+
+
+class Engine:
+    """One running protocol.
+
+    Args:
+        store: Where everything is kept; the engine commits to it, its caller closes it.
+        carry_out: Called in the loop with every effect, in order.
+        on_failed: Called once if the store fails: nothing is accepted or acknowledged from then on.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        carry_out: Callable[[Effect], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        self.store = store
+        self.clock = Clock()
+        self.failure: BaseException | None = None
+        self._carry_out = carry_out
+        self._on_failed = on_failed
+        self._thread: CommitThread[None] | None = None
+        self._committing = False
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._idle: asyncio.Event | None = None
+
+    def start(
+        self,
+        queue: Queue,
+        *,
+        destination_policy: DestinationPolicy | None = None,
+        source_policy: SourcePolicy | None = None,
+        allows: Callable[[str], bool] = lambda _address: False,
+        accepts: Callable[[str], bool] = lambda _action: True,
+        local: str = ANONYMOUS,
+    ) -> Snapshot:
+        """Recover what the store holds and run in the current loop; the arguments are :class:`RMProtocol`'s.
+
+        Returns:
+            What the store held.
+        """
+        self._loop = asyncio.get_running_loop()
+        self.protocol = RMProtocol(
+            queue,
+            self._read,
+            new_identifier,
+            random.random,
+            destination_policy=destination_policy,
+            source_policy=source_policy,
+            allows=allows,
+            accepts=accepts,
+            local=local,
+        )
+        snapshot = self.store.load()
+        queue.epoch = str(snapshot.queues.get(queue.name, {}).get("epoch", ""))
+        if not queue.epoch:
+            queue.epoch = secrets.token_hex(8)
+            description = {"kind": "inbox", "epoch": queue.epoch, "partitions": len(queue.ends)}
+            self.protocol.commit.batch.queues[queue.name] = description
+        self._thread = CommitThread(self.store, self._loop, self._durable, self._failed)
+        self.protocol.recover(snapshot, self.clock())
+        return snapshot
+
+    def _read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
+        return self.store.read(queue, partition, start, end)
+
+    def touch(self) -> None:
+        """An input was given to the protocol: see to its outputs, once for all inputs of this turn of the loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        protocol = self.protocol
+        protocol.outbound.pump(self.clock())
+        while protocol.effects:
+            for effect in protocol.take_effects():
+                self._carry_out(effect)
+        if not self._committing and protocol.wants_commit and self.failure is None:
+            assert self._thread is not None
+            self._committing = True
+            self._thread.submit(None, protocol.take_batch())
+        self._set_timer()
+        if self._idle is not None and not self._committing and not protocol.wants_commit:
+            self._idle.set()
+
+    def _durable(self, _token: None) -> None:
+        self._committing = False
+        self.protocol.batch_durable(self.clock())
+        # Not put off: the next batch should be on its way while the answers to this one are written.
+        self._turn()
+
+    def _failed(self, error: BaseException) -> None:
+        self.failure = error
+        self._committing = False
+        self._on_failed(error)
+        if self._idle is not None:
+            self._idle.set()
+
+    def check(self) -> None:
+        """Raise :class:`StoreFailed` if the store has failed."""
+        if self.failure is not None:
+            raise StoreFailed(
+                f"the store failed: {self.failure}; nothing after that was accepted",
+                remedy="Free space or repair the disk, then start again: what was acknowledged is there.",
+            ) from self.failure
+
+    def _set_timer(self) -> None:
+        deadline = self.protocol.deadline()
+        if deadline is None:
+            return
+        if self._timer is not None and self._timer_at <= deadline and self._timer_at > self._loop.time() - 1:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        # The loop's clock and ours tick alike: both are the machine's monotonic one.
+        at = self._loop.time() + max(0.0, deadline - self.clock())
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(at, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.protocol.pump(self.clock())
+        self._turn()
+
+    async def settled(self) -> None:
+        """Wait until nothing is waiting to become durable."""
+        while (self._committing or self.protocol.wants_commit) and self.failure is None:
+            self._idle = asyncio.Event()
+            self.touch()
+            await self._idle.wait()
+        self._idle = None
+
+    async def stop(self) -> None:
+        """Make what was asked for durable and end the thread; the store is left open for its owner to close."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._thread is not None:
+            await self.settled()
+            if self._timer is not None:
+                self._timer.cancel()
+            await asyncio.to_thread(self._thread.close)
+            self._thread = None
+
+    @property
+    def commits(self) -> CommitThread[None]:
+        """The commit thread, for its counters.
+
+        Raises:
+            StoreFailed: the engine does not run.
+        """
+        if self._thread is None:
+            raise StoreFailed("the endpoint is not running")
+        return self._thread

@@ -1,0 +1,65 @@
+"""The log: one line an event, through the standard library's logger ``holdfast``, as key=value or JSON.
+
+A body is never logged. The sequence and the message number are in every line that has them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+from holdfast.core.events import Incident
+
+_render: Any = structlog.processors.KeyValueRenderer(key_order=["event"], sort_keys=False)
+
+
+def _rendered(logger: Any, name: str, event: Any) -> Any:
+    return _render(logger, name, event)
+
+
+log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
+    logging.getLogger("holdfast"),
+    processors=[
+        structlog.stdlib.filter_by_level,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _rendered,
+    ],
+    wrapper_class=structlog.stdlib.BoundLogger,
+    cache_logger_on_first_use=False,
+)
+
+
+def configure_logs(level: str = "info", *, json: bool = False) -> None:
+    """Write the log to standard error, for a program of its own (a library leaves this to its host).
+
+    Args:
+        level: "debug", "info", "warning" or "error".
+        json: One JSON object a line instead of key=value.
+    """
+    global _render
+    _render = (
+        structlog.processors.JSONRenderer()
+        if json
+        else structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"])
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("holdfast")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+def log_incident(incident: Incident) -> None:
+    """Write what the core has to tell."""
+    fields: dict[str, Any] = dict(incident.detail or {})
+    if incident.identifier:
+        fields["sequence"] = incident.identifier
+    if incident.number:
+        fields["message_number"] = incident.number
+    getattr(log, incident.level)(incident.name, **fields)

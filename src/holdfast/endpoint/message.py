@@ -1,0 +1,163 @@
+"""Message: what a handler is given and what a request is answered with. Knows records and bodies, no protocol rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from lxml import etree
+
+from holdfast.core.records import Record
+from holdfast.core.versions import SOAP
+from holdfast.exceptions import HoldfastError, PeerFault
+from holdfast.wire import parse_element
+
+Body = str | bytes | etree._Element
+"""What can be sent as a body: one XML element, as text, as UTF-8 bytes, or as an lxml element."""
+
+
+@dataclass
+class Message:
+    """One delivered message.
+
+    Attributes:
+        action: wsa:Action.
+        body_bytes: The content of soap:Body as it came, one self-contained XML element in UTF-8; b"" if it is empty.
+        sequence: Identifier of the Sequence it came in.
+        message_number: Its number there.
+        message_id, to, reply_to, relates_to: WS-Addressing values, None where absent.
+        soap: "1.1" or "1.2".
+        headers: The foreign header blocks, each an lxml element.
+        received_at: Seconds since 1970-01-01 UTC.
+        attempt: 1 when it is handed over for the first time, as far as is known; more after a failure.
+    """
+
+    action: str
+    body_bytes: bytes
+    sequence: str
+    message_number: int
+    message_id: str | None
+    to: str | None
+    reply_to: str | None
+    relates_to: str | None
+    soap: str
+    header_bytes: bytes
+    received_at: float
+    attempt: int = 1
+
+    @classmethod
+    def from_record(cls, record: Record, attempt: int = 1) -> Message:
+        """The message that a queue keeps as ``record``."""
+        return cls(
+            record.action,
+            record.body,
+            record.sequence,
+            record.message_number,
+            record.message_id,
+            record.to,
+            record.reply_to,
+            record.relates_to,
+            record.soap,
+            record.headers,
+            record.received_at,
+            attempt,
+        )
+
+    @cached_property
+    def body(self) -> etree._Element:
+        """The body's element, parsed when it is first asked for.
+
+        Raises:
+            EnvelopeError: the body is empty, or has more than one element.
+        """
+        return parse_element(self.body_bytes)
+
+    @cached_property
+    def headers(self) -> list[etree._Element]:
+        """The foreign header blocks."""
+        return list(parse_element(b"<headers>" + self.header_bytes + b"</headers>"))
+
+    def raise_for_fault(self) -> None:
+        """Raise the fault if the body is one.
+
+        Raises:
+            PeerFault: with the reason, the code and the detail.
+        """
+        if b"Fault" not in self.body_bytes[:200]:
+            return
+        fault = self.body
+        name = etree.QName(fault)
+        if name.localname != "Fault" or "envelope" not in (name.namespace or ""):
+            return
+        raise _peer_fault(fault)
+
+
+def _peer_fault(fault: etree._Element) -> PeerFault:
+    def text(*paths: str) -> str:
+        for path in paths:
+            found = fault.xpath(f"string({path})")
+            if isinstance(found, str) and found.strip():
+                return found.strip()
+        return ""
+
+    code = text("*[local-name()='Code']//*[local-name()='Subcode']/*[local-name()='Value']", "faultcode")
+    code = code or text("*[local-name()='Code']/*[local-name()='Value']")
+    detail = b"".join(
+        etree.tostring(child) for part in fault if etree.QName(part).localname.lower() == "detail" for child in part
+    )
+    reason = text("*[local-name()='Reason']/*[local-name()='Text']", "faultstring")
+    return PeerFault(reason or "the peer answered with a fault", code=code.rpartition(":")[2], detail=detail)
+
+
+class ApplicationFault(HoldfastError):
+    """Raised by a handler to answer a request with a SOAP fault instead of a reply. It is final: no further attempt.
+
+    Args:
+        reason: English text for the requester.
+        sender: Whether the requester is to blame (Sender) or not (Receiver).
+        detail: XML bytes for the Detail, b"" for none.
+    """
+
+    def __init__(self, reason: str, *, sender: bool = True, detail: bytes = b"") -> None:
+        super().__init__(reason)
+        self.sender = sender
+        self.detail = detail
+
+
+def body_bytes(body: Body) -> bytes:
+    """A body as bytes, checked to be one well-formed element, or nothing.
+
+    Raises:
+        EnvelopeError: it is not.
+    """
+    if isinstance(body, etree._Element):
+        return etree.tostring(body, with_tail=False)
+    data = body.encode() if isinstance(body, str) else bytes(body)
+    if data.strip():
+        if data.lstrip().startswith(b"<?xml"):
+            return etree.tostring(parse_element(data))
+        parse_element(data)
+        return data
+    return b""
+
+
+def fault_body(fault: ApplicationFault, soap: str) -> bytes:
+    """The fault as the element that goes into soap:Body (SOAP 1.2 part 1, 5.4; SOAP 1.1, 4.4)."""
+    if soap == SOAP.V1_1.value:
+        namespace = "http://schemas.xmlsoap.org/soap/envelope/"
+        root = etree.Element(f"{{{namespace}}}Fault", nsmap={"s": namespace})
+        etree.SubElement(root, "faultcode").text = "s:Client" if fault.sender else "s:Server"
+        etree.SubElement(root, "faultstring").text = fault.message
+        detail = "detail"
+    else:
+        namespace = "http://www.w3.org/2003/05/soap-envelope"
+        root = etree.Element(f"{{{namespace}}}Fault", nsmap={"s": namespace})
+        code = etree.SubElement(root, f"{{{namespace}}}Code")
+        etree.SubElement(code, f"{{{namespace}}}Value").text = "s:Sender" if fault.sender else "s:Receiver"
+        reason = etree.SubElement(etree.SubElement(root, f"{{{namespace}}}Reason"), f"{{{namespace}}}Text")
+        reason.set("{http://www.w3.org/XML/1998/namespace}lang", "en")
+        reason.text = fault.message
+        detail = f"{{{namespace}}}Detail"
+    if fault.detail:
+        etree.SubElement(root, detail).append(parse_element(fault.detail))
+    return etree.tostring(root)

@@ -1,0 +1,59 @@
+"""Prometheus metrics of a destination, read from its own counters when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from holdfast.endpoint.server import Destination
+
+
+class DestinationCollector(Collector):
+    """What one destination counts; names and meanings are in docs/reference/metrics.md."""
+
+    def __init__(self, app: Destination) -> None:
+        self._app = app
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they stand now."""
+        app = self._app
+        protocol = app.engine.protocol
+        commits = app.engine.commits
+        yield _counter("holdfast_messages_accepted", "Messages accepted into the queue, each once.", app.accepted)
+        yield _counter("holdfast_commits", "Batches made durable.", commits.batches)
+        yield _counter("holdfast_syncs", "Syncs of the store that they took.", commits.syncs)
+        yield _counter("holdfast_commit_seconds", "Seconds spent in them.", commits.seconds)
+        yield _counter(
+            "holdfast_transmissions", "Messages sent by ourselves, repeats included.", app.sender.transmissions
+        )
+        incidents = CounterMetricFamily("holdfast_incidents", "What happened, by name.", labels=["name"])
+        for name, count in app.incidents.items():
+            incidents.add_metric([name], count)
+        yield incidents
+        sequences = GaugeMetricFamily("holdfast_sequences", "Sequences by role and state.", labels=["role", "state"])
+        states: dict[tuple[str, str], int] = {}
+        for destination in protocol.inbound.destinations.values():
+            key = ("destination", destination.state.value)
+            states[key] = states.get(key, 0) + 1
+        for outbox in protocol.outbound.outboxes.values():
+            if outbox.source is not None:
+                key = ("source", outbox.source.state.value)
+                states[key] = states.get(key, 0) + 1
+        for (role, state), count in states.items():
+            sequences.add_metric([role, state], count)
+        yield sequences
+        backlog = GaugeMetricFamily("holdfast_queue_records", "Records kept in the queue.", labels=["partition"])
+        for partition, (first, end) in enumerate(zip(app.readers.first, app.readers.ends, strict=True)):
+            backlog.add_metric([str(partition)], end - first)
+        yield backlog
+        if app.dispatcher is not None:
+            yield _counter("holdfast_messages_handled", "Messages whose handler finished.", app.dispatcher.handled)
+            yield _counter("holdfast_handler_failures", "Handlers that raised.", app.dispatcher.failed)
+            yield _counter("holdfast_dead_letters", "Messages set aside.", app.dispatcher.dead)
+
+
+def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, value=value)

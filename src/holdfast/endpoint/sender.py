@@ -1,0 +1,105 @@
+"""Sender: carries what the protocol transmits over HTTP and brings back what the peer answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from holdfast.core.events import Transmit
+from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
+from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.http_client import HTTPClient, Response, TransportError
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import EnvelopeError
+from holdfast.wire import DEFAULT, Limits, action_of, decode, encode, http_headers
+
+RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
+"""Statuses that say nothing about the request itself, so that the same may work later."""
+
+
+class Sender:
+    """Sends for one engine.
+
+    Args:
+        engine: Told of answers and failures.
+        http: Posts.
+        headers: Added to every request, e.g. Authorization.
+        limits: For what comes back.
+        on_transport_error: Called with each failure, e.g. to tell the user why nothing moves.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        http: HTTPClient,
+        headers: Mapping[str, str] | None = None,
+        limits: Limits = DEFAULT,
+        on_transport_error: Callable[[Transmit, str], None] = lambda _sent, _reason: None,
+    ):
+        self._engine = engine
+        self._http = http
+        self._headers = dict(headers or {})
+        self._limits = limits
+        self._on_transport_error = on_transport_error
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.transmissions = 0
+
+    def transmit(self, sent: Transmit) -> None:
+        """Send, and report later. The window of each Sequence bounds how many are under way."""
+        task = asyncio.ensure_future(self._post(sent))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("sender failed", exc_info=task.exception())
+
+    async def _post(self, sent: Transmit) -> None:
+        self.transmissions += 1
+        envelope = sent.envelope
+        headers = http_headers(envelope.soap, action_of(envelope)) | self._headers
+        try:
+            response = await self._http.post(sent.to, encode(envelope), headers)
+        except TransportError as error:
+            self._failed(sent, str(error))
+        else:
+            self._answered(sent, response)
+        self._engine.touch()
+
+    def _failed(self, sent: Transmit, reason: str) -> None:
+        log.debug("transmission failed", to=sent.to, message_number=sent.number, reason=reason)
+        self._on_transport_error(sent, reason)
+        self._engine.protocol.failed(sent, self._engine.clock())
+
+    def _answered(self, sent: Transmit, response: Response) -> None:
+        now = self._engine.clock()
+        is_success = 200 <= response.status < 300
+        if not response.body.strip() and is_success:
+            self._engine.protocol.received(sent, None, now)
+            return
+        try:
+            envelope = decode(response.body, limits=self._limits)
+        except EnvelopeError as error:
+            self._undecodable(sent, response, is_success, str(error))
+            return
+        self._engine.protocol.received(sent, envelope, now)
+
+    def _undecodable(self, sent: Transmit, response: Response, is_success: bool, reason: str) -> None:
+        if is_success and isinstance(sent.envelope.control, TerminateSequence):
+            # It arrived, and that is all a one-way TerminateSequence asks; gSOAP answers it with what no codec reads.
+            self._engine.protocol.received(sent, None, self._engine.clock())
+            return
+        reason = f"{sent.to} answered HTTP {response.status} with no SOAP message ({reason})"
+        if isinstance(sent.envelope.control, CreateSequence) and response.status not in RETRYABLE_STATUS:
+            envelope = Envelope(sent.envelope.soap, fault=Fault(f"HTTP {response.status}", reason))
+            self._engine.protocol.received(sent, envelope, self._engine.clock())
+        else:
+            self._failed(sent, reason)
+
+    async def stop(self) -> None:
+        """Give up what is under way: it is stored, and will be sent again."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._http.close()

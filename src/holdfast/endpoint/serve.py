@@ -1,0 +1,108 @@
+"""Serving a destination with our own HTTP server: the listener for messages, the admin listener, a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+import sys
+from dataclasses import dataclass
+
+from holdfast.endpoint.admin import Admin
+from holdfast.endpoint.http_exchange import HTTPLimits
+from holdfast.endpoint.http_server import HTTPServer
+from holdfast.endpoint.logs import log
+from holdfast.endpoint.server import Destination
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Where to listen.
+
+    Args:
+        host, port: For messages; port 0: any free one.
+        admin_host, admin_port: For the data plane, Sequences and metrics; None: no such listener.
+        ssl_context: For messages over https.
+        limits: What peers may use.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    admin_host: str = "127.0.0.1"
+    admin_port: int | None = None
+    ssl_context: ssl.SSLContext | None = None
+    limits: HTTPLimits | None = None
+
+
+class Service:
+    """A destination that is being served.
+
+    Args:
+        app: The destination.
+        listeners: Where.
+    """
+
+    def __init__(self, app: Destination, listeners: Listeners) -> None:
+        self.app = app
+        self._listeners = listeners
+        self._server = HTTPServer()
+        self._admin_server = HTTPServer()
+        self._admin: Admin | None = None
+
+    async def start(self) -> None:
+        """Recover, then listen: no message is taken before every Sequence is back."""
+        # The commit thread must get the interpreter soon after its sync, not after Python's default of 5 ms.
+        sys.setswitchinterval(0.0005)
+        where = self._listeners
+        await self.app.start()
+        try:
+            await self._server.start(
+                self.app.handle, where.host, where.port, ssl_context=where.ssl_context, limits=where.limits
+            )
+            if where.admin_port is not None:
+                self._admin = Admin(self.app)
+                await self._admin_server.start(self._admin.handle, where.admin_host, where.admin_port)
+        except BaseException:
+            await self.close(0.0)
+            raise
+        log.info("listening", url=self.url, admin=self.admin_url)
+
+    @property
+    def url(self) -> str:
+        """Where messages go."""
+        scheme = "https" if self._listeners.ssl_context is not None else "http"
+        return f"{scheme}://{self._listeners.host}:{self._server.port}/"
+
+    @property
+    def admin_url(self) -> str:
+        """Where the admin listener is, "" if there is none."""
+        if self._admin is None:
+            return ""
+        return f"http://{self._listeners.admin_host}:{self._admin_server.port}"
+
+    async def close(self, grace: float = 10.0) -> None:
+        """Take no new requests, answer those in progress for ``grace`` seconds, then close everything."""
+        await self._server.close(grace)
+        if self._admin is not None:
+            await self._admin.close()
+            await self._admin_server.close(1.0)
+        await self.app.close(grace)
+
+    async def run(self) -> None:
+        """Start, serve until SIGINT or SIGTERM, close. A second signal ends it at once."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def on_signal() -> None:
+            if stop.is_set():
+                sys.exit(130)
+            log.info("stopping", how="finishing what is in progress; once more to stop at once")
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, on_signal)
+        await self.start()
+        try:
+            await stop.wait()
+        finally:
+            await self.close()

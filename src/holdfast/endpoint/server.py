@@ -1,0 +1,303 @@
+"""Destination: an RM Destination for a service. An ASGI application, and the handler of our own fast server.
+
+Owns the walk of one message from bytes to answer. HTTP itself, XML, the protocol and the disk are other rooms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.core.cursor import HandlingPolicy
+from holdfast.core.events import Acknowledged, Delivered, Effect, Ended, Incident, Respond, Stopped, Submitted, Transmit
+from holdfast.core.inbound import Queue
+from holdfast.core.messages import Envelope, Fault
+from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
+from holdfast.core.records import Record
+from holdfast.core.versions import SOAP
+from holdfast.endpoint.asgi import serve_asgi
+from holdfast.endpoint.dispatcher import Dispatcher, Handler
+from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.http_client import HTTPClient
+from holdfast.endpoint.http_exchange import Exchange, HTTPLimits
+from holdfast.endpoint.logs import log, log_incident
+from holdfast.endpoint.readers import Readers
+from holdfast.endpoint.sender import Sender
+from holdfast.exceptions import ConfigurationError, EnvelopeError, MustUnderstand, VersionMismatch
+from holdfast.store import Store, open_store
+from holdfast.wire import DEFAULT, Limits, content_type, decode, encode, soap_of_content_type
+
+HandlerT = TypeVar("HandlerT", bound=Handler)
+
+_CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
+
+
+class Destination:
+    """An RM Destination: receives what RM Sources send, stores it, acknowledges it, hands it to handlers.
+
+    Give it handlers with :meth:`on`; without any, messages wait in its queue for a reader (a Spark query). It is an
+    ASGI application, to be mounted in another or served by any ASGI server, and starts itself with the first request
+    or its host's lifespan; ``holdfast serve`` serves it faster.
+
+    Args:
+        store: The directory of its store, ":memory:", or an open store.
+        assurance: Words such as "exactly-once in-order" (WS-RM Policy's delivery assurances).
+        queue: The queue that messages go to.
+        partitions: Of the queue, fixed when the store is made; a Sequence stays in one, so its order is kept.
+        policy: Limits and timers; its assurance is replaced by ``assurance`` if that is given.
+        source_policy: For what it sends itself: replies and acknowledgements to addressable peers.
+        handling: How handlers are called, retried and given up.
+        concurrency: Handlers that run at a time.
+        allow_addresses: Prefixes of the addresses that a peer may name as AcksTo, ReplyTo or FaultTo besides the
+            anonymous one. None by default: a service that posts wherever it is told can be turned against others.
+        limits: What HTTP peers may use, when it is served by ASGI; a server of ours has its own.
+        wire_limits: What one envelope may be like.
+
+    Raises:
+        ConfigurationError: for an assurance or a number that cannot be.
+    """
+
+    def __init__(
+        self,
+        store: str | Path | Store = "inbox",
+        *,
+        assurance: str | Assurance | None = None,
+        queue: str = "inbox",
+        partitions: int = 4,
+        policy: DestinationPolicy | None = None,
+        source_policy: SourcePolicy | None = None,
+        handling: HandlingPolicy | None = None,
+        concurrency: int = 32,
+        allow_addresses: Iterable[str] = (),
+        limits: HTTPLimits | None = None,
+        wire_limits: Limits = DEFAULT,
+    ):
+        if partitions < 1 or concurrency < 1:
+            raise ConfigurationError("partitions and concurrency must be at least 1")
+        self.policy = policy or DestinationPolicy()
+        if assurance is not None:
+            parsed = Assurance.parse(assurance) if isinstance(assurance, str) else assurance
+            self.policy = replace(self.policy, assurance=parsed)
+        self.handlers: dict[str, Handler] = {}
+        self.incidents: Counter[str] = Counter()
+        self.accepted = 0
+        self.queue = Queue(queue, [0] * partitions)
+        self.dispatcher: Dispatcher | None = None
+        self._store_location = store
+        self._source_policy = source_policy
+        self._handling = handling or HandlingPolicy()
+        self._concurrency = concurrency
+        self._allowed = tuple(allow_addresses)
+        self._limits = limits or HTTPLimits()
+        self._wire_limits = wire_limits
+        self._starting: asyncio.Lock | None = None
+        self._started = False
+
+    # --- handlers -------------------------------------------------------------------------------------------------
+
+    def on(self, action: str = "") -> Callable[[HandlerT], HandlerT]:
+        """Decorate the handler of one action; without an action, of every other one.
+
+        A handler takes the :class:`Message` and may be async or plain (then it runs in a thread). What it returns,
+        text, bytes or an lxml element, is the reply to a request. If it raises, it is called again with backoff, then
+        the message is a dead letter; :class:`ApplicationFault` answers with a fault at once.
+
+        Raises:
+            ConfigurationError: the action has a handler already.
+        """
+
+        def register(handler: HandlerT) -> HandlerT:
+            if action in self.handlers:
+                raise ConfigurationError(f"the action {action!r} has two handlers")
+            self.handlers[action] = handler
+            return handler
+
+        return register
+
+    def _accepts(self, action: str) -> bool:
+        return not self.handlers or action in self.handlers or "" in self.handlers
+
+    def _allows(self, address: str) -> bool:
+        return any(address.startswith(prefix) for prefix in self._allowed)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, take up every Sequence where it was, and be ready. Safe to call twice.
+
+        Raises:
+            StoreError: the store cannot be opened.
+            ConfigurationError: the store's queue has another number of partitions.
+        """
+        if self._starting is None:
+            self._starting = asyncio.Lock()
+        async with self._starting:
+            if not self._started:
+                await self._start()
+                self._started = True
+
+    async def _start(self) -> None:
+        self.store = await asyncio.to_thread(open_store, self._store_location)
+        self.engine = Engine(self.store, self._carry_out, self._store_failed)
+        snapshot = self.engine.start(
+            self.queue,
+            destination_policy=self.policy,
+            source_policy=self._source_policy,
+            allows=self._allows,
+            accepts=self._accepts,
+        )
+        stored = snapshot.queues.get(self.queue.name, {}).get("partitions", len(self.queue.ends))
+        if stored != len(self.queue.ends):
+            await self.engine.stop()
+            self.store.close()
+            raise ConfigurationError(
+                f"the queue {self.queue.name!r} in this store has {stored} partitions, not {len(self.queue.ends)}",
+                remedy=f"Say partitions={stored}, or use another store: messages of a Sequence must stay in one.",
+            )
+        partitions = len(self.queue.ends)
+        if self.handlers:
+            self.dispatcher = Dispatcher(self.engine, self.queue.name, self.handlers, self._handling, self._concurrency)
+        self.readers = Readers(
+            self.engine, self.queue.name, self.dispatcher.floor if self.dispatcher is not None else None
+        )
+        self.sender = Sender(self.engine, HTTPClient(), limits=self._wire_limits)
+        self.readers.start(snapshot, partitions)
+        if self.dispatcher is not None:
+            self.dispatcher.start(snapshot, partitions)
+        self.engine.touch()
+        await self.engine.settled()
+        open_sequences = len(self.engine.protocol.inbound.destinations)
+        log.info("destination ready", sequences=open_sequences, assurance=str(self.policy.assurance))
+
+    async def close(self, grace: float = 10.0) -> None:
+        """Let running handlers finish for ``grace`` seconds, make everything durable, close the store."""
+        if not self._started:
+            return
+        self._started = False
+        if self.dispatcher is not None:
+            await self.dispatcher.stop(grace)
+        await self.sender.stop()
+        await self.engine.stop()
+        self.store.close()
+        log.info("destination closed")
+
+    def _store_failed(self, error: BaseException) -> None:
+        log.critical("store failed", error=repr(error), what="nothing is accepted or acknowledged any more")
+
+    # --- one message's walk ---------------------------------------------------------------------------------------
+
+    def handle(self, exchange: Exchange) -> None:
+        """Take one HTTP request; the answer follows. Must be started."""
+        request = exchange.request
+        if request.method != "POST":
+            exchange.respond(405, b"WS-ReliableMessaging endpoint: POST only.\n", b"text/plain", ((b"Allow", b"POST"),))
+            return
+        if self.engine.failure is not None:
+            exchange.respond(503, b"The store failed; nothing is accepted.\n", b"text/plain", ((b"Retry-After", b"5"),))
+            return
+        try:
+            envelope = decode(request.body, limits=self._wire_limits)
+        except EnvelopeError as error:
+            self._refuse(exchange, error)
+            return
+        self.engine.protocol.receive(envelope, exchange, self.engine.clock())
+        self.engine.touch()
+
+    def _refuse(self, exchange: Exchange, error: EnvelopeError) -> None:
+        """Bytes that are no acceptable envelope: the fault that the specification has for them."""
+        self.incidents["envelope refused"] += 1
+        log.info("envelope refused", peer=exchange.request.peer, reason=error.message)
+        declared = soap_of_content_type(exchange.request.headers.get(b"content-type", b"").decode("latin-1"))
+        soap = SOAP(error.soap) if error.soap else declared or SOAP.V1_1
+        code = {VersionMismatch: "VersionMismatch", MustUnderstand: "MustUnderstand"}.get(type(error), "Sender")
+        answer = Envelope(soap, fault=Fault(code, error.message))
+        exchange.respond(400 if code == "Sender" else 500, encode(answer), _CONTENT_TYPES[soap])
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, Respond):
+            respond(effect)
+        elif isinstance(effect, Delivered):
+            self.accepted += 1
+            self._delivered(effect)
+        elif isinstance(effect, Incident):
+            self.incidents[effect.name] += 1
+            log_incident(effect)
+        elif isinstance(effect, Transmit):
+            self.sender.transmit(effect)
+        elif isinstance(effect, Stopped):
+            log.error("replies stopped", outbox=effect.key, code=effect.code, reason=effect.reason)
+        else:
+            assert isinstance(effect, Submitted | Acknowledged | Ended), effect
+
+    def _delivered(self, effect: Delivered) -> None:
+        record: Record | None = effect.record
+        self.readers.delivered(effect.partition, effect.offset)
+        if self.dispatcher is not None:
+            self.dispatcher.delivered(effect.partition, effect.offset, record)
+
+    # --- ASGI -----------------------------------------------------------------------------------------------------
+
+    async def __call__(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        """The ASGI application: ``lifespan`` and ``http``."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self.start()
+            await serve_asgi(self.handle, scope, receive, send, self._limits)
+        else:
+            await send({"type": "websocket.close", "code": 1003})
+
+    async def _lifespan(
+        self,
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self.start()
+                except Exception as error:
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    raise
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _app: object = None) -> Any:
+        """For a host that does not pass its lifespan on to what it mounts: ``FastAPI(lifespan=app.lifespan)``."""
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.close()
+
+
+def respond(effect: Respond) -> None:
+    """Answer the exchange with what the protocol says."""
+    exchange: Exchange = effect.exchange
+    envelope = effect.envelope
+    if envelope is None:
+        exchange.respond(202)
+    else:
+        status = 200 if envelope.fault is None else 500
+        exchange.respond(status, encode(envelope), _CONTENT_TYPES[envelope.soap])
+
+
+def json_answer(exchange: Exchange, status: int, value: object) -> None:
+    """Answer with JSON."""
+    exchange.respond(status, json.dumps(value).encode() + b"\n", b"application/json")
