@@ -53,6 +53,7 @@ class RMProtocol:
         source_policy: For outbound Sequences.
         allows: Whether messages may be sent to an address that a peer names; nothing but anonymous by default.
         accepts: Whether the application takes messages with this action.
+        replies: Whether the application answers requests with this action; if not, they are acknowledged at once.
         local: The address the peer can send to; :data:`ANONYMOUS` for a source without a listener.
     """
 
@@ -67,6 +68,7 @@ class RMProtocol:
         source_policy: SourcePolicy | None = None,
         allows: Callable[[str], bool] = lambda _address: False,
         accepts: Callable[[str], bool] = lambda _action: True,
+        replies: Callable[[str], bool] = lambda _action: True,
         local: str = ANONYMOUS,
     ):
         self.policy = destination_policy or DestinationPolicy()
@@ -85,6 +87,7 @@ class RMProtocol:
         )
         self._allows = allows
         self._accepts = accepts
+        self._replies = replies
         self._waiting: dict[tuple[str, int], list[Exchange]] = {}
         self._patience: deque[tuple[float, str, int, Exchange]] = deque()
         self._owed: dict[str, int] = {}
@@ -292,14 +295,14 @@ class RMProtocol:
     def _may_send_to(self, reference: EndpointReference) -> bool:
         return reference.is_anonymous or reference.is_none or self._allows(reference.address)
 
-    @staticmethod
-    def _awaits_reply(envelope: Envelope) -> bool:
+    def _awaits_reply(self, envelope: Envelope) -> bool:
         # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08).
         return (
             envelope.message_id is not None
             and envelope.reply_to is not None
             and not envelope.reply_to.is_none
             and envelope.relates_to is None
+            and self._replies(envelope.action)
         )
 
     def stored(

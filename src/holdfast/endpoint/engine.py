@@ -74,6 +74,7 @@ class Engine:
         source_policy: SourcePolicy | None = None,
         allows: Callable[[str], bool] = lambda _address: False,
         accepts: Callable[[str], bool] = lambda _action: True,
+        replies: Callable[[str], bool] = lambda _action: True,
         local: str = ANONYMOUS,
     ) -> Snapshot:
         """Recover what the store holds and run in the current loop; the arguments are :class:`RMProtocol`'s.
@@ -91,6 +92,7 @@ class Engine:
             source_policy=source_policy,
             allows=allows,
             accepts=accepts,
+            replies=replies,
             local=local,
         )
         snapshot = self.store.load()

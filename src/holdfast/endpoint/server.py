@@ -151,6 +151,7 @@ class Destination:
             source_policy=self._source_policy,
             allows=self._allows,
             accepts=self._accepts,
+            replies=lambda _action: bool(self.handlers),
         )
         stored = snapshot.queues.get(self.queue.name, {}).get("partitions", len(self.queue.ends))
         if stored != len(self.queue.ends):
