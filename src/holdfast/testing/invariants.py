@@ -1,0 +1,416 @@
+"""What must hold whatever the network, the disks and the clocks do: named invariants, each checked from outside.
+
+An invariant looks at the :class:`~holdfast.testing.ledger.Ledger` (what was durable, what was said) and at the living
+endpoints; it never asks an endpoint whether it did right. Override the moments that matter and call :meth:`broken`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from holdfast.core.messages import Envelope, IncompleteSequenceBehavior, SequenceAcknowledgement
+from holdfast.core.policy import Delivery
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import Batch
+from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLE
+from holdfast.testing.ledger import LAST_MESSAGE
+from holdfast.testing.node import INBOX, Node, saved_sequences
+
+if TYPE_CHECKING:
+    from holdfast.testing.world import World
+
+
+class InvariantViolation(AssertionError):
+    """Something that must never happen has happened.
+
+    Args:
+        invariant: The name of the invariant.
+        what: What happened.
+    """
+
+    def __init__(self, invariant: str, what: str) -> None:
+        super().__init__(f"{invariant}: {what}")
+        self.invariant = invariant
+        self.what = what
+
+
+class Invariant:
+    """One thing that must hold. Its name is its class's; its docstring says it in a sentence."""
+
+    def broken(self, what: str) -> NoReturn:
+        """Say how it was broken.
+
+        Raises:
+            InvariantViolation: always.
+        """
+        raise InvariantViolation(type(self).__name__, what)
+
+    def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
+        """An acknowledgement leaves an endpoint."""
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        """A batch became durable; the ledger has it already."""
+
+    def sent(self, world: World, node: Node, envelope: Envelope) -> None:
+        """An envelope with a Sequence header leaves an endpoint; the ledger does not have it yet."""
+
+    def reported(self, world: World, node: Node, body: bytes) -> None:
+        """The source's application is told that a message has arrived."""
+
+    def handed_over(self, world: World, node: Node, partition: int, offset: int) -> None:
+        """A record is given to the handler."""
+
+    def pumped(self, world: World, node: Node) -> None:
+        """An endpoint's timer fired."""
+
+    def after(self, world: World) -> None:
+        """Any event is over."""
+
+
+def numbers_of(acknowledgement: SequenceAcknowledgement) -> list[int]:
+    """Every number an acknowledgement names."""
+    return [number for lower, upper in acknowledgement.ranges for number in range(lower, upper + 1)]
+
+
+def skips(node: Node) -> bool:
+    """Whether the endpoint drops what comes too late: at-most-once, in order."""
+    assurance = node.setup.destination_policy.assurance
+    return assurance.in_order and assurance.delivery is Delivery.AT_MOST_ONCE
+
+
+def repeats(world: World) -> bool:
+    """Whether the source sends again in a new Sequence by itself."""
+    return world.nodes[0].setup.source_policy.assurance.delivery is Delivery.AT_LEAST_ONCE
+
+
+class AcknowledgedIsStored(Invariant):
+    """What is acknowledged is on the disk, whole, at the moment it is said."""
+
+    def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
+        disk, bodies = world.ledger.disks[node.index], world.ledger.bodies
+        if skips(node):
+            return
+        for number in numbers_of(acknowledgement):
+            key = (acknowledgement.identifier, number)
+            if key not in disk.records and bodies.get(key) != LAST_MESSAGE:
+                self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier}, which is not durable")
+
+
+class AcknowledgedIsRemembered(Invariant):
+    """What is acknowledged is in the saved state, so that a restart says and filters the same."""
+
+    def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
+        accepted = world.ledger.disks[node.index].accepted.get(acknowledgement.identifier)
+        for number in numbers_of(acknowledgement):
+            if accepted is None or number not in accepted:
+                self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier}, saved are {accepted}")
+
+
+class RangesNeverShrink(Invariant):
+    """What was acknowledged once is acknowledged ever after, over every crash."""
+
+    def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
+        said = world.ledger.said.get(acknowledgement.identifier)
+        if said is not None and not acknowledgement.nacks:
+            self._compare(said, AcknowledgementRanges(acknowledgement.ranges), acknowledgement.identifier, node)
+
+    def after(self, world: World) -> None:
+        for node in world.nodes:
+            if node.is_up:
+                for identifier, destination in node.protocol.inbound.destinations.items():
+                    said = world.ledger.said.get(identifier)
+                    if said is not None and said != destination.acknowledged:
+                        self._compare(said, destination.acknowledged, identifier, node)
+
+    def _compare(self, said: AcknowledgementRanges, now: AcknowledgementRanges, identifier: str, node: Node) -> None:
+        if said == now:
+            return
+        union = now.copy()
+        union.update(said)
+        if union != now:
+            self.broken(f"{node.name} acknowledges {now} of {identifier} after it had acknowledged {said}")
+
+
+class FinalIsFinal(Invariant):
+    """After an acknowledgement with Final nothing is added: no other range is said, no message accepted."""
+
+    def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
+        final = world.ledger.finals.get(acknowledgement.identifier)
+        if final is not None and final != acknowledgement.ranges:
+            self.broken(f"{node.name} says {acknowledgement.ranges} of {acknowledgement.identifier} after Final {final}")
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        for identifier in saved_sequences(batch, "destination"):
+            final = world.ledger.finals.get(identifier)
+            accepted = world.ledger.disks[node.index].accepted[identifier].as_pairs()
+            if final is not None and final != accepted:
+                self.broken(f"{node.name} accepts {accepted} of {identifier} after Final {final}")
+
+
+class ReplyBeforeAcknowledgement(Invariant):
+    """A request is never acknowledged before its reply is durable (wcf: the call would end without it)."""
+
+    def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
+        ledger = world.ledger
+        disk = ledger.disks[node.index]
+        state = disk.behaviors.get(acknowledgement.identifier)
+        if state is None or state["state"] != "created":
+            return  # ended without its source's wish: what it accepted is final, answered or not
+        for number in numbers_of(acknowledgement):
+            body = ledger.bodies.get((acknowledgement.identifier, number), b"")
+            if body in ledger.wants_reply and b"r" + body[1:] not in disk.replies:
+                self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier} without its reply")
+
+
+class AtMostOnce(Invariant):
+    """No message is twice in an application's queue, unless the source's application chose or allowed to repeat it."""
+
+    def __init__(self) -> None:
+        self._keys: tuple[set[tuple[str, int]], ...] = (set(), set())
+        self._bodies: tuple[set[bytes], ...] = (set(), set())
+        self._seen: tuple[dict[int, int], ...] = ({}, {})
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        keys, bodies, seen = self._keys[node.index], self._bodies[node.index], self._seen[node.index]
+        for partition, records in world.ledger.disks[node.index].queues.items():
+            for queued in records[seen.get(partition, 0) :]:
+                key = (queued.sequence, queued.number)
+                if queued.sequence and key in keys:
+                    self.broken(f"{node.name} delivers {queued.number} of {queued.sequence} twice")
+                if queued.body in bodies and not self._may_repeat(world, queued.body):
+                    self.broken(f"{node.name} delivers {queued.body.decode()} twice")
+                keys.add(key)
+                bodies.add(queued.body)
+            seen[partition] = len(records)
+
+    @staticmethod
+    def _may_repeat(world: World, body: bytes) -> bool:
+        return repeats(world) or offset_of(body) in world.ledger.in_doubt
+
+
+def offset_of(body: bytes) -> int:
+    """The offset in the source's outbox that a body names; the simulator's bodies are m0, m1, ... and replies r0, ..."""
+    return int(body[1:])
+
+
+class InOrder(Invariant):
+    """Where order is promised, a Sequence's messages are queued by their numbers, without a hole while it is open."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[dict[int, int], ...] = ({}, {})
+        self._last: dict[tuple[int, str], int] = {}
+        self._last_offset = -1
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        if not node.setup.destination_policy.assurance.in_order:
+            return
+        disk = world.ledger.disks[node.index]
+        for partition, records in disk.queues.items():
+            for queued in records[self._seen[node.index].get(partition, 0) :]:
+                if queued.sequence:
+                    is_open = disk.behaviors[queued.sequence]["state"] == "created"
+                    self._follow(node, queued.sequence, queued.number, is_open and not skips(node))
+                self._follow_outbox(world, node, queued.body)
+            self._seen[node.index][partition] = len(records)
+
+    def _follow(self, node: Node, sequence: str, number: int, without_hole: bool) -> None:
+        last = self._last.get((node.index, sequence), 0)
+        if number <= last or (without_hole and number != last + 1):
+            self.broken(f"{node.name} queues {number} of {sequence} after {last}")
+        self._last[node.index, sequence] = number
+
+    def _follow_outbox(self, world: World, node: Node, body: bytes) -> None:
+        if node.index != 1 or node.setup.partitions != 1 or repeats(world) or world.ledger.in_doubt:
+            return
+        offset = offset_of(body)
+        if offset <= self._last_offset:
+            self.broken(f"{node.name} queues {body.decode()} after m{self._last_offset}")
+        self._last_offset = offset
+
+
+class NumbersNeverReused(Invariant):
+    """A message number of a Sequence means one message for ever, over every crash."""
+
+    def sent(self, world: World, node: Node, envelope: Envelope) -> None:
+        assert envelope.sequence is not None
+        key = (envelope.sequence.identifier, envelope.sequence.message_number)
+        body = LAST_MESSAGE if envelope.sequence.last_message else envelope.body
+        known = world.ledger.bodies.get(key, body)
+        if known != body:
+            self.broken(f"{node.name} sends {body.decode()} as {key[1]} of {key[0]}, which was {known.decode()}")
+
+
+class TransmittedIsDurable(Invariant):
+    """Nothing is transmitted before it, and what gives it its number, is on the sender's disk."""
+
+    def sent(self, world: World, node: Node, envelope: Envelope) -> None:
+        sequence = envelope.sequence
+        assert sequence is not None
+        disk = world.ledger.disks[node.index]
+        state = next((s for s in disk.sequences.values() if s.get("identifier") == sequence.identifier), None)
+        if state is None or state["role"] != "source":
+            self.broken(f"{node.name} uses {sequence.identifier}, of which nothing is durable")
+        if sequence.last_message:
+            return
+        key = state["outbox"]
+        records = disk.outbound.get(f"outbox/{key}") or disk.outbound.get(f"replies/{key}") or []
+        offset = state["start"] + sequence.message_number - 1
+        if offset >= len(records) or records[offset].body != envelope.body:
+            self.broken(f"{node.name} transmits {envelope.body.decode()}, which is not durable at its offset {offset}")
+
+
+class NothingUnacknowledgedDropped(Invariant):
+    """A message leaves an outbox, and is reported as arrived, only when the peer has it (and we have its reply)."""
+
+    def __init__(self) -> None:
+        self._checked: dict[tuple[int, str], int] = {}
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        disk = world.ledger.disks[node.index]
+        for queue, _ in batch.trims:
+            if queue == INBOX:
+                continue
+            for record in disk.outbound[queue][self._checked.get((node.index, queue), 0) : disk.trimmed[queue]]:
+                self._look(world, node, record.body, "drops")
+            self._checked[node.index, queue] = disk.trimmed[queue]
+
+    def reported(self, world: World, node: Node, body: bytes) -> None:
+        self._look(world, node, body, "reports as arrived")
+
+    def _look(self, world: World, node: Node, body: bytes, verb: str) -> None:
+        if not world.ledger.has_arrived(1 - node.index, body):
+            self.broken(f"{node.name} {verb} {body.decode()}, which has not arrived")
+        if body in world.ledger.wants_reply and b"r" + body[1:] not in world.ledger.disks[node.index].replies:
+            self.broken(f"{node.name} {verb} {body.decode()} without having its reply")
+
+
+class HandledOnce(Invariant):
+    """The handler gets nothing again that is durably done, and in order only what follows what it is done with."""
+
+    def handed_over(self, world: World, node: Node, partition: int, offset: int) -> None:
+        disk = world.ledger.disks[node.index]
+        done = disk.done.get(partition)
+        if done is not None and offset + 1 in done:
+            self.broken(f"{node.name} hands over offset {offset} of partition {partition}, which is done with")
+        records = disk.queues[partition]
+        if offset >= len(records):
+            self.broken(f"{node.name} hands over offset {offset} of partition {partition}, which is not durable")
+        if not node.setup.destination_policy.assurance.in_order:
+            return
+        for earlier in range(offset):
+            if records[earlier].sequence == records[offset].sequence and not node.cursors[partition].is_done(earlier):
+                self.broken(f"{node.name} hands over offset {offset} before offset {earlier} of the same Sequence")
+
+
+class IncompleteSequences(Invariant):
+    """A Sequence that ended gives to the queue exactly what its IncompleteSequenceBehavior says, and tells its gaps."""
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        disk = world.ledger.disks[node.index]
+        for identifier, state in saved_sequences(batch, "destination").items():
+            if state["state"] == "created" or skips(node):
+                continue
+            accepted = disk.accepted[identifier]
+            last: Any = state["last_message_number"]
+            gaps = list(accepted.gaps(last or accepted.highest))
+            if state["gaps"] != [number for gap in gaps for number in gap]:
+                self.broken(f"{node.name} tells of the gaps {state['gaps']} of {identifier}, they are {gaps}")
+            expected = {number for lower, upper in accepted for number in range(lower, upper + 1)} - {state["marker"]}
+            if gaps and state["behavior"] == IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE.value:
+                expected = set()
+            elif gaps and state["behavior"] == IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP.value:
+                expected = {number for number in expected if number < gaps[0][0]}
+            queued = {q.number for records in disk.queues.values() for q in records if q.sequence == identifier}
+            if queued != expected:
+                self.broken(f"{identifier} ended {state['behavior']} with {gaps} missing and queued {sorted(queued)}")
+
+
+class LegalMoves(Invariant):
+    """A Sequence moves by its state table only, and a restart finds it in the state that was saved."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, str, str], Enum] = {}
+
+    def after(self, world: World) -> None:
+        for node in world.nodes:
+            if not node.is_up:
+                continue
+            for name, destination in node.protocol.inbound.destinations.items():
+                table: Any = DESTINATION_TABLES[destination.versions.rm]
+                self._look(world, node, f"inbound {name}", name, destination.state, table)
+            for name, outbox in node.protocol.outbound.sources.items():
+                if outbox.source is not None:
+                    table = SOURCE_TABLE
+                    self._look(world, node, f"outbound {name}", name, outbox.source.state, table)
+
+    def _look(
+        self, world: World, node: Node, what: str, name: str, state: Enum, table: dict[tuple[Enum, Enum], Any]
+    ) -> None:
+        key = (node.index, node.run, what, name)
+        known = self._known.get(key)
+        if known is state:
+            return
+        self._known[key] = state
+        if known is not None and state not in reachable(table, known):
+            self.broken(f"{what} of {node.name} moved from {known.value} to {state.value}")
+
+
+def reachable(table: dict[tuple[Enum, Enum], Any], state: Enum) -> set[Enum]:
+    """The states that one event can lead to: by one cell, or by two (some inputs are two events at once)."""
+    once = {cell[1] for (before, _), cell in table.items() if before is state}
+    return once | {cell[1] for (before, _), cell in table.items() if before in once}
+
+
+class TimersMakeProgress(Invariant):
+    """A timer that fired is not due again at the same moment for ever."""
+
+    def __init__(self) -> None:
+        self._when = (-1.0, -1)
+        self._times = 0
+
+    def pumped(self, world: World, node: Node) -> None:
+        when = (world.clock.now, node.index)
+        self._times = self._times + 1 if when == self._when else 0
+        self._when = when
+        if self._times > 200:
+            self.broken(f"the timer of {node.name} is due again and again at one moment")
+
+
+class Bounded(Invariant):
+    """Ranges, held messages and messages in flight stay within the limits that the policies name."""
+
+    def after(self, world: World) -> None:
+        for node in world.nodes:
+            if not node.is_up:
+                continue
+            policy = node.setup.destination_policy
+            for name, destination in node.protocol.inbound.destinations.items():
+                if len(destination.accepted) > policy.max_ranges:
+                    self.broken(f"{len(destination.accepted)} ranges of {name}, at most {policy.max_ranges}")
+                if len(destination.held) > policy.buffer:
+                    self.broken(f"{len(destination.held)} messages of {name} held, at most {policy.buffer}")
+            window = node.setup.source_policy.window
+            for name, outbox in node.protocol.outbound.sources.items():
+                if outbox.source is not None and not outbox.source.polled and len(outbox.source.flight) > window:
+                    self.broken(f"{len(outbox.source.flight)} messages of {name} in flight, at most {window}")
+
+
+ALL_INVARIANTS: tuple[type[Invariant], ...] = (
+    AcknowledgedIsStored,
+    AcknowledgedIsRemembered,
+    RangesNeverShrink,
+    FinalIsFinal,
+    ReplyBeforeAcknowledgement,
+    AtMostOnce,
+    InOrder,
+    NumbersNeverReused,
+    TransmittedIsDurable,
+    NothingUnacknowledgedDropped,
+    HandledOnce,
+    IncompleteSequences,
+    LegalMoves,
+    TimersMakeProgress,
+    Bounded,
+)
+"""Every invariant, in the order of the documentation."""

@@ -1,0 +1,145 @@
+"""The truth about a simulated run, kept from outside: what was durable, what went over the wire, what was said.
+
+Written from batches that became durable and envelopes that left an endpoint; never from what an endpoint believes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.core.messages import Envelope, LastMessage, SequenceAcknowledgement
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import Batch, Record
+from holdfast.testing.node import CURSOR, INBOX
+
+Key = tuple[str, int]
+"""A Sequence's Identifier and a message number in it."""
+
+LAST_MESSAGE = b"LastMessage"
+"""Stands for the body of 1.0's empty last message."""
+
+
+@dataclass(slots=True)
+class Queued:
+    """One record in an inbound queue partition."""
+
+    sequence: str
+    number: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class DurableState:
+    """What one endpoint's disk holds, and ever held."""
+
+    records: dict[Key, Record] = field(default_factory=dict)
+    """Every message that ever was durable here, held or queued."""
+    queues: dict[int, list[Queued]] = field(default_factory=lambda: defaultdict(list))
+    """Partition -> every record that ever was in it, in order."""
+    held: set[Key] = field(default_factory=set)
+    dropped: set[Key] = field(default_factory=set)
+    sequences: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Saved states, the newest of each Sequence that is not forgotten."""
+    accepted: dict[str, AcknowledgementRanges] = field(default_factory=dict)
+    """The newest saved acceptance of each inbound Sequence, also of forgotten ones."""
+    behaviors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The newest saved state of each inbound Sequence, also of forgotten ones."""
+    outbound: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
+    """Outbound queue -> every record ever appended."""
+    trimmed: dict[str, int] = field(default_factory=dict)
+    """Outbound queue -> the first offset that is still there."""
+    starts: dict[str, int] = field(default_factory=dict)
+    """Identifier of an outbound Sequence -> the offset of its number 1, as saved."""
+    done: dict[int, AcknowledgementRanges] = field(default_factory=dict)
+    """Partition -> what the handler is durably done with, as offsets plus one."""
+    replies: set[bytes] = field(default_factory=set)
+    """Bodies of replies that are durable here, ours or the peer's."""
+
+    def apply(self, batch: Batch) -> None:
+        """A batch is durable."""
+        for queue, partition, _, record in batch.appends:
+            if queue == INBOX:
+                self._store(record)
+                self.queues[partition].append(Queued(record.sequence, record.message_number, record.body))
+            else:
+                self.outbound[queue].append(record)
+                if record.body.startswith(b"r"):
+                    self.replies.add(record.body)
+        for _sequence, _number, record in batch.holds:
+            self._store(record)
+            self.held.add((record.sequence, record.message_number))
+        for sequence, number, _, partition, _ in batch.releases:
+            self.held.discard((sequence, number))
+            self.queues[partition].append(Queued(sequence, number, self.records[sequence, number].body))
+        for sequence, number in batch.drops:
+            self.held.discard((sequence, number))
+            self.dropped.add((sequence, number))
+        for name, state in batch.sequences.items():
+            self._save(name, state)
+        for (queue, partition, cursor), saved in batch.cursors.items():
+            if queue == INBOX and cursor == CURSOR and saved is not None:
+                self.done[partition] = AcknowledgementRanges.from_state(saved["done"])
+        for (queue, _), offset in batch.trims.items():
+            if queue != INBOX:
+                self.trimmed[queue] = max(offset, self.trimmed.get(queue, 0))
+
+    def _store(self, record: Record) -> None:
+        self.records[record.sequence, record.message_number] = record
+        if record.body.startswith(b"r"):
+            self.replies.add(record.body)
+
+    def _save(self, name: str, state: dict[str, Any] | None) -> None:
+        if state is None:
+            self.sequences.pop(name, None)
+        elif state["role"] == "destination":
+            self.sequences[name] = self.behaviors[name] = state
+            self.accepted[name] = AcknowledgementRanges.from_state(state["accepted"])
+        else:
+            self.sequences[name] = state
+            if state["identifier"] is not None:
+                self.starts[state["identifier"]] = state["start"]
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Both endpoints' durable truth, and everything that ever went over the wire."""
+
+    disks: tuple[DurableState, DurableState] = field(default_factory=lambda: (DurableState(), DurableState()))
+    bodies: dict[Key, bytes] = field(default_factory=dict)
+    """What each number of each Sequence was first transmitted with."""
+    numbers: dict[bytes, list[Key]] = field(default_factory=lambda: defaultdict(list))
+    """Body -> every number it was ever transmitted under."""
+    said: dict[str, AcknowledgementRanges] = field(default_factory=dict)
+    """Everything ever acknowledged, per Sequence."""
+    finals: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """The ranges said with Final, per Sequence."""
+    wants_reply: set[bytes] = field(default_factory=set)
+    """Bodies of requests."""
+    stopped: list[str] = field(default_factory=list)
+    """Codes of the errors that the source's application was told."""
+    in_doubt: set[int] = field(default_factory=set)
+    """Offsets of the outbox that it was told are in doubt, and so may be doubled when it goes on."""
+
+    def transmitted(self, envelope: Envelope) -> None:
+        """An application's message, or 1.0's LastMessage, left an endpoint."""
+        sequence = envelope.sequence
+        assert sequence is not None
+        body = LAST_MESSAGE if isinstance(envelope.control, LastMessage) else envelope.body
+        key = (sequence.identifier, sequence.message_number)
+        if key not in self.bodies:
+            self.bodies[key] = body
+            self.numbers[body].append(key)
+
+    def acknowledged(self, acknowledgement: SequenceAcknowledgement) -> None:
+        """An acknowledgement left an endpoint."""
+        said = self.said.setdefault(acknowledgement.identifier, AcknowledgementRanges())
+        said.update(acknowledgement.ranges)
+        if acknowledgement.final:
+            self.finals.setdefault(acknowledgement.identifier, acknowledgement.ranges)
+
+    def has_arrived(self, receiver: int, body: bytes) -> bool:
+        """Whether the message is durably accepted at the receiver under any number."""
+        accepted = self.disks[receiver].accepted
+        return any(number in accepted[name] for name, number in self.numbers.get(body, ()) if name in accepted)

@@ -1,0 +1,42 @@
+"""What must have become true once the faults are over: everything arrived, was answered, and has ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.testing.invariants import skips
+from holdfast.testing.node import OUTBOX
+
+if TYPE_CHECKING:
+    from holdfast.testing.world import World
+
+
+def unfinished(world: World) -> str | None:
+    """What is not well yet, in words; None if everything is."""
+    source, destination = world.nodes
+    ledger = world.ledger
+    if not world.has_ended or source.outbox is None or not source.outbox.is_empty:
+        return "the source has not ended"
+    disk = ledger.disks[1]
+    queued = {record.body for records in disk.queues.values() for record in records}
+    discarded = {disk.records[key].body for key in disk.dropped}
+    for record in ledger.disks[0].outbound[f"outbox/{OUTBOX}"]:
+        if record.body not in queued and record.body not in discarded and not skips(destination):
+            return f"{record.body.decode()} has not reached the application"
+        if record.wants_reply and b"r" + record.body[1:] not in ledger.disks[0].replies:
+            return f"the reply to {record.body.decode()} has not come"
+    for partition, records in disk.queues.items():
+        done = disk.done.get(partition)
+        if done is None or not done.covers(len(records)):
+            return "the handler is not done"
+    if source.store.pending or destination.store.pending:
+        return "something is not durable"
+    return None if world.is_stopped or ledger.stopped else _open_sequences(world)
+
+
+def _open_sequences(world: World) -> str | None:
+    """Every Sequence that carried the source's messages must be over at both sides, durably."""
+    for name, state in world.ledger.disks[1].behaviors.items():
+        if state["accepted"] and state["state"] != "terminated":
+            return f"{name} is still {state['state']} at the destination"
+    return None

@@ -1,0 +1,306 @@
+"""One simulated endpoint: the real core, a store that can crash, and a model of the application above them.
+
+It plays the part of a shell without a socket or a clock of its own: what the core wants done goes to its
+:class:`Surroundings`, which decide when, and whether, it happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.core.cursor import HandlerCursor, HandlingPolicy
+from holdfast.core.events import Acknowledged, Delivered, Effect, Ended, Incident, Respond, Stopped, Submitted, Transmit
+from holdfast.core.inbound import Queue
+from holdfast.core.messages import Envelope
+from holdfast.core.outbox import Outbox
+from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.versions import Versions
+from holdfast.testing.store import SimStore
+
+if TYPE_CHECKING:
+    from holdfast.testing.world import World
+
+INBOX = "inbox"
+CURSOR = "handler"
+OUTBOX = "orders"
+"""The key of the one outbox that the source's application fills."""
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """One request on its way: who sent what, which run of the sender waits for the answer, and how it ended."""
+
+    sender: int
+    run: int
+    transmit: Transmit
+    receiver: int
+    number: int
+    is_answered: bool = False
+    has_failed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """One arrival of a request, the handle that the core answers; ``run`` is the receiver's."""
+
+    exchange: Exchange
+    run: int
+    response_delay: float | None = 0.0
+    """Seconds until its response is back at the sender; None: it is lost. For a driver that knows time."""
+
+
+class Surroundings(Protocol):
+    """What a driver of the world decides: when things travel and become durable."""
+
+    def request(self, exchange: Exchange) -> None:
+        """An endpoint sends a request."""
+        ...
+
+    def respond(self, arrival: Arrival, envelope: Envelope | None) -> None:
+        """An endpoint answers one; None: with an empty 202."""
+        ...
+
+    def batch_taken(self, node: Node) -> None:
+        """A batch of the endpoint is on its way to the disk."""
+        ...
+
+    def handler_started(self, node: Node, partition: int, offset: int) -> None:
+        """A record was given to the handler; :meth:`Node.handled` or :meth:`Node.handler_failed` is to follow."""
+        ...
+
+
+def always(_value: str) -> bool:
+    """Allow every address, accept every action."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How one endpoint is built, the same after every restart.
+
+    Args:
+        address: Where it is reached; "" for a source without a listener.
+        destination_policy, source_policy: What the core is given.
+        handling: How the handler is called.
+        choices: What its outbox tries with CreateSequence.
+        partitions: Of its queue.
+        batches: How many batches may be on their way to the disk at once.
+        trims: Whether records that the handler is done with are deleted.
+    """
+
+    address: str
+    destination_policy: DestinationPolicy
+    source_policy: SourcePolicy
+    handling: HandlingPolicy = HandlingPolicy()
+    choices: tuple[tuple[Versions, bool], ...] = ()
+    partitions: int = 1
+    batches: int = 1
+    trims: bool = False
+
+
+class Node:
+    """One endpoint.
+
+    Args:
+        index: 0 for the source, 1 for the destination.
+        name: For people.
+        setup: How it is built.
+        world: What it lives in.
+        build: Makes the protocol; a planted bug comes in here.
+    """
+
+    def __init__(
+        self, index: int, name: str, setup: Setup, world: World, build: Callable[..., RMProtocol] = RMProtocol
+    ) -> None:
+        self.index = index
+        self.name = name
+        self.setup = setup
+        self.world = world
+        self.build = build
+        self.store = SimStore(partial(world.batch_durable, self))
+        self.run = 0
+        self.is_up = False
+        self.identifiers = 0
+        self.protocol: RMProtocol
+        self.cursors: list[HandlerCursor] = []
+        self.ends: list[int] = []
+        self.outbox: Outbox | None = None
+        self.end_wanted = False
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Come up with whatever the store holds."""
+        now = self.world.clock.local(self.index)
+        self.run += 1
+        self.is_up = True
+        snapshot = self.store.load()
+        self.protocol = self.build(
+            Queue(INBOX, [0] * self.setup.partitions),
+            self.store.read,
+            self.new_identifier,
+            self.world.jitter,
+            destination_policy=self.setup.destination_policy,
+            source_policy=self.setup.source_policy,
+            allows=always,
+            accepts=always,
+            **({"local": self.setup.address} if self.setup.address else {}),
+        )
+        self.protocol.recover(snapshot, now)
+        self._recover_cursors(snapshot)
+        if self.setup.choices:
+            self.outbox = self.protocol.outbound.open(OUTBOX, self.world.nodes[1].setup.address, [*self.setup.choices])
+            if self.end_wanted:
+                self.protocol.outbound.want_end(self.outbox, now)
+
+    def _recover_cursors(self, snapshot: Snapshot) -> None:
+        self.cursors, self.ends = [], []
+        for number in range(self.setup.partitions):
+            state = snapshot.cursors.get((INBOX, number, CURSOR))
+            in_order = self.setup.destination_policy.assurance.in_order
+            self.cursors.append(HandlerCursor(self.setup.handling, in_order, state))
+            self.ends.append(snapshot.bounds.get((INBOX, number), (0, 0))[1])
+
+    def crash(self, survivors: int) -> None:
+        """Die. Of the batches on their way to the disk, the oldest ``survivors`` made it."""
+        self.is_up = False
+        self.store.crash(survivors)
+
+    def new_identifier(self) -> str:
+        """An Identifier never used before, not even by an earlier run."""
+        self.identifiers += 1
+        return f"urn:{self.name}:{self.identifiers}"
+
+    # --- inputs ---------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """What its clock shows."""
+        return self.world.clock.local(self.index)
+
+    def submit(self, record: Record) -> None:
+        """The application sends a message."""
+        assert self.outbox is not None
+        self.protocol.submit(self.outbox, record, self.now)
+
+    def end(self) -> None:
+        """The application has nothing more to send."""
+        self.end_wanted = True
+        if self.is_up:
+            assert self.outbox is not None
+            self.protocol.outbound.want_end(self.outbox, self.now)
+
+    def receive(self, arrival: Arrival) -> None:
+        """A request arrives."""
+        self.protocol.receive(replace(arrival.exchange.transmit.envelope), arrival, self.now)
+
+    def conclude(self, exchange: Exchange, envelope: Envelope | None) -> None:
+        """The answer to a request arrives."""
+        self.protocol.received(exchange.transmit, None if envelope is None else replace(envelope), self.now)
+
+    def fail(self, exchange: Exchange) -> None:
+        """A request failed."""
+        self.protocol.failed(exchange.transmit, self.now)
+
+    def pump(self) -> None:
+        """Its timer fires."""
+        self.protocol.pump(self.now)
+
+    def durable(self) -> None:
+        """Its oldest batch reached the disk, and it is told."""
+        self.store.make_durable()
+        self.protocol.batch_durable(self.now)
+
+    def handled(self, partition: int, offset: int, record: Record) -> None:
+        """The handler succeeded: its answer, if one is awaited, and that it is done are saved together."""
+        reply = None
+        if record.wants_reply:
+            body = b"r" + record.body[1:]
+            reply = Record("", 0, "urn:reply", body, self.now, "urn:reply:" + body.decode())
+        self._done(partition, offset, record, reply)
+
+    def handler_failed(self, partition: int, offset: int, record: Record) -> None:
+        """The handler failed: it is due again, or a dead letter, which a requester is told of."""
+        if not self.cursors[partition].failed(offset, self.now):
+            self.handled(partition, offset, record)
+
+    def _done(self, partition: int, offset: int, record: Record, reply: Record | None) -> None:
+        cursor = self.cursors[partition]
+        cursor.finished(offset)
+        self.protocol.reply(record, reply, self.now)
+        batch = self.protocol.commit.batch
+        batch.cursors[INBOX, partition, CURSOR] = cursor.to_state()
+        if self.setup.trims:
+            batch.trims[INBOX, partition] = cursor.floor
+
+    # --- outputs --------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """After every input: do what the core wants done."""
+        world = self.world
+        while True:
+            for effect in self.protocol.take_effects():
+                self._perform(effect)
+            self._hand_over()
+            while self.protocol.wants_commit and len(self.store.pending) < self.setup.batches:
+                self.store.take(self.protocol.take_batch())
+                world.surroundings.batch_taken(self)
+            deadline = self.protocol.deadline()
+            if deadline is None or deadline > self.now:
+                if not self.protocol.effects:
+                    return
+                continue
+            self.pump()
+            world.pumped(self)
+
+    def _perform(self, effect: Effect) -> None:
+        world = self.world
+        if isinstance(effect, Respond):
+            world.respond(self, effect.exchange, effect.envelope)
+        elif isinstance(effect, Transmit):
+            world.transmit(self, effect)
+        elif isinstance(effect, Delivered):
+            self.ends[effect.partition] = max(self.ends[effect.partition], effect.offset + 1)
+            world.delivered(self, effect)
+        elif isinstance(effect, Acknowledged):
+            world.acknowledged(self, effect)
+        elif isinstance(effect, Ended):
+            world.ended(self, effect)
+        elif isinstance(effect, Stopped):
+            world.stopped(self, effect)
+        elif isinstance(effect, Submitted | Incident):
+            world.told(self, effect)
+
+    def _hand_over(self) -> None:
+        """Give the handler what is its turn."""
+        for partition, cursor in enumerate(self.cursors):
+            end = self.ends[partition]
+            while cursor.next_offset < end and cursor.has_room:
+                offset = cursor.next_offset
+                cursor.offer(offset, self.record(partition, offset).sequence if not cursor.is_done(offset) else "")
+            while (taken := cursor.take(self.now)) is not None:
+                self.world.handed_over(self, partition, taken)
+                self.world.surroundings.handler_started(self, partition, taken)
+
+    def record(self, partition: int, offset: int) -> Record:
+        """A durable record of its queue."""
+        return self.store.read(INBOX, partition, offset, offset + 1)[0][1]
+
+    def deadline(self) -> float | None:
+        """When it wants attention next, in true time; None: never by itself, or it is down."""
+        if not self.is_up:
+            return None
+        times = [cursor.deadline() for cursor in self.cursors]
+        times.append(self.protocol.deadline())
+        local = min((time for time in times if time is not None), default=None)
+        return None if local is None else self.world.clock.true_time(self.index, local)
+
+
+def saved_sequences(batch: Batch, role: str) -> dict[str, dict[str, object]]:
+    """The states of Sequences of one role that a batch saves."""
+    return {name: state for name, state in batch.sequences.items() if state is not None and state["role"] == role}

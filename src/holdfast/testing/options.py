@@ -1,0 +1,212 @@
+"""What one simulated run is like: everything is drawn from its seed, so that every seed is another world."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields, replace
+
+from holdfast.core.cursor import HandlingPolicy
+from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior
+from holdfast.core.policy import Assurance, Delivery, DestinationPolicy, SourcePolicy
+from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.versions import ALL_VERSIONS, RM, Versions
+from holdfast.testing.network import NetworkFaults
+from holdfast.testing.node import Setup
+
+SOURCE_ADDRESS = "http://source.test/"
+DESTINATION_ADDRESS = "http://destination.test/"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One world. Every field is drawn by :meth:`draw`; times in seconds, rates from 0 to 1.
+
+    Args:
+        versions: What both speak.
+        offer: Whether the source offers a Sequence for replies.
+        requests: Share of messages that want a reply.
+        listener: Whether the source can be reached, for acknowledgements and replies.
+        assurance: What both applications are promised.
+        behavior: Of the destination, for incomplete Sequences.
+        messages: How many are submitted.
+        storm: How long faults and crashes go on.
+        window, initial_window: Of the source.
+        buffer, max_ranges: Of the destination.
+        source_limit: Messages per Sequence of the source (its roll-over); None: the specification's.
+        destination_limit: The highest message number the destination takes; None: the specification's.
+        expires: Life asked for each Sequence; None: endless.
+        inactivity_timeout: Of the destination; None: it waits for ever.
+        retransmission: Times of the source.
+        acknowledgement_interval, acknowledgement_count: Of the destination, for a source with a listener.
+        advertise_buffer: Whether acknowledgements carry BufferRemaining.
+        reply_patience: How long a requester's exchange is held open.
+        partitions: Of the destination's queue.
+        batches: How many batches may be on their way to a disk at once.
+        commit_latency: The longest time a batch takes to become durable.
+        trims: Whether the destination deletes what is handled.
+        handler_latency: The longest time a handler takes.
+        handler_failures: How often it fails.
+        network: How bad the network is.
+        partition_rate: How often, at an event, the network is parted for a while.
+        crash_source, crash_destination: How often, at an event, an endpoint crashes.
+        clock_jumps: Whether a restarted endpoint finds its wall clock moved.
+    """
+
+    versions: Versions = Versions()
+    offer: bool = False
+    requests: float = 0.0
+    listener: bool = False
+    assurance: Assurance = Assurance()
+    behavior: IncompleteSequenceBehavior = IncompleteSequenceBehavior.NO_DISCARD
+    messages: int = 10
+    storm: float = 20.0
+    window: int = 8
+    initial_window: int = 4
+    buffer: int = 256
+    max_ranges: int = 128
+    source_limit: int | None = None
+    destination_limit: int | None = None
+    expires: float | None = None
+    inactivity_timeout: float | None = None
+    retransmission: RetransmissionPolicy = RetransmissionPolicy()
+    acknowledgement_interval: float = 0.2
+    acknowledgement_count: int = 8
+    advertise_buffer: bool = True
+    reply_patience: float = 30.0
+    partitions: int = 1
+    batches: int = 1
+    commit_latency: float = 0.01
+    trims: bool = False
+    handler_latency: float = 0.01
+    handler_failures: float = 0.0
+    network: NetworkFaults = NetworkFaults()
+    partition_rate: float = 0.0
+    crash_source: float = 0.0
+    crash_destination: float = 0.0
+    clock_jumps: bool = False
+
+    @classmethod
+    def draw(cls, chance: random.Random) -> Options:
+        """One world. Each kind of fault is switched off in some, so that the others are seen alone (swarm testing)."""
+        versions = chance.choice(ALL_VERSIONS)
+        pattern = chance.choice(("one-way", "one-way", "offer", "offer", "plain"))
+        delivery = chance.choice((Delivery.EXACTLY_ONCE, Delivery.EXACTLY_ONCE, *Delivery))
+        window = chance.choice((1, 2, 4, 8, 32))
+        source_limit = chance.choice((None, None, None, chance.randint(2, 8)))
+        return cls(
+            versions=versions,
+            offer=pattern == "offer",
+            requests=0.0 if pattern == "one-way" else chance.choice((1.0, 0.5)),
+            listener=chance.random() < 0.3,
+            assurance=Assurance(delivery, chance.random() < 0.7),
+            behavior=chance.choice(tuple(IncompleteSequenceBehavior)),
+            messages=chance.randint(1, 16),
+            storm=chance.choice((3.0, 10.0, 30.0)),
+            window=window,
+            initial_window=min(window, chance.choice((1, 4))),
+            buffer=chance.choice((1, 2, 4, 256, 256)),
+            max_ranges=chance.choice((2, 128, 128)),
+            source_limit=source_limit,
+            destination_limit=chance.choice((None,) * 9 + (chance.randint(2, 8),)),
+            expires=chance.choice((None,) * 9 + (chance.uniform(1.0, 20.0),)),
+            inactivity_timeout=chance.choice((None,) * 9 + (chance.uniform(2.0, 20.0),)),
+            retransmission=RetransmissionPolicy(
+                chance.choice((0.3, 2.0)), chance.choice((0.1, 0.5)), chance.choice((1.0, 5.0, 30.0))
+            ),
+            acknowledgement_interval=chance.choice((0.0, 0.2, 1.0)),
+            acknowledgement_count=chance.choice((1, 2, 8)),
+            advertise_buffer=chance.random() < 0.5,
+            reply_patience=chance.choice((0.05, 1.0, 30.0)),
+            partitions=chance.choice((1, 1, 1, 2)),
+            batches=chance.choice((1, 1, 2, 3)),
+            commit_latency=chance.choice((0.001, 0.02, 0.5)),
+            trims=chance.random() < 0.5,
+            handler_latency=chance.choice((0.0, 0.01, 1.0)),
+            handler_failures=chance.choice((0.0, 0.0, 0.3)),
+            network=cls._network(chance),
+            partition_rate=chance.choice((0.0, 0.0, 0.01)),
+            crash_source=chance.choice((0.0, 0.0, 0.01, 0.05)),
+            crash_destination=chance.choice((0.0, 0.0, 0.01, 0.05)),
+            clock_jumps=chance.random() < 0.3,
+        )
+
+    @staticmethod
+    def _network(chance: random.Random) -> NetworkFaults:
+        def sometimes(*rates: float) -> float:
+            return chance.choice(rates) if chance.random() < 0.6 else 0.0
+
+        return NetworkFaults(
+            lose_request=sometimes(0.05, 0.2, 0.5),
+            lose_response=sometimes(0.05, 0.2, 0.5),
+            duplicate=sometimes(0.1, 0.5),
+            delay=sometimes(0.1, 0.5),
+            latency=chance.choice((0.0, 0.02, 0.2)),
+            max_delay=chance.choice((1.0, 5.0, 20.0)),
+            silent=chance.choice((0.0, 0.3, 1.0)),
+        )
+
+    def with_loss(self, loss: float) -> Options:
+        """The same world with this loss of requests and of responses."""
+        return replace(self, network=replace(self.network, lose_request=loss, lose_response=loss))
+
+    def setups(self) -> tuple[Setup, Setup]:
+        """How the source and the destination are built."""
+        destination_policy = DestinationPolicy(
+            assurance=self.assurance,
+            incomplete_sequence_behavior=self.behavior,
+            acknowledgement_interval=self.acknowledgement_interval,
+            acknowledgement_count=self.acknowledgement_count,
+            inactivity_timeout=self.inactivity_timeout,
+            buffer=self.buffer,
+            max_ranges=self.max_ranges,
+            max_message_number=self.destination_limit or MAX_MESSAGE_NUMBER,
+            advertise_buffer=self.advertise_buffer,
+            reply_patience=self.reply_patience,
+        )
+        source_policy = SourcePolicy(
+            retransmission=self.retransmission,
+            assurance=self.assurance,
+            window=self.window,
+            initial_window=self.initial_window,
+            expires=self.expires,
+            max_message_number=self.source_limit or MAX_MESSAGE_NUMBER,
+        )
+        replies_policy = replace(destination_policy, max_message_number=MAX_MESSAGE_NUMBER, inactivity_timeout=None)
+        address = SOURCE_ADDRESS if self.listener else ""
+        choices = ((self.versions, self.offer),)
+        handling = HandlingPolicy(attempts=3, backoff=0.2, backoff_cap=2.0)
+        source = Setup(address, replies_policy, source_policy, handling, choices, batches=self.batches)
+        destination = Setup(
+            DESTINATION_ADDRESS,
+            destination_policy,
+            replace(source_policy, expires=None, max_message_number=MAX_MESSAGE_NUMBER),
+            handling,
+            partitions=self.partitions,
+            batches=self.batches,
+            trims=self.trims,
+        )
+        return source, destination
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the source's application may be told that a Sequence was lost: nothing else here ends one early."""
+        refused = self.destination_limit is not None and self.versions.rm is RM.V1_0
+        return refused or self.expires is not None or self.inactivity_timeout is not None
+
+    def lines(self) -> list[str]:
+        """One line a field, for the head of a run."""
+        return [f"{field.name.replace('_', ' ')}: {words(getattr(self, field.name))}" for field in fields(self)]
+
+
+def words(value: object) -> str:
+    """A value as people write it."""
+    if isinstance(value, Versions):
+        return f"WS-RM {value.rm.value}, WS-Addressing {value.addressing.value}, SOAP {value.soap.value}"
+    if isinstance(value, RetransmissionPolicy | NetworkFaults):
+        shown = {field.name: getattr(value, field.name) for field in fields(value)}
+        return ", ".join(f"{name.replace('_', ' ')} {words(part)}" for name, part in shown.items() if part is not None)
+    if isinstance(value, IncompleteSequenceBehavior):
+        return value.value
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)

@@ -1,0 +1,348 @@
+"""The seeded simulator: the real core of two endpoints in a world where everything goes wrong, and then heals.
+
+One :class:`random.Random` decides everything, so a seed is a whole story that can be told again. First the storm: loss,
+duplicates, delays, partitions, crashes. Every named invariant is checked after every event (safety). Then the faults
+stop, and everything that was submitted must arrive and every Sequence must end within bounded virtual time (liveness).
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from holdfast.core.messages import Envelope
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.records import Record
+from holdfast.testing.clock import EPOCH
+from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
+from holdfast.testing.liveness import unfinished
+from holdfast.testing.network import PERFECT, Network
+from holdfast.testing.node import Arrival, Exchange, Node
+from holdfast.testing.options import Options
+from holdfast.testing.world import World
+
+REQUEST_TIMEOUT = 60.0
+"""Seconds after which a caller that got no answer gives the exchange up."""
+HEALING = 900.0
+"""Virtual seconds in which everything must be well after the storm."""
+MOST_EVENTS = 50_000
+"""More events than this in one run are a storm of the protocol's own making."""
+
+
+class SimulationFailed(AssertionError):
+    """A run broke a promise. Says which, and how to see it again.
+
+    Args:
+        seed: Reproduces the run.
+        invariant: What was broken, or "Liveness".
+        what: How.
+        report: What had happened so far.
+    """
+
+    def __init__(self, seed: int, invariant: str, what: str, report: Report) -> None:
+        super().__init__(f"seed {seed}: {invariant}: {what}\n  see it: holdfast simulate --seed {seed} --trace")
+        self.seed = seed
+        self.invariant = invariant
+        self.what = what
+        self.report = report
+
+
+@dataclass(slots=True)
+class Report:
+    """What happened in one run.
+
+    Args:
+        seed: Reproduces it.
+        options: What the world was like.
+        events: How many events there were; the invariants were checked after each.
+        seconds: Virtual time from beginning to end.
+        counts: How often what happened.
+    """
+
+    seed: int
+    options: Options
+    events: int = 0
+    seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class Simulator:
+    """One run.
+
+    Args:
+        seed: Decides everything that the options leave open.
+        options: What the world is like; None: drawn from the seed as well.
+        loss: Replaces the options' loss of requests and of responses.
+        invariants: What must hold.
+        build: Makes each endpoint's protocol; a planted bug comes in here.
+        trace: Called with a line for each thing that happens.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        options: Options | None = None,
+        *,
+        loss: float | None = None,
+        invariants: Iterable[type[Invariant]] = ALL_INVARIANTS,
+        build: Callable[..., RMProtocol] = RMProtocol,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        drawn = Options.draw(self.random) if options is None else options
+        self.options = drawn if loss is None else drawn.with_loss(loss)
+        self.network = Network(self.options.network, self.random)
+        self._trace = trace
+        self.world = World(
+            self.options.setups(),
+            self,
+            self.random.random,
+            invariants=invariants,
+            build=build,
+            trace=self._line if trace is not None else None,
+        )
+        self.report = Report(seed, self.options, counts=self.world.counts)
+        self._events: list[tuple[float, int, Callable[[], Node | None]]] = []
+        self._scheduled = 0
+        self._is_storm = True
+        self._crashes_left = 8
+        self._open: dict[Arrival, None] = {}
+        self._disk_free_at = [0.0, 0.0]
+
+    def run(self) -> Report:
+        """The storm, then the healing.
+
+        Raises:
+            SimulationFailed: an invariant was broken, or not everything healed in time.
+        """
+        try:
+            self._storm()
+            self._heal()
+        except InvariantViolation as violation:
+            self._finish()
+            raise SimulationFailed(self.seed, violation.invariant, violation.what, self.report) from violation
+        self._finish()
+        return self.report
+
+    def _finish(self) -> None:
+        self.report.seconds = self.world.clock.now - EPOCH
+
+    def _line(self, text: str) -> None:
+        assert self._trace is not None
+        self._trace(f"{self.world.clock.now - EPOCH:9.3f}  {text}")
+
+    # --- the course of things -------------------------------------------------------------------------------------
+
+    def _storm(self) -> None:
+        options, chance = self.options, self.random
+        for node in (self.world.nodes[1], self.world.nodes[0]):
+            self.world.start(node)
+        for number in range(options.messages):
+            wants_reply = chance.random() < options.requests
+            self._at(chance.random() * options.storm * 0.6, partial(self._submit, number, wants_reply))
+        if chance.random() < 0.5:
+            self._at(options.storm * (0.6 + 0.4 * chance.random()), self._end)
+        self._until(EPOCH + options.storm, lambda: False)
+
+    def _heal(self) -> None:
+        self.world.note(lambda: "the storm is over: no more faults, everything must arrive")
+        self._is_storm = False
+        self.network.faults = PERFECT
+        self.network.is_partitioned = False
+        for node in self.world.nodes:
+            if not node.is_up:
+                self._restart(node)
+        self._end()
+        self.world.settle(self.world.nodes[0])
+        end = self.world.clock.now + HEALING
+        while (missing := unfinished(self.world)) is not None:
+            if self.world.clock.now >= end:
+                raise InvariantViolation("Liveness", f"{missing}, {HEALING:g} s after the faults ended")
+            self._resume_if_stopped()
+            self._until(min(end, self.world.clock.now + 20.0), lambda: unfinished(self.world) is None)
+
+    def _resume_if_stopped(self) -> None:
+        """Play the operator: a Sequence was lost and somebody was told; go on in a new one."""
+        node, world = self.world.nodes[0], self.world
+        outbox = node.outbox
+        assert outbox is not None
+        if not outbox.stopped:
+            return
+        if not self.options.may_stop:
+            raise InvariantViolation("Liveness", f"the outbox stopped without cause: {outbox.stopped}")
+        world.note(lambda: "somebody decides to go on")
+        world.ledger.in_doubt.update(range(outbox.first, outbox.end))
+        node.protocol.outbound.resume(outbox, [*node.setup.choices])
+        node.end()
+        world.settle(node)
+
+    def _until(self, end: float, is_done: Callable[[], bool]) -> None:
+        """Let things happen until ``end``, true time, or until it is done."""
+        world, events = self.world, self._events
+        while not is_done():
+            time = events[0][0] if events else end
+            timer: Node | None = None
+            for node in world.nodes:
+                deadline = node.deadline()
+                if deadline is not None and deadline <= time:
+                    time, timer = deadline, node
+            if time >= end:
+                world.clock.advance_to(end)
+                return
+            world.clock.advance_to(time)
+            if timer is None:
+                touched = heapq.heappop(events)[2]()
+                if touched is None:
+                    continue
+            else:
+                touched = timer
+            self.report.events += 1
+            if self.report.events > MOST_EVENTS:
+                raise InvariantViolation("Liveness", f"more than {MOST_EVENTS} events")
+            world.settle(touched)
+            if self._is_storm:
+                self._misfortune()
+
+    def _at(self, delay: float, event: Callable[[], Node | None]) -> None:
+        """Let ``event`` happen in ``delay`` seconds; it returns the endpoint it concerned, None for nothing."""
+        self._scheduled += 1
+        heapq.heappush(self._events, (self.world.clock.now + delay, self._scheduled, event))
+
+    # --- misfortune -----------------------------------------------------------------------------------------------
+
+    def _misfortune(self) -> None:
+        options, chance = self.options, self.random.random
+        for node, rate in zip(self.world.nodes, (options.crash_source, options.crash_destination), strict=True):
+            if rate and node.is_up and self._crashes_left and chance() < rate:
+                self._crash(node)
+        if options.partition_rate and not self.network.is_partitioned and chance() < options.partition_rate:
+            self.world.note(lambda: "the network is parted")
+            self.network.is_partitioned = True
+            self._at(chance() * 10.0, self._rejoin)
+
+    def _rejoin(self) -> None:
+        self.network.is_partitioned = False
+
+    def _crash(self, node: Node) -> None:
+        self._crashes_left -= 1
+        self.world.crash(node, self.random.randint(0, len(node.store.pending)))
+        for arrival in [arrival for arrival in self._open if arrival.exchange.receiver == node.index]:
+            del self._open[arrival]
+            self._at(self.network.delay(), partial(self._fail, arrival.exchange))
+        self._at(self.random.choice((0.001, 0.5, 10.0)) * self.random.random(), partial(self._restart_later, node))
+
+    def _restart_later(self, node: Node) -> Node | None:
+        if node.is_up:
+            return None
+        self._restart(node)
+        return node
+
+    def _restart(self, node: Node) -> None:
+        if self.options.clock_jumps:
+            self.world.clock.jump(node.index, self.random.choice((-86_400.0, -1.0, 0.0, 1.0, 300.0)))
+        self.world.start(node)
+
+    # --- the applications -----------------------------------------------------------------------------------------
+
+    def _submit(self, number: int, wants_reply: bool) -> Node | None:
+        node = self.world.nodes[0]
+        if not node.is_up:
+            self._at(0.5, partial(self._submit, number, wants_reply))
+            return None
+        if node.end_wanted:
+            return None
+        self.world.submit(wants_reply)
+        return node
+
+    def _end(self) -> Node | None:
+        node = self.world.nodes[0]
+        self.world.note(lambda: "the source's application has nothing more to send")
+        node.end()
+        return node if node.is_up else None
+
+    def handler_started(self, node: Node, partition: int, offset: int) -> None:
+        """See :class:`Surroundings`."""
+        run, record = node.run, node.record(partition, offset)
+        delay = self.random.random() * self.options.handler_latency
+        self._at(delay, partial(self._handled, node, run, partition, offset, record))
+
+    def _handled(self, node: Node, run: int, partition: int, offset: int, record: Record) -> Node | None:
+        if not node.is_up or node.run != run:
+            return None
+        if self._is_storm and self.random.random() < self.options.handler_failures:
+            self.world.note(lambda: f"the handler fails at offset {offset}")
+            node.handler_failed(partition, offset, record)
+        else:
+            self.world.note(lambda: f"the handler of {node.name} is done with offset {offset}: {record.body.decode()}")
+            node.handled(partition, offset, record)
+        return node
+
+    # --- the disks ------------------------------------------------------------------------------------------------
+
+    def batch_taken(self, node: Node) -> None:
+        """See :class:`Surroundings`."""
+        now = self.world.clock.now
+        ready = max(self._disk_free_at[node.index], now + self.random.random() * self.options.commit_latency)
+        self._disk_free_at[node.index] = ready
+        self._at(ready - now, partial(self._durable, node, node.run))
+
+    def _durable(self, node: Node, run: int) -> Node | None:
+        if not node.is_up or node.run != run:
+            return None
+        self.world.note(lambda: f"a batch of {node.name} is durable")
+        node.durable()
+        return node
+
+    # --- the network ----------------------------------------------------------------------------------------------
+
+    def request(self, exchange: Exchange) -> None:
+        """See :class:`Surroundings`."""
+        fate = self.network.fate()
+        for copy in fate.copies:
+            self._at(copy.request_delay, partial(self._arrive, exchange, copy.response_delay))
+        if not any(copy.response_delay is not None for copy in fate.copies):
+            self.world.count("exchanges lost")
+            self._at(REQUEST_TIMEOUT if fate.silent else self.network.delay(), partial(self._fail, exchange))
+        else:
+            self._at(REQUEST_TIMEOUT, partial(self._fail, exchange))
+
+    def _arrive(self, exchange: Exchange, response_delay: float | None) -> Node | None:
+        node = self.world.nodes[exchange.receiver]
+        if not node.is_up:
+            self._at(self.network.delay(), partial(self._fail, exchange))
+            return None
+        self.world.note(lambda: f"#{exchange.number} arrives at {node.name}")
+        arrival = Arrival(exchange, node.run, response_delay)
+        self._open[arrival] = None
+        node.receive(arrival)
+        return node
+
+    def respond(self, arrival: Arrival, envelope: Envelope | None) -> None:
+        """See :class:`Surroundings`."""
+        if arrival not in self._open:
+            raise InvariantViolation("AnsweredOnce", f"#{arrival.exchange.number} is answered a second time")
+        del self._open[arrival]
+        if arrival.response_delay is not None and not self.network.is_partitioned:
+            self._at(arrival.response_delay, partial(self._answer, arrival.exchange, envelope))
+
+    def _answer(self, exchange: Exchange, envelope: Envelope | None) -> Node | None:
+        node = self.world.nodes[exchange.sender]
+        if not node.is_up or node.run != exchange.run or exchange.has_failed:
+            return None
+        exchange.is_answered = True
+        self.world.note(lambda: f"the answer to #{exchange.number} arrives at {node.name}")
+        node.conclude(exchange, envelope)
+        return node
+
+    def _fail(self, exchange: Exchange) -> Node | None:
+        node = self.world.nodes[exchange.sender]
+        if not node.is_up or node.run != exchange.run or exchange.is_answered or exchange.has_failed:
+            return None
+        exchange.has_failed = True
+        self.world.note(lambda: f"#{exchange.number} has failed, as {node.name} sees it")
+        node.fail(exchange)
+        return node

@@ -1,0 +1,201 @@
+"""Two endpoints, what is true about them, and who watches. Decides nothing about time or chance: a driver does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast.core.events import Acknowledged, Delivered, Ended, Incident, Stopped, Submitted, Transmit
+from holdfast.core.messages import Envelope, SequenceAcknowledgement
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.records import Batch, Record
+from holdfast.testing.clock import SimClock
+from holdfast.testing.invariants import ALL_INVARIANTS, Invariant
+from holdfast.testing.ledger import Ledger
+from holdfast.testing.node import OUTBOX, Arrival, Exchange, Node, Setup, Surroundings
+from holdfast.testing.words import describe
+
+SOURCE, DESTINATION = 0, 1
+
+
+class World:
+    """A source, a destination, and everything that watches them.
+
+    Args:
+        setups: How each is built.
+        surroundings: What happens to what they send and save.
+        jitter: Given to the core.
+        invariants: What must hold; each is made anew for this world.
+        build: Makes each endpoint's protocol; a planted bug comes in here.
+        trace: Called with a line for each thing that happens; None: nobody reads it.
+    """
+
+    def __init__(
+        self,
+        setups: tuple[Setup, Setup],
+        surroundings: Surroundings,
+        jitter: Callable[[], float],
+        *,
+        invariants: Iterable[type[Invariant]] = ALL_INVARIANTS,
+        build: Callable[..., RMProtocol] = RMProtocol,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.clock = SimClock()
+        self.ledger = Ledger()
+        self.surroundings = surroundings
+        self.jitter = jitter
+        self.trace = trace
+        self.invariants = [invariant() for invariant in invariants]
+        self._watch = {
+            hook: [invariant for invariant in self.invariants if overrides(invariant, hook)]
+            for hook in ("said", "stored", "sent", "handed_over", "pumped", "after")
+        }
+        self.counts: dict[str, int] = {}
+        self.has_ended = False
+        self.is_stopped = False
+        self.submitted = 0
+        self._exchanges = 0
+        self.nodes = (
+            Node(SOURCE, "source", setups[0], self, build),
+            Node(DESTINATION, "destination", setups[1], self, build),
+        )
+
+    # --- told by the driver ---------------------------------------------------------------------------------------
+
+    def start(self, node: Node) -> None:
+        """An endpoint comes up."""
+        self.note(lambda: f"{node.name} starts")
+        node.start()
+        self.settle(node)
+
+    def crash(self, node: Node, survivors: int) -> None:
+        """An endpoint dies."""
+        self.count("crashes")
+        self.note(
+            lambda: f"{node.name} crashes; of {len(node.store.pending)} batches on their way {survivors} are durable"
+        )
+        node.crash(survivors)
+        self.check()
+
+    def settle(self, node: Node) -> None:
+        """An endpoint had an input: take its outputs, then look whether everything still holds."""
+        if node.is_up:
+            node.settle()
+        self.check()
+
+    def submit(self, wants_reply: bool) -> None:
+        """The source's application sends its next message."""
+        number = self.submitted
+        self.submitted += 1
+        body = b"m%d" % number
+        if wants_reply:
+            self.ledger.wants_reply.add(body)
+        source = self.nodes[SOURCE]
+        self.note(lambda: f"the source's application submits {body.decode()}{', a request' if wants_reply else ''}")
+        record = Record(OUTBOX, 0, "urn:request", body, source.now, f"urn:message:{number}", wants_reply=wants_reply)
+        source.submit(record)
+
+    def check(self) -> None:
+        """Look whether everything holds."""
+        for invariant in self._watch["after"]:
+            invariant.after(self)
+
+    def note(self, line: Callable[[], str]) -> None:
+        """A line of the trace."""
+        if self.trace is not None:
+            self.trace(line())
+
+    def count(self, what: str) -> None:
+        """One more of something, for the closing table."""
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    # --- told by the endpoints ------------------------------------------------------------------------------------
+
+    def transmit(self, node: Node, transmit: Transmit) -> None:
+        """An endpoint sends a request."""
+        self._leaving(node, transmit.envelope)
+        receiver = next(other for other in self.nodes if other.setup.address == transmit.to)
+        self._exchanges += 1
+        exchange = Exchange(node.index, node.run, transmit, receiver.index, self._exchanges)
+        self.note(lambda: f"{node.name} sends #{exchange.number} {describe(transmit.envelope)}")
+        self.count("requests")
+        if transmit.number:
+            self.count("messages transmitted")
+        self.surroundings.request(exchange)
+
+    def respond(self, node: Node, arrival: Arrival, envelope: Envelope | None) -> None:
+        """An endpoint answers a request."""
+        if envelope is not None:
+            self._leaving(node, envelope)
+        self.note(lambda: f"{node.name} answers #{arrival.exchange.number} {describe(envelope)}")
+        self.surroundings.respond(arrival, envelope)
+
+    def _leaving(self, node: Node, envelope: Envelope) -> None:
+        for acknowledgement in envelope.acknowledgements:
+            self._say(node, acknowledgement, envelope)
+        if envelope.sequence is not None:
+            for invariant in self._watch["sent"]:
+                invariant.sent(self, node, envelope)
+            self.ledger.transmitted(envelope)
+
+    def _say(self, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
+        for invariant in self._watch["said"]:
+            invariant.said(self, node, acknowledgement, envelope)
+        self.ledger.acknowledged(acknowledgement)
+
+    def batch_durable(self, node: Node, batch: Batch) -> None:
+        """A batch is on the disk (whether or not the endpoint lives to know)."""
+        self.ledger.disks[node.index].apply(batch)
+        self.count("batches")
+        for invariant in self._watch["stored"]:
+            invariant.stored(self, node, batch)
+
+    def pumped(self, node: Node) -> None:
+        """An endpoint's timer fired, and it has done what was due."""
+        for invariant in self._watch["pumped"]:
+            invariant.pumped(self, node)
+
+    def handed_over(self, node: Node, partition: int, offset: int) -> None:
+        """A record is given to the handler."""
+        for invariant in self._watch["handed_over"]:
+            invariant.handed_over(self, node, partition, offset)
+        self.count("handed over")
+
+    def delivered(self, node: Node, effect: Delivered) -> None:
+        """A record is in an inbound queue."""
+        self.note(lambda: f"{node.name} has a record at offset {effect.offset} for its application")
+
+    def acknowledged(self, node: Node, effect: Acknowledged) -> None:
+        """An endpoint tells its application that messages have arrived."""
+        self.note(lambda: f"{node.name} knows that offsets {effect.first}-{effect.last} of {effect.key} arrived")
+        if effect.key != OUTBOX:
+            return
+        records = self.ledger.disks[node.index].outbound[f"outbox/{OUTBOX}"]
+        for offset in range(effect.first, effect.last + 1):
+            for invariant in self.invariants:
+                invariant.reported(self, node, records[offset].body)
+
+    def ended(self, node: Node, effect: Ended) -> None:
+        """An outbox has nothing more to send and its Sequence is over."""
+        self.note(lambda: f"{node.name} has ended {effect.key}")
+        if effect.key == OUTBOX:
+            self.has_ended = True
+
+    def stopped(self, node: Node, effect: Stopped) -> None:
+        """An application is told that an outbox sends nothing more."""
+        self.note(lambda: f"{node.name} has stopped {effect.key}: {effect.code}, {effect.reason}")
+        self.count(f"stopped: {effect.code}")
+        if effect.key == OUTBOX:
+            self.is_stopped = True
+            self.ledger.stopped.append(effect.code)
+            self.ledger.in_doubt.update(range(effect.first, effect.last + 1))
+
+    def told(self, node: Node, effect: Submitted | Incident) -> None:
+        """Something for an application or an operator."""
+        if isinstance(effect, Incident):
+            self.note(lambda: f"{node.name}: {effect.name} {effect.identifier} {effect.number or ''} {effect.detail or ''}")
+            self.count(effect.name)
+
+
+def overrides(invariant: Invariant, hook: str) -> bool:
+    """Whether an invariant looks at that moment at all."""
+    return getattr(type(invariant), hook) is not getattr(Invariant, hook)
