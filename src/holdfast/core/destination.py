@@ -60,7 +60,7 @@ class RMDestination:
     """
 
     __slots__ = (
-        "_state",
+        "_fixed",
         "accept_acks_to",
         "accepted",
         "acknowledged",
@@ -122,7 +122,7 @@ class RMDestination:
         self.gap_reported: list[int] = []
         self.settled = False
         """Whether its end is durable, so that its acknowledgement is final."""
-        self._state: State | None = None
+        self._fixed: State | None = None
 
     # --- what happens to it ---------------------------------------------------------------------------------------
 
@@ -289,9 +289,8 @@ class RMDestination:
 
     def to_state(self) -> State:
         """What to save, in the same batch as the messages it accepted."""
-        state = self._state
-        if state is None:
-            state = self._state = {
+        if self._fixed is None:
+            self._fixed = {
                 "role": "destination",
                 "identifier": self.identifier,
                 "versions": [self.versions.rm.value, self.versions.addressing.value, self.versions.soap.value],
@@ -303,20 +302,22 @@ class RMDestination:
                 "expires_at": self.expires_at,
                 "partition": self.partition,
                 "behavior": self.behavior.value,
+                "offered": self.offered,
             }
-        state["offered"] = self.offered
-        state["state"] = self.state.value
-        state["accepted"] = self.accepted.to_state()
-        state["awaiting"] = list(self.awaiting)
-        state["next_in_order"] = self.next_in_order
-        state["marker"] = self.marker
-        state["last_message_number"] = self.last_message_number
-        state["replies"] = [number for pair in self.replies.items() for number in pair]
-        state["last_activity"] = self.last_activity
-        state["ended_at"] = self.ended_at
-        state["last_fault"] = self.last_fault
-        state["gaps"] = self.gap_reported
-        return state.copy()
+        return {
+            **self._fixed,
+            "state": self.state.value,
+            "accepted": self.accepted.to_state(),
+            "awaiting": list(self.awaiting),
+            "next_in_order": self.next_in_order,
+            "marker": self.marker,
+            "last_message_number": self.last_message_number,
+            "replies": [number for pair in self.replies.items() for number in pair] if self.replies else [],
+            "last_activity": self.last_activity,
+            "ended_at": self.ended_at,
+            "last_fault": self.last_fault,
+            "gaps": self.gap_reported,
+        }
 
     @classmethod
     def from_state(cls, state: State, held: list[int], policy: DestinationPolicy, now: float) -> RMDestination:

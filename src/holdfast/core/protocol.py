@@ -262,7 +262,7 @@ class RMProtocol:
         sequence = envelope.sequence
         assert sequence is not None
         destination = self.inbound.destinations.get(sequence.identifier)
-        if destination is None or envelope.versions is None:
+        if destination is None or envelope.rm is not destination.versions.rm:
             self._answer_fault(envelope, sequence_fault("UnknownSequence", sequence.identifier), exchange)
             return
         is_application = not isinstance(envelope.control, LastMessage)

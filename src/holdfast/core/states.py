@@ -14,7 +14,13 @@ from holdfast.core.versions import RM
 # --- RM Destination --------------------------------------------------------------------------------------------------
 
 
-class DestinationState(str, Enum):
+class _Name(Enum):
+    """An enum hashed by identity: the tables are looked up for every message, and Enum's own hash is slow."""
+
+    __hash__ = object.__hash__
+
+
+class DestinationState(_Name):
     """States of one inbound Sequence. TERMINATED is a memory kept for a while, to answer repeats in kind."""
 
     CREATED = "created"
@@ -23,7 +29,7 @@ class DestinationState(str, Enum):
     TERMINATED = "terminated"
 
 
-class DestinationEvent(Enum):
+class DestinationEvent(_Name):
     """What can happen to an inbound Sequence."""
 
     NEW_MESSAGE = "new message"
@@ -144,7 +150,7 @@ DESTINATION_TABLES: dict[RM, DestinationTable] = {RM.V1_0: _DESTINATION_1_0, RM.
 # --- RM Source -------------------------------------------------------------------------------------------------------
 
 
-class SourceState(str, Enum):
+class SourceState(_Name):
     """States of one outbound Sequence. NONE: not begun; TERMINATED: over, nothing more will be sent."""
 
     NONE = "none"
@@ -157,7 +163,7 @@ class SourceState(str, Enum):
     TERMINATED = "terminated"
 
 
-class SourceEvent(Enum):
+class SourceEvent(_Name):
     """What can happen to an outbound Sequence."""
 
     WANT_SEQUENCE = "want a sequence"
