@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from holdfast.core.cursor import HandlingPolicy
-from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
-from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.core.versions import Versions
-from holdfast.endpoint import sync
-from holdfast.endpoint.client import Progress, Sent, Source
-from holdfast.endpoint.message import ApplicationFault, Message
-from holdfast.endpoint.server import Destination
-from holdfast.exceptions import (
-    ConfigurationError,
-    CreateSequenceRefused,
-    DeliveryError,
-    EnvelopeError,
-    HoldfastError,
-    NotAcknowledged,
-    PeerFault,
-    SequenceFault,
-    SequenceLost,
-    StoreError,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.core.cursor import HandlingPolicy
+    from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
+    from holdfast.core.retransmission import RetransmissionPolicy
+    from holdfast.core.versions import Versions
+    from holdfast.endpoint import sync
+    from holdfast.endpoint.client import Progress, Sent, Source
+    from holdfast.endpoint.message import ApplicationFault, Message
+    from holdfast.endpoint.server import Destination
+    from holdfast.exceptions import (
+        ConfigurationError,
+        CreateSequenceRefused,
+        DeliveryError,
+        EnvelopeError,
+        HoldfastError,
+        NotAcknowledged,
+        PeerFault,
+        SequenceFault,
+        SequenceLost,
+        StoreError,
+    )
 
 __all__ = [
     "ApplicationFault",
@@ -48,3 +52,34 @@ __all__ = [
     "Versions",
     "sync",
 ]
+
+_HOMES = {
+    "ApplicationFault": "endpoint.message",
+    "Assurance": "core.policy",
+    "Destination": "endpoint.server",
+    "DestinationPolicy": "core.policy",
+    "HandlingPolicy": "core.cursor",
+    "Message": "endpoint.message",
+    "Progress": "endpoint.client",
+    "RetransmissionPolicy": "core.retransmission",
+    "Sent": "endpoint.client",
+    "Source": "endpoint.client",
+    "SourcePolicy": "core.policy",
+    "Versions": "core.versions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used: the command line and Spark's workers need only some of them."""
+    if name not in __all__:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    if name == "sync":
+        value: Any = import_module("holdfast.endpoint.sync")
+    else:
+        value = getattr(import_module(f"holdfast.{_HOMES.get(name, 'exceptions')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

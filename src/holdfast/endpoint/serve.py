@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import ssl
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.endpoint.admin import Admin
@@ -88,21 +90,35 @@ class Service:
             await self._admin_server.close(1.0)
         await self.app.close(grace)
 
-    async def run(self) -> None:
-        """Start, serve until SIGINT or SIGTERM, close. A second signal ends it at once."""
-        stop = asyncio.Event()
+    async def run(self, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Start, serve until SIGINT, SIGTERM or ``stop``, close. A second signal ends the process at once.
+
+        Args:
+            stop: Set it to end serving as the first signal does.
+            on_ready: Called when messages are taken.
+        """
+        stop = stop or asyncio.Event()
         loop = asyncio.get_running_loop()
+        signals = 0
 
         def on_signal() -> None:
-            if stop.is_set():
-                sys.exit(130)
+            nonlocal signals
+            signals += 1
+            if signals > 1:
+                # Not sys.exit: that would wait for handlers that run in threads. Nothing durable depends on an end.
+                os._exit(130)
             log.info("stopping", how="finishing what is in progress; once more to stop at once")
             stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal)
-        await self.start()
         try:
-            await stop.wait()
+            await self.start()
+            try:
+                on_ready()
+                await stop.wait()
+            finally:
+                await self.close()
         finally:
-            await self.close()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)

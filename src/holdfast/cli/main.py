@@ -1,0 +1,99 @@
+"""The command ``holdfast``: finds the subcommand, loads it only then, and turns errors into a sentence and an exit code.
+
+0: done. 1: not done; standard error says why and what to do. 2: wrong usage. Knows no command's inside.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import NoReturn
+
+import click
+
+from holdfast.exceptions import HoldfastError
+
+DONE, NOT_DONE, WRONG_USAGE = 0, 1, 2
+
+COMMANDS = {
+    "serve": ("holdfast.cli.serve", "serve", "Serve a Destination of your own: MODULE:ATTRIBUTE."),
+    "receive": ("holdfast.cli.receive", "receive", "Receive messages into files, JSON lines or a queue."),
+    "send": ("holdfast.cli.send", "send", "Send files, and know that they arrived."),
+    "sequences": ("holdfast.cli.sequences", "sequences", "Show the Sequences of a store or of a running server."),
+    "land": ("holdfast.pipeline.land_job", "land_command", "Land a queue as Parquet files, with Spark."),
+    "simulate": ("holdfast.cli.simulate", "simulate", "Run the shipped simulator."),
+}
+"""Name -> module, attribute, and the line for the list; a module is imported when its command is run."""
+
+
+class Commands(click.Group):
+    """The group of all commands."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Those that are installed."""
+        return [name for name, (module, _, _) in COMMANDS.items() if find_spec(module) is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown name is answered with the nearest right one."""
+        names = self.list_commands(ctx)
+        if args[0] not in names and not args[0].startswith("-"):
+            near = get_close_matches(args[0], names, 1, 0.4)
+            hint = f"the nearest is '{near[0]}'" if near else f"there are {', '.join(names)}"
+            ctx.fail(f"There is no command '{args[0]}'; {hint}.")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List them without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="holdfast", message="holdfast %(version)s")
+def cli() -> None:
+    """WS-ReliableMessaging: SOAP messages that arrive once, in order, across loss and crashes.
+
+    \b
+    holdfast receive --port 8080 --store inbox --out landed
+    holdfast send --to http://localhost:8080/ orders/*.xml
+
+    Each command explains itself: holdfast send --help
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    try:
+        result = cli.main(prog_name="holdfast", standalone_mode=False)
+        status = result if isinstance(result, int) else DONE
+    except HoldfastError as error:
+        click.echo(f"holdfast: {error}", err=True)
+        status = NOT_DONE
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("holdfast: interrupted", err=True)
+        status = NOT_DONE
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; flushing at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = NOT_DONE
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

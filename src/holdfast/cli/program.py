@@ -1,0 +1,109 @@
+"""What the commands share: running a coroutine until it is done or interrupted, addresses, log options, TLS files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.exceptions import ConfigurationError
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+def log_options(default: str) -> Callable[[F], F]:
+    """Add ``--log-level`` and ``--log-json``."""
+
+    def add(command: F) -> F:
+        levels = click.Choice(["debug", "info", "warning", "error"])
+        command = click.option("--log-json", is_flag=True, help="Log JSON lines instead of key=value.")(command)
+        return click.option(
+            "--log-level", type=levels, default=default, show_default=True, help="What goes to standard error."
+        )(command)
+
+    return add
+
+
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the fastest event loop there is."""
+    from holdfast.endpoint.http_server import event_loop_factory
+
+    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+        return runner.run(main)
+
+
+def run_interruptible(main: Coroutine[Any, Any, T]) -> T:
+    """The same; the first SIGINT or SIGTERM cancels it so that it can put things in order, a second ends the process.
+
+    Raises:
+        KeyboardInterrupt: it was cancelled so.
+    """
+    return run_loop(_interruptible(main))
+
+
+async def _interruptible(main: Coroutine[Any, Any, T]) -> T:
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(main)
+    interrupted = False
+
+    def on_signal() -> None:
+        nonlocal interrupted
+        if interrupted:
+            os._exit(130)
+        interrupted = True
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+def parse_address(text: str | None) -> tuple[str, int | None]:
+    """``HOST:PORT``, ``[V6]:PORT``, ``:PORT`` or ``PORT``; without a host: 127.0.0.1. None: no address.
+
+    Raises:
+        click.BadParameter: it is none of these.
+    """
+    if text is None:
+        return "127.0.0.1", None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8081 or 8081")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def server_tls(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+    """The TLS context of a server, None without a certificate.
+
+    Raises:
+        click.UsageError: a key without a certificate.
+        ConfigurationError: the files are not a certificate and its key.
+    """
+    if certificate is None:
+        if key is not None:
+            raise click.UsageError("--tls-key needs --tls-cert.")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigurationError(
+            f"no certificate and key can be read from {certificate}{f' and {key}' if key else ''}: {error}",
+            remedy="--tls-cert names a PEM file with the certificate and its chain, --tls-key one with its key, "
+            "unencrypted; the key may be in the first file too.",
+        ) from error
+    return context
+
+
+def describe_os_error(what: str, error: OSError) -> str:
+    """What could not be done, and the system's word for why."""
+    return f"{what}: {error.strerror or error}"

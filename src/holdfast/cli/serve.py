@@ -1,0 +1,163 @@
+"""``holdfast serve``: a Destination that a module defines, behind our own HTTP server."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from difflib import get_close_matches
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.program import describe_os_error, log_options, parse_address, run_loop, server_tls
+from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from holdfast.endpoint.serve import Service
+    from holdfast.endpoint.server import Destination
+
+
+def listen_options(command: Any) -> Any:
+    """Add where to listen and what peers may use."""
+    for option in reversed(
+        [
+            click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0: every."),
+            click.option(
+                "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any free one."
+            ),
+            click.option(
+                "--admin",
+                metavar="[HOST:]PORT",
+                help="Listen there for the data plane (Spark), Sequences and metrics. Keep it private.  [default: off]",
+            ),
+            click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Serve https: PEM file."),
+            click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its key, if elsewhere."),
+            click.option(
+                "--max-body", type=click.IntRange(min=1), default=16 << 20, show_default=True, help="Bytes a request."
+            ),
+            click.option("--max-connections", type=click.IntRange(min=1), default=4096, show_default=True),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:ATTRIBUTE")
+@listen_options
+@log_options("info")
+def serve(target: str, log_level: str, log_json: bool, **where: Any) -> None:
+    """Serve the Destination that MODULE defines as ATTRIBUTE. Modules of the current directory are found too.
+
+    \b
+    holdfast serve orders:app --port 8080
+    holdfast serve shop.orders:app --host 0.0.0.0 --port 8443 --tls-cert server.pem --admin 8081
+
+    It recovers every Sequence of its store before it listens, and then says `listening on http://...` on standard
+    output. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once.
+    """
+    from holdfast.endpoint.logs import configure_logs
+
+    configure_logs(log_level, json=log_json)
+    service = make_service(load_destination(target), **where)
+    run_loop(run_service(service))
+
+
+def make_service(
+    app: Destination,
+    *,
+    host: str,
+    port: int,
+    admin: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    max_body: int,
+    max_connections: int,
+) -> Service:
+    """The service that the options of :func:`listen_options` describe."""
+    from holdfast.endpoint.http_exchange import HTTPLimits
+    from holdfast.endpoint.serve import Listeners, Service
+
+    admin_host, admin_port = parse_address(admin)
+    limits = HTTPLimits(max_body=max_body, max_connections=max_connections)
+    return Service(app, Listeners(host, port, admin_host, admin_port, server_tls(tls_cert, tls_key), limits))
+
+
+async def run_service(service: Service, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
+    """Serve until it is told to end; says where it listens.
+
+    Raises:
+        ConfigurationError: it cannot listen there.
+        HoldfastError: what starting raises.
+    """
+
+    def ready() -> None:
+        click.echo(f"listening on {service.url}")
+        if service.admin_url:
+            click.echo(f"admin on {service.admin_url}")
+        sys.stdout.flush()
+        on_ready()
+
+    try:
+        await service.run(stop, ready)
+    except OSError as error:
+        raise ConfigurationError(
+            describe_os_error("cannot listen", error), remedy="Choose another --port or --host; --port 0 takes any."
+        ) from error
+
+
+def load_destination(target: str) -> Destination:
+    """The Destination named ``module:attribute``.
+
+    Raises:
+        click.UsageError: it is not of that form.
+        ConfigurationError: there is no such module or attribute, or it is something else. What the module itself
+            raises while it is imported comes through as it is, since its traceback is what its author needs.
+    """
+    from holdfast.endpoint.server import Destination
+
+    name, _, attribute = target.partition(":")
+    if not name or not attribute:
+        raise click.UsageError(f"{target!r} is not MODULE:ATTRIBUTE, such as orders:app.")
+    module = _import(name)
+    value: Any = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            raise ConfigurationError(f"the module {name} has no {attribute!r}", remedy=_instead(module, name, part))
+        value = getattr(value, part)
+    if not isinstance(value, Destination):
+        raise ConfigurationError(
+            f"{target} is a {type(value).__name__}, not a holdfast.Destination", remedy=_instead(module, name, attribute)
+        )
+    return value
+
+
+def _import(name: str) -> ModuleType:
+    directory = os.getcwd()
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # found, but it imports something that is not there
+        hint = f"There is {name}: leave out the .py." if name.endswith(".py") and os.path.exists(name) else ""
+        raise ConfigurationError(
+            f"there is no module {name!r}, neither installed nor in {directory}",
+            remedy=hint or "Start it in the directory that the module is in, or put that on PYTHONPATH.",
+        ) from None
+
+
+def _instead(module: ModuleType, name: str, attribute: str) -> str:
+    from holdfast.endpoint.server import Destination
+
+    destinations = [key for key, value in vars(module).items() if isinstance(value, Destination)]
+    if not destinations:
+        return f"{name} defines no Destination: app = holdfast.Destination(store='inbox')"
+    near = get_close_matches(attribute, destinations, 1, 0.0)
+    return f"{name} has a Destination named {near[0]}: holdfast serve {name}:{near[0]}"
