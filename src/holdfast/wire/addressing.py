@@ -31,7 +31,7 @@ _ANONYMOUS_2005_08 = ANONYMOUS_URI[Addressing.V2005_08]
 _ANONYMOUS_2004_08 = ANONYMOUS_URI[Addressing.V2004_08]
 
 _NONE_EPR = EndpointReference(NONE)
-_TEXT_FIELDS = {"Action": "action", "To": "to", "MessageID": "message_id"}
+_TEXT_FIELDS = {"Action": "action", "To": "to", "MessageID": "message_id", "RelatesTo": "relates_to"}
 _EPR_FIELDS = {"ReplyTo": "reply_to", "FaultTo": "fault_to", "From": "from_"}
 
 
@@ -76,8 +76,14 @@ def version_of(headers: list[Node]) -> Addressing | None:
     return found
 
 
-def decode_header(node: Node, envelope: Envelope, addressing: Addressing) -> None:
+def decode_header(node: Node, envelope: Envelope, addressing: Addressing, seen: set[str]) -> None:
     """Reads one message addressing property of ``addressing`` into the envelope (2005/08 core section 3).
+
+    Args:
+        node: The header block.
+        envelope: What to read it into.
+        addressing: The version the message speaks.
+        seen: The properties read so far; this one is added.
 
     Raises:
         AddressingError: if the envelope has it already, or it is malformed.
@@ -92,14 +98,13 @@ def decode_header(node: Node, envelope: Envelope, addressing: Addressing) -> Non
             reply = strip(relation) == REPLY_RELATION[addressing]
         if not reply:
             return
-        if envelope.relates_to is not None:
-            raise AddressingError("wsa:RelatesTo of the reply relationship occurs twice", soap=soap)
-        envelope.relates_to = node.text
-        return
-    field = _TEXT_FIELDS.get(local) or _EPR_FIELDS[local]
-    if getattr(envelope, field):
+    if local in seen:
         raise AddressingError(f"wsa:{local} occurs twice", soap=soap)
-    setattr(envelope, field, node.text if local in _TEXT_FIELDS else decode_epr(node, soap=soap))
+    seen.add(local)
+    if local in _TEXT_FIELDS:
+        setattr(envelope, _TEXT_FIELDS[local], node.text)
+    else:
+        setattr(envelope, _EPR_FIELDS[local], decode_epr(node, soap=soap))
 
 
 def address_uri(address: str, addressing: Addressing) -> str:

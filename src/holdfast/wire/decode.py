@@ -14,7 +14,7 @@ from holdfast.exceptions import EnvelopeError, LimitExceeded
 from holdfast.wire import addressing as wsa
 from holdfast.wire import rm
 from holdfast.wire.fast import decode_usual
-from holdfast.wire.faults import DIALECTS, FAULT_DETAIL_NAME, SEQUENCE_FAULT_NAMES, decode_fault
+from holdfast.wire.faults import DIALECTS, FAULT_HEADER_NAMES, decode_fault
 from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.names import (
     EMPTY_CONTROLS,
@@ -125,12 +125,13 @@ def _read(document: Document, envelope: Envelope, limits: Limits) -> None:
     roles = ROLES_OF_OURS[document.soap]
     role_attribute = ROLE_ATTRIBUTE[document.soap]
     foreign: list[Node] = []
+    seen: set[str] = set()
     for node in document.headers:
         ours = node.attributes.get(role_attribute, "").strip() in roles
         if ours and node.name in RM_HEADER_NAMES:
             _read_rm_header(node, envelope, limits)
         elif ours and envelope.addressing and wsa.HEADER_NAMES.get(node.name) is envelope.addressing:
-            wsa.decode_header(node, envelope, envelope.addressing)
+            wsa.decode_header(node, envelope, envelope.addressing, seen)
         else:
             foreign.append(node)
             if ours and _is_not_understood(node, SOAP_NS[document.soap]):
@@ -149,11 +150,8 @@ def _read(document: Document, envelope: Envelope, limits: Limits) -> None:
 def _is_not_understood(node: Node, soap_ns: str) -> bool:
     if node.name in SECURITY_BINDING_NAMES:
         return True
-    return (
-        node.attributes.get(soap_ns + "}mustUnderstand", "").strip() in ("1", "true")
-        and node.name not in SEQUENCE_FAULT_NAMES
-        and node.name != FAULT_DETAIL_NAME
-    )
+    mandatory = node.attributes.get(soap_ns + "}mustUnderstand", "").strip() in ("1", "true")
+    return mandatory and node.name not in FAULT_HEADER_NAMES
 
 
 def _speak(envelope: Envelope, version: RM) -> None:
@@ -190,4 +188,4 @@ def _read_content(
         return foreign
     envelope.fault, fault_rm = decode_fault(content, foreign, document.soap, limits.max_ranges)
     envelope.rm = envelope.rm or fault_rm
-    return [node for node in foreign if node.name not in SEQUENCE_FAULT_NAMES and node.name != FAULT_DETAIL_NAME]
+    return [node for node in foreign if node.name not in FAULT_HEADER_NAMES]

@@ -151,7 +151,7 @@ def _fault_or_control(parts: list[str], envelope: Envelope) -> str:
     if fault.is_rm and dialect is None:
         raise ConfigurationError("an RM fault needs its rm version set")
     if envelope.soap is SOAP.V1_1:
-        parts.append(encode_fault_header(fault, dialect))
+        parts.append(encode_fault_header(fault, dialect, addressing))
     elif fault.code == "MustUnderstand":
         parts.extend([_not_understood(name) for name in envelope.not_understood])
     elif fault.code == "VersionMismatch":

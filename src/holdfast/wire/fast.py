@@ -17,7 +17,7 @@ from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Se
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire.addressing import HEADER_NAMES, endpoint_reference
-from holdfast.wire.faults import FAULT_DETAIL_NAME, SEQUENCE_FAULT_NAMES
+from holdfast.wire.faults import FAULT_HEADER_NAMES
 from holdfast.wire.limits import Limits
 from holdfast.wire.names import (
     CONTENT_LOCALS,
@@ -196,7 +196,7 @@ def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str]
         shape = _Shape(kind, scope, soap)
         shape.rm, shape.addressing, shape.slot = version, addressing, _SLOTS.get(local, 0)
         return shape
-    if name in SEQUENCE_FAULT_NAMES or name == FAULT_DETAIL_NAME:
+    if name in FAULT_HEADER_NAMES:
         return _ODD_SHAPE
     shape = _Shape(_FOREIGN, scope, soap)
     mandatory = attributes.get(SOAP_NS[soap] + "}mustUnderstand", "").strip() in ("1", "true")

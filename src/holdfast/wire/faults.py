@@ -23,10 +23,17 @@ SEQUENCE_FAULT_NAMES: dict[str, RM] = {f"{namespace}}}SequenceFault": rm for rm,
 FAULT_DETAIL_NAME = WSA_NS[Addressing.V2005_08] + "}FaultDetail"
 """The SOAP 1.1 header block that carries an addressing fault's detail (2005/08 SOAP binding, section 6.2)."""
 
+FAULT_HEADER_NAMES: frozenset[str] = frozenset(
+    {*SEQUENCE_FAULT_NAMES, FAULT_DETAIL_NAME}
+    | {f"{SOAP_NS[SOAP.V1_2]}}}{local}" for local in ("NotUnderstood", "Upgrade")}
+)
+"""Every header block that belongs to a fault and is understood with it."""
+
 _MISSPELT = {"WsrmRequired": "WSRMRequired"}
 _IN_FAULTCODE = frozenset({"CreateSequenceRefused", "WSRMRequired"})
 """Faults that are not about an RM header: SOAP 1.1 names them in faultcode, without a SequenceFault header."""
-_SOAP_CODES = frozenset({"VersionMismatch", "MustUnderstand", "DataEncodingUnknown"})
+_SOAP_1_2_OWN = frozenset({"VersionMismatch", "MustUnderstand", "DataEncodingUnknown"})
+_SOAP_1_1_OWN = frozenset({"VersionMismatch", "MustUnderstand"})
 _SOAP_1_1_CODES = {"Client": "Sender", "Server": "Receiver"}
 _INVALID_HEADER_REASONS = frozenset(
     {
@@ -166,14 +173,25 @@ def action_of_fault(rm: RM | None, addressing: Addressing, fault: Fault) -> str:
     return WSA_NS[addressing] + "/soap/fault"
 
 
-def encode_fault_header(fault: Fault, dialect: Dialect | None) -> str:
+def encode_fault_header(fault: Fault, dialect: Dialect | None, addressing: Addressing | None) -> str:
     """Writes the SOAP 1.1 header block that carries what the body must not: "" when there is none."""
-    if fault.is_rm and dialect is not None and fault.code not in _IN_FAULTCODE:
+    if _is_about_rm_header(fault, dialect):
+        assert dialect is not None
         detail = _write_detail(fault, dialect)
         if dialect.detail_wrapped and detail:
             detail = f"<wsrm:Detail>{detail}</wsrm:Detail>"
         return f"<wsrm:SequenceFault><wsrm:FaultCode>wsrm:{fault.code}</wsrm:FaultCode>{detail}</wsrm:SequenceFault>"
+    if _is_about_addressing_header(fault, addressing) and fault.detail:
+        return f"<wsa:FaultDetail>{fault.detail.decode()}</wsa:FaultDetail>"
     return ""
+
+
+def _is_about_rm_header(fault: Fault, dialect: Dialect | None) -> bool:
+    return fault.is_rm and dialect is not None and fault.code not in _IN_FAULTCODE
+
+
+def _is_about_addressing_header(fault: Fault, addressing: Addressing | None) -> bool:
+    return fault.is_addressing and addressing is Addressing.V2005_08
 
 
 def encode_fault(fault: Fault, soap: SOAP, dialect: Dialect | None, addressing: Addressing | None) -> str:
@@ -183,16 +201,15 @@ def encode_fault(fault: Fault, soap: SOAP, dialect: Dialect | None, addressing: 
     """
     if soap is SOAP.V1_2:
         return _encode_1_2(fault, dialect, addressing)
-    detail = _write_detail(fault, dialect)
+    # What a header is at fault for is told in a header (SOAP 1.1 section 4.4).
+    in_header = _is_about_rm_header(fault, dialect) or _is_about_addressing_header(fault, addressing)
+    detail = "" if in_header else _write_detail(fault, dialect)
     code = "s:Client" if fault.sender else "s:Server"
-    if fault.is_rm and dialect is not None:
-        if fault.code in _IN_FAULTCODE:
-            code = f"wsrm:{fault.code}"
-        else:
-            detail = ""  # it is about a header, so its detail is in one (SOAP 1.1 section 4.4)
+    if fault.is_rm and fault.code in _IN_FAULTCODE:
+        code = f"wsrm:{fault.code}"
     elif fault.is_addressing and addressing is not None:
         code = f"wsa:{fault.code}"
-    elif fault.code in _SOAP_CODES:
+    elif not fault.is_rm and fault.code in _SOAP_1_1_OWN:
         code = f"s:{fault.code}"
     if detail:
         detail = f"<detail>{detail}</detail>"
@@ -208,7 +225,7 @@ def _encode_1_2(fault: Fault, dialect: Dialect | None, addressing: Addressing | 
         subcode = f"<s:Subcode><s:Value>wsa:{fault.code}</s:Value></s:Subcode>"
         if addressing is Addressing.V2005_08 and fault.code in _INVALID_HEADER_REASONS:
             subcode = f"<s:Subcode><s:Value>wsa:InvalidAddressingHeader</s:Value>{subcode}</s:Subcode>"
-    elif fault.code in _SOAP_CODES:
+    elif not fault.is_rm and fault.code in _SOAP_1_2_OWN:
         code = f"s:{fault.code}"
     detail = _write_detail(fault, dialect)
     if detail:
