@@ -1,0 +1,42 @@
+"""Content-Type and SOAPAction."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import wire
+from holdfast.core.versions import SOAP
+
+
+def test_soap_1_1_says_the_action_in_a_header_of_its_own() -> None:
+    assert wire.http_headers(SOAP.V1_1, "urn:a") == {
+        "Content-Type": "text/xml; charset=utf-8",
+        "SOAPAction": '"urn:a"',
+    }
+    assert wire.http_headers(SOAP.V1_1)["SOAPAction"] == '""'
+
+
+def test_soap_1_2_says_the_action_in_the_content_type() -> None:
+    assert wire.http_headers(SOAP.V1_2, "urn:a") == {
+        "Content-Type": 'application/soap+xml; charset=utf-8; action="urn:a"'
+    }
+    assert wire.content_type(SOAP.V1_2) == "application/soap+xml; charset=utf-8"
+
+
+def test_an_action_cannot_break_out_of_its_header() -> None:
+    assert wire.http_headers(SOAP.V1_1, 'a"b\\c\r\nX: y')["SOAPAction"] == '"a\\"b\\\\cX: y"'
+
+
+@pytest.mark.parametrize(
+    ("value", "soap"),
+    [
+        ("text/xml", SOAP.V1_1),
+        ("Text/XML; charset=UTF-8", SOAP.V1_1),
+        ('application/soap+xml;charset=utf-8;action="urn:a"', SOAP.V1_2),
+        (" application/soap+xml ", SOAP.V1_2),
+        ("text/html", None),
+        ("", None),
+    ],
+)
+def test_a_content_type_says_which_soap_it_is(value: str, soap: SOAP | None) -> None:
+    assert wire.soap_of_content_type(value) is soap
