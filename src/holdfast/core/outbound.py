@@ -27,7 +27,7 @@ from holdfast.core.messages import (
 from holdfast.core.outbox import Outbox, ReadRecords
 from holdfast.core.policy import Delivery, SourcePolicy
 from holdfast.core.records import Record, Snapshot, State
-from holdfast.core.source import Request, RMSource
+from holdfast.core.source import NOT_DURABLE_YET, Request, RMSource
 from holdfast.core.states import SourceAction, SourceEvent, SourceState
 from holdfast.core.timers import Deadlines
 from holdfast.core.versions import RM, Addressing, Versions
@@ -285,7 +285,7 @@ class Outbound:
         accept = response.accept_acks_to
         if accept is None or accept.is_none:
             source.offer = None
-        source.suspended = "not durable yet"
+        source.suspended = NOT_DURABLE_YET
         self.by_identifier[response.identifier] = source.local_id
         self.commit.save(source.local_id, source)
         self.commit.then(partial(self._opened, outbox, source))

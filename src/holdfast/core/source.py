@@ -38,6 +38,9 @@ class Request(Enum):
     ACK_REQUESTED = "AckRequested"
 
 
+NOT_DURABLE_YET = "not durable yet"
+"""Why a Sequence is suspended from CreateSequenceResponse until that is durable."""
+
 _REQUESTS = {
     SourceState.CREATING: Request.CREATE,
     SourceState.CLOSING: Request.CLOSE,
@@ -395,7 +398,8 @@ class RMSource:
         else:
             self.last_heard = max(self.last_heard, now - self.policy.keep_alive)
         self.attempts += 1
-        self.request_sent_at = now if self.attempts == 1 else None
+        # Only a first request's answer measures the round trip; silence is counted from the newest AckRequested.
+        self.request_sent_at = now if self.attempts == 1 or request is Request.ACK_REQUESTED else None
         self.due = now + self.round_trip.delay(self.attempts, jitter)
         return request
 
@@ -483,7 +487,8 @@ class RMSource:
         source.offer = state["offer"]
         source.message_ids = dict(state["message_ids"])
         source.end_wanted = state["end_wanted"]
-        source.suspended = state["suspended"]
+        # A Sequence that waited to be durable has not to wait any more: it was read back.
+        source.suspended = "" if state["suspended"] == NOT_DURABLE_YET else state["suspended"]
         source.last_fault = state["last_fault"]
         source.expires_at = state["expires_at"]
         # Any number with a durable message may have been transmitted before the crash, so an acknowledgement of

@@ -243,6 +243,7 @@ class Node:
     def settle(self) -> None:
         """After every input: do what the core wants done."""
         world = self.world
+        self.protocol.outbound.pump(self.now)
         while True:
             for effect in self.protocol.take_effects():
                 self._perform(effect)

@@ -99,7 +99,8 @@ class Options:
             requests=0.0 if pattern == "one-way" else chance.choice((1.0, 0.5)),
             listener=chance.random() < 0.3,
             assurance=Assurance(delivery, chance.random() < 0.7),
-            behavior=chance.choice(tuple(IncompleteSequenceBehavior)),
+            # DiscardEntireSequence keeps a request from the application until the Sequence ends, and so its reply.
+            behavior=chance.choice(tuple(IncompleteSequenceBehavior)[0 if pattern == "one-way" else 1 :]),
             messages=chance.randint(1, 16),
             storm=chance.choice((3.0, 10.0, 30.0)),
             window=window,
