@@ -121,6 +121,25 @@ async def test_what_waits_while_the_disk_works_shares_the_next_sync(record):
     thread.close()
 
 
+async def test_a_shell_that_submits_when_idle_and_looks_again_when_told_never_waits_for_ever(record):
+    store = MemoryStore()
+    done = asyncio.get_running_loop().create_future()
+    idle: list[bool] = []
+
+    def durable(n: int) -> None:
+        idle.append(thread.idle)
+        if n == 500:
+            done.set_result(None)
+        else:
+            thread.submit(n + 1, append(record, n + 1))
+
+    thread: CommitThread[int] = CommitThread(store, asyncio.get_running_loop(), durable, done.set_exception)
+    thread.submit(0, append(record, 0))
+    await asyncio.wait_for(done, 30)
+    thread.close()
+    assert all(idle)
+
+
 async def test_a_store_without_groups_gets_the_batches_one_by_one(record):
     store, heard = PlainStore(), Heard(6)
     thread = start(store, heard)
