@@ -170,11 +170,12 @@ class RMDestination:
 
     def _has_room(self, number: int) -> bool:
         accepted = self.accepted
-        if number == accepted.highest + 1:
-            return True
-        if number > self.next_in_order + self.policy.buffer and (self.is_in_order or self.holds_everything):
+        first_gap = accepted.first_gap
+        if number == first_gap:
+            return True  # always: nothing else can close the gap, so one range is kept free for it
+        if number > first_gap + self.policy.buffer and (self.is_in_order or self.holds_everything):
             return False
-        return len(accepted) < self.policy.max_ranges or number - 1 in accepted or number + 1 in accepted
+        return len(accepted) < self.policy.max_ranges - 1 or number - 1 in accepted or number + 1 in accepted
 
     def _fault(self, action: DestinationAction | None) -> Fault:
         if action is DestinationAction.RAISE_MESSAGE_NUMBER_ROLLOVER:
@@ -269,9 +270,14 @@ class RMDestination:
         """Whether its acknowledgement never changes again (section 3.9, Final; 1.1 only)."""
         return self.settled and self.versions.rm is RM.V1_1
 
+    @property
+    def beyond_gap(self) -> int:
+        """How many messages are held beyond a gap. What DiscardEntireSequence holds as well waits for no gap."""
+        return self.accepted.count - self.accepted.first_gap + 1 if self.holds_everything else len(self.held)
+
     def acknowledgement(self) -> SequenceAcknowledgement:
         """What may be acknowledged now."""
-        remaining = max(0, self.policy.buffer - len(self.held)) if self.policy.advertise_buffer else None
+        remaining = max(0, self.policy.buffer - self.beyond_gap) if self.policy.advertise_buffer else None
         return SequenceAcknowledgement(self.identifier, self.acknowledged.as_pairs(), (), self.is_final, remaining)
 
     def deadline(self) -> float | None:

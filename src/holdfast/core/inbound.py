@@ -219,13 +219,12 @@ class Inbound:
             deliveries.append((partition, offset, None))
         return deliveries
 
-    def take_plain(self, record: Record, then: Callable[[float], None]) -> None:
-        """A message that came without a Sequence header into the queue, durably; then call ``then``."""
+    def take_plain(self, record: Record) -> None:
+        """A message that came without a Sequence header into the queue, durably."""
         offset = self.queue.ends[0]
         self.queue.ends[0] = offset + 1
         self.commit.batch.appends.append((self.queue.name, 0, offset, record))
         self.commit.then(lambda _: self.effects.append(Delivered(self.queue.name, 0, offset, record)))
-        self.commit.then(then)
 
     def _stored(
         self,

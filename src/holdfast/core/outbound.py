@@ -332,26 +332,29 @@ class Outbound:
         source.proceed(now)
         self.ready(outbox)
 
-    def receive_reply(self, identifier: str, relates_to: str, now: float) -> None:
-        """The reply with that RelatesTo came in the offered Sequence ``identifier`` and is durable."""
-        outbox = self.by_offer.get(identifier)
-        if outbox is not None:
-            self.replied(outbox, relates_to, now)
+    def receive_reply(self, relates_to: str, identifier: str = "") -> bool:
+        """A reply came and is in the open batch; its request is acknowledged with that.
 
-    def awaiting_reply(self, message_id: str) -> Outbox | None:
-        """The outbox whose request has that MessageID and no reply yet."""
-        for outbox in self.outboxes.values():
-            if outbox.source is not None and message_id in outbox.source.unreplied.values():
-                return outbox
-        return None
+        Args:
+            relates_to: The MessageID of the request.
+            identifier: The Sequence that the reply came in, "" if in none.
 
-    def replied(self, outbox: Outbox, message_id: str, now: float) -> None:
-        """The reply to that request is durable."""
-        source = outbox.source
-        if source is not None:
-            for number in [number for number, known in source.unreplied.items() if known == message_id]:
-                source.replied(number, now)
-                self._report(outbox, [(number, number)])
+        Returns:
+            Whether the request is known and had no reply yet.
+        """
+        offered = self.by_offer.get(identifier)
+        for outbox in (offered,) if offered is not None else tuple(self.outboxes.values()):
+            number = outbox.number_of_request(relates_to)
+            if number and outbox.source is not None:
+                outbox.source.replying.add(number)
+                self.commit.save(outbox.source.local_id, outbox.source)
+                self.commit.then(partial(self._replied, outbox, outbox.source, number))
+                return True
+        return False
+
+    def _replied(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
+        if outbox.source is source and source.replied(number, now):
+            self._report(outbox, [(number, number)])
             self._after_news(outbox, source, now)
 
     def receive_fault(self, fault: Fault, source_id: str, number: int, now: float) -> None:

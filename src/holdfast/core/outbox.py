@@ -80,6 +80,23 @@ class Outbox:
         assert self.source is not None
         return self.source.start + number - 1
 
+    def number_of_request(self, message_id: str) -> int:
+        """The number of the request with that MessageID, if it was transmitted and its reply is not here; else 0."""
+        source = self.source
+        if source is None:
+            return 0
+        for number, known in source.unreplied.items():
+            if known == message_id and number not in source.replying:
+                return number
+        # An earlier run may have transmitted what this one has not come to yet.
+        for number in range(source.next_number, source.sent_before + 1):
+            offset = self.offset_of(number)
+            if number in source.acknowledged or number in source.replying or not self.first <= offset < self.durable_end:
+                continue
+            if self.record(offset).message_id == message_id:
+                return number
+        return 0
+
     def update_available(self) -> None:
         """Tell the present Sequence how far durable messages reach."""
         if self.source is not None:

@@ -281,6 +281,8 @@ class RMProtocol:
         elif verdict is Verdict.NOT_YET:
             self.effects.append(Incident("message not held", destination.identifier, sequence.message_number, "debug"))
             self._acknowledge(destination, exchange, now)
+        elif envelope.relates_to is not None:
+            self.outbound.receive_reply(envelope.relates_to, destination.identifier)
 
     def _check_application_message(self, envelope: Envelope) -> Fault | None:
         if not self._accepts(envelope.action):
@@ -309,8 +311,6 @@ class RMProtocol:
         self, destination: RMDestination, number: int, envelope: Envelope, exchange: Exchange | None, now: float
     ) -> None:
         """Message ``number`` is durable (called by :class:`Inbound`)."""
-        if envelope.relates_to is not None and exchange is None:
-            self.outbound.receive_reply(destination.identifier, envelope.relates_to, now)
         if isinstance(envelope.control, LastMessage) and destination.offered is not None:
             self._answer_last_message(destination, number, exchange, now)
         elif number in destination.awaiting:
@@ -354,7 +354,8 @@ class RMProtocol:
 
     def _answer_again(self, destination: RMDestination, number: int, exchange: Exchange | None, now: float) -> None:
         """Answer a message that is stored: with its reply if there is one, else with an acknowledgement."""
-        if number in destination.awaiting:
+        is_reply_on_its_way = number in destination.replies and number not in destination.acknowledged
+        if number in destination.awaiting or is_reply_on_its_way:
             self._await_reply(destination, number, exchange, now)
             return
         if number == destination.marker and destination.offered is not None and number not in destination.replies:
@@ -384,12 +385,11 @@ class RMProtocol:
     def _receive_plain(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
         """No Sequence header: a reply to a request of ours from a peer that was offered no Sequence, or a stranger."""
         if exchange is None and envelope.relates_to is not None:
-            outbox = self.outbound.awaiting_reply(envelope.relates_to)
-            if outbox is not None:
+            if self.outbound.receive_reply(envelope.relates_to):
                 record = Record("", 0, envelope.action, envelope.body, now, envelope.message_id, envelope.to)
                 record.relates_to = envelope.relates_to
                 record.soap = envelope.soap.value
-                self.inbound.take_plain(record, partial(self.outbound.replied, outbox, envelope.relates_to))
+                self.inbound.take_plain(record)
             return
         if envelope.acknowledgements or envelope.ack_requested:
             self._answer_ack_requested(envelope, exchange, now)

@@ -87,6 +87,7 @@ class RMSource:
         "policy",
         "request_sent_at",
         "reduced_at",
+        "replying",
         "round_trip",
         "sent_before",
         "start",
@@ -123,6 +124,9 @@ class RMSource:
         self.flight: dict[int, InFlight] = {}
         self.unreplied: dict[int, str] = {}
         """Transmitted requests whose reply is not here: number -> MessageID. Acknowledged only together with it."""
+        self.replying: set[int] = set()
+        """Requests whose reply is in a batch on its way to the store; saved as acknowledged in that same batch, so
+        that a request is never asked again of a destination that may forget its reply."""
         self.offer: str | None = None
         self.to: str | None = None
         """Where it goes, for one that answers an Offer; None: as its outbox says, or anonymous."""
@@ -239,7 +243,9 @@ class RMSource:
 
     def _mark(self, ranges: tuple[tuple[int, int], ...], now: float) -> list[tuple[int, int]]:
         fresh = AcknowledgementRanges()
-        for lower, upper in ranges:
+        for lower, last in ranges:
+            # What an earlier run transmitted may be a request: whether its reply is here shows when it is sent again.
+            upper = min(last, self.highest_sent)
             for gap_lower, gap_upper in self.acknowledged.gaps(upper):
                 if gap_upper >= lower:
                     fresh.add_range(max(lower, gap_lower), gap_upper)
@@ -268,6 +274,7 @@ class RMSource:
     def replied(self, number: int, now: float) -> bool:
         """The reply to request ``number`` is durable here; whether that was news. Stands for its acknowledgement."""
         self.last_heard = now
+        self.replying.discard(number)
         if self.unreplied.pop(number, None) is None and number in self.acknowledged:
             return False
         entry = self.flight.pop(number, None)
@@ -455,7 +462,10 @@ class RMSource:
         state["start"] = self.start
         state["last_number"] = self.last_number
         state["limit"] = self.limit
-        state["acknowledged"] = self.acknowledged.to_state()
+        acknowledged = self.acknowledged.copy()
+        for number in self.replying:
+            acknowledged.add(number)
+        state["acknowledged"] = acknowledged.to_state()
         state["offer"] = self.offer
         state["message_ids"] = self.message_ids.copy()
         state["end_wanted"] = self.end_wanted

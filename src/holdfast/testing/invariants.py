@@ -388,8 +388,8 @@ class Bounded(Invariant):
             for name, destination in node.protocol.inbound.destinations.items():
                 if len(destination.accepted) > policy.max_ranges:
                     self.broken(f"{len(destination.accepted)} ranges of {name}, at most {policy.max_ranges}")
-                if len(destination.held) > policy.buffer:
-                    self.broken(f"{len(destination.held)} messages of {name} held, at most {policy.buffer}")
+                if destination.beyond_gap > policy.buffer:
+                    self.broken(f"{destination.beyond_gap} messages of {name} held, at most {policy.buffer}")
             window = node.setup.source_policy.window
             for name, outbox in node.protocol.outbound.sources.items():
                 if outbox.source is not None and not outbox.source.polled and len(outbox.source.flight) > window:
