@@ -120,7 +120,7 @@ class CommitThread(Generic[Token]):
             except BaseException as error:  # a thread has nobody above it: whatever it is, the loop must hear of it
                 self._fail(error)
                 return
-            # Before the loop is told: a shell that gathers while we are not idle looks again when it is told, not later.
+            # Before the loop is told: a shell that gathers while we are not idle looks again when told, not later.
             self._busy = False
             for token, _ in group:
                 self._tell(self._on_durable, token)
