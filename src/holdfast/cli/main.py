@@ -1,4 +1,4 @@
-"""The command ``holdfast``: finds the subcommand, loads it only then, and turns errors into a sentence and an exit code.
+"""The command ``holdfast``: finds the subcommand, loads it only then, turns errors into a sentence and an exit code.
 
 0: done. 1: not done; standard error says why and what to do. 2: wrong usage. Knows no command's inside.
 """

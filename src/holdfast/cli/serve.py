@@ -26,7 +26,9 @@ def listen_options(command: Any) -> Any:
     """Add where to listen and what peers may use."""
     for option in reversed(
         [
-            click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0: every."),
+            click.option(
+                "--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0: every."
+            ),
             click.option(
                 "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any free one."
             ),
@@ -88,7 +90,9 @@ def make_service(
     return Service(app, Listeners(host, port, admin_host, admin_port, server_tls(tls_cert, tls_key), limits))
 
 
-async def run_service(service: Service, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
+async def run_service(
+    service: Service, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None
+) -> None:
     """Serve until it is told to end; says where it listens.
 
     Raises:
@@ -132,7 +136,8 @@ def load_destination(target: str) -> Destination:
         value = getattr(value, part)
     if not isinstance(value, Destination):
         raise ConfigurationError(
-            f"{target} is a {type(value).__name__}, not a holdfast.Destination", remedy=_instead(module, name, attribute)
+            f"{target} is a {type(value).__name__}, not a holdfast.Destination",
+            remedy=_instead(module, name, attribute),
         )
     return value
 

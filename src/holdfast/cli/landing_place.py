@@ -1,0 +1,146 @@
+"""Where ``holdfast receive`` puts what is delivered: a file each, or a line of JSON each. Durable before it returns.
+
+A message whose handling was not yet marked as done when the process was killed is handed over again. Both places
+recognise it: a file by its name, a line by what the file already holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.endpoint.message import Message
+
+
+class Directory:
+    """A file for each body, named ``<sequence>-<number>.xml``; it appears whole or not at all.
+
+    Args:
+        path: The directory; made if it is missing.
+
+    Raises:
+        ConfigurationError: it cannot be made or written to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            # Kept open: renames in it become durable by a sync of it.
+            self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            with tempfile.TemporaryFile(dir=path):
+                pass
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write to {path}: {error.strerror}", remedy="Name a directory with --out that can be written."
+            ) from error
+
+    def take(self, message: Message) -> None:
+        """Keep one message. From any thread."""
+        sequence = quote(message.sequence.removeprefix("urn:uuid:"), safe="")
+        target = self._path / f"{sequence}-{message.message_number}.xml"
+        partial = target.with_suffix(".partial")
+        with partial.open("wb") as file:
+            file.write(message.body_bytes)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+        os.fsync(self._directory)
+
+    def close(self) -> None:
+        """Give up the directory."""
+        os.close(self._directory)
+
+
+class Lines:
+    """A line of JSON for each message, appended to one file.
+
+    Each has ``sequence, message_number, message_id, action, received_at`` (seconds since 1970) and ``body``.
+
+    Args:
+        path: The file; what it holds stays, an unfinished last line is cut off.
+
+    Raises:
+        ConfigurationError: it cannot be written, or holds something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._held: dict[str, AcknowledgementRanges] = {}
+        self._writing = threading.Lock()
+        self._syncing = threading.Lock()
+        self._synced = 0
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+b", buffering=0)
+            self._written = self._take_up(path)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write to {path}: {error.strerror}", remedy="Name a file with --jsonl that can be written."
+            ) from error
+
+    def _take_up(self, path: Path) -> int:
+        self._file.seek(0)
+        end = 0
+        for number, line in enumerate(self._file, 1):
+            if not line.endswith(b"\n"):
+                break  # torn by a crash; its message comes again
+            try:
+                found = json.loads(line)
+                self._numbers(str(found["sequence"])).add(int(found["message_number"]))
+            except (ValueError, KeyError, TypeError) as error:
+                self._file.close()
+                raise ConfigurationError(
+                    f"{path}, line {number}, is none that holdfast receive wrote: {error!r}",
+                    remedy="Name another file with --jsonl.",
+                ) from error
+            end += len(line)
+        self._file.truncate(end)
+        return end
+
+    def _numbers(self, sequence: str) -> AcknowledgementRanges:
+        return self._held.setdefault(sequence, AcknowledgementRanges())
+
+    def _append(self, data: bytes) -> None:
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            self._file.truncate(self._written)  # no half a line: the message is handed over again
+            raise
+        self._written += len(data)
+
+    def take(self, message: Message) -> None:
+        """Keep one message. From any thread; what several threads write shares a sync."""
+        line: dict[str, Any] = {
+            "sequence": message.sequence,
+            "message_number": message.message_number,
+            "message_id": message.message_id,
+            "action": message.action,
+            "received_at": message.received_at,
+            "body": message.body_bytes.decode(),
+        }
+        data = json.dumps(line, ensure_ascii=False).encode() + b"\n"
+        with self._writing:
+            if message.message_number not in self._numbers(message.sequence):
+                self._append(data)
+                self._numbers(message.sequence).add(message.message_number)
+            end = self._written
+        with self._syncing:
+            if self._synced < end:
+                reached = self._written
+                os.fsync(self._file.fileno())
+                self._synced = reached
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,377 @@
+"""``holdfast send``: an RM Source for files, or for what an outbox still holds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from holdfast.cli.program import log_options, run_interruptible
+from holdfast.cli.progress import Shown, progress
+from holdfast.exceptions import (
+    ConfigurationError,
+    DeliveryError,
+    EnvelopeError,
+    HoldfastError,
+    NotAcknowledged,
+    PeerFault,
+)
+
+if TYPE_CHECKING:
+    from holdfast.core.versions import Versions
+    from holdfast.endpoint.client import Source
+
+TOGETHER = 256
+"""Messages given to the store at a time, so that they share a sync."""
+END_PATIENCE = 10.0
+"""Seconds to wait for the end of a Sequence whose messages are all acknowledged."""
+ACTION = "urn:holdfast:message"
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message as the command line or a line of JSON describes it; ``name`` says where it came from."""
+
+    name: str
+    body: bytes
+    action: str
+    key: str
+    message_id: str | None = None
+
+
+@dataclass
+class Run:
+    """What is to be done and how far it is.
+
+    Args:
+        total: Messages to store, None if nobody knows.
+        unstored: The name of the first message that is not known to be stored.
+    """
+
+    files: tuple[str, ...]
+    action: str
+    key: str
+    is_jsonl: bool
+    is_request: bool
+    timeout: float | None
+    as_json: bool
+    store: str
+    total: int | None = None
+    unstored: str = ""
+    source: Source | None = None
+    logs: tuple[str, bool] = ("warning", False)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILES]... | -")
+@click.option("--to", metavar="URL", help="The destination; with --resume the store knows it.")
+@click.option("--store", default="outbox", show_default=True, help="Directory of the store, or :memory:.")
+@click.option("--action", default=ACTION, show_default=True, metavar="URI", help="wsa:Action of each message.")
+@click.option("--key", default="", help="Messages with equal keys share a sequence and its order.")
+@click.option("--resume", is_flag=True, help="Send what the store holds, even where sending had stopped.")
+@click.option("--request", "is_request", is_flag=True, help="Wait for the replies and print their bodies.")
+@click.option(
+    "--jsonl",
+    "is_jsonl",
+    is_flag=True,
+    help='Each line of FILES is a message: {"body": "<a/>", "action": …, "key": …}.',
+)
+@click.option("--timeout", type=click.FloatRange(min=0), help="Seconds for all of it.  [default: as long as it takes]")
+@click.option("--rm", type=click.Choice(["1.0", "1.1", "1.2"]), help="WS-RM version.  [default: found out]")
+@click.option("--addressing", type=click.Choice(["2004/08", "2005/08"]), help="WS-Addressing version.")
+@click.option("--soap", type=click.Choice(["1.1", "1.2"]), help="SOAP version.")
+@click.option("--profile", type=click.Choice(["wcf", "wcf-2007", "cxf"]), help="The versions of a known peer.")
+@click.option("--assurance", default="exactly-once in-order", show_default=True)
+@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header of every request.")
+@click.option("--json", "as_json", is_flag=True, help="End with a line of JSON on standard output.")
+@log_options("error")
+def send(
+    files: tuple[str, ...],
+    to: str | None,
+    resume: bool,
+    rm: str | None,
+    addressing: str | None,
+    soap: str | None,
+    profile: str | None,
+    assurance: str,
+    headers: tuple[str, ...],
+    log_level: str,
+    log_json: bool,
+    **what: Any,
+) -> None:
+    """Send FILES, each an XML element, in one sequence; end when the destination has them all.
+
+    \b
+    holdfast send --to http://localhost:8080/ orders/*.xml
+    echo "<ping/>" | holdfast send --to http://localhost:8080/ --action urn:Ping --request -
+
+    Every message is durable in the store before it leaves. Interrupted, killed or refused, nothing stored is lost:
+
+    \b
+    holdfast send --resume --store outbox
+    """
+    from holdfast.endpoint.client import Source
+
+    _check_usage(files, to, resume, what["is_request"])
+    run = Run(files, logs=(log_level, log_json), **what)
+    source = run.source = Source(
+        to,
+        run.store,
+        versions=_versions(rm, addressing, soap, profile),
+        profile=profile,
+        assurance=assurance,
+        headers=_headers(headers),
+    )
+    try:
+        run_interruptible(_send(source, run, resume))
+    except KeyboardInterrupt:
+        raise DeliveryError(f"interrupted; {_so_far(run)}", remedy=_how_to_go_on(run)) from None
+    if run.as_json:
+        click.echo(json.dumps(run.counts))
+
+
+def _check_usage(files: tuple[str, ...], to: str | None, resume: bool, is_request: bool) -> None:
+    if not files and not resume:
+        raise click.UsageError(
+            "Name the files to send, - for standard input, or --resume to send what the store holds."
+        )
+    if to is None and not resume:
+        raise click.UsageError("Say where to send, with --to URL.")
+    if resume and is_request and not files:
+        raise click.UsageError("--resume sends what is stored; --request needs files to send.")
+    for name in files:
+        if name != "-" and not Path(name).is_file():
+            raise click.UsageError(f"There is no file {name!r}.")
+
+
+def _versions(rm: str | None, addressing: str | None, soap: str | None, profile: str | None) -> Versions | None:
+    from holdfast.core.versions import Versions
+
+    if rm is None and addressing is None and soap is None:
+        return None
+    if profile is not None:
+        raise click.UsageError("--profile says the versions; leave out --rm, --addressing and --soap.")
+    return Versions(rm or ("1.0" if addressing == "2004/08" else "1.1"), addressing or "2005/08", soap or "1.2")
+
+
+def _headers(texts: tuple[str, ...]) -> dict[str, str]:
+    headers = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not name.strip():
+            raise click.UsageError(f"--header {text!r} is not 'Name: value'.")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+# --- the messages -----------------------------------------------------------------------------------------------------
+
+
+def _outgoing(run: Run) -> Iterator[Outgoing]:
+    for name in run.files:
+        if run.is_jsonl:
+            yield from _lines(name, run)
+        else:
+            yield Outgoing(name, _read(name), run.action, run.key)
+
+
+def _read(name: str) -> bytes:
+    try:
+        with _open(name) as file:
+            return file.read()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {name}: {error.strerror}") from error
+
+
+def _open(name: str) -> BinaryIO:
+    # Not sys.stdin: whoever waits in it would hold its lock when the program is interrupted.
+    return open(0, "rb", closefd=False) if name == "-" else open(name, "rb")
+
+
+def _lines(name: str, run: Run) -> Iterator[Outgoing]:
+    with _open(name) as file:
+        for number, line in enumerate(file, 1):
+            where = f"{name}, line {number}"
+            try:
+                found = json.loads(line)
+                body = found["body"].encode()
+                action, key = str(found.get("action", run.action)), str(found.get("key", run.key))
+                message_id = found.get("message_id")
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ConfigurationError(
+                    f"{where} is no message: {error!r}",
+                    remedy='Each line: {"body": "<order/>", "action": "urn:Submit"}.',
+                ) from error
+            yield Outgoing(where, body, action, key, message_id)
+
+
+def _count(run: Run) -> int | None:
+    if not run.is_jsonl:
+        return len(run.files)
+    if "-" in run.files:
+        return None
+    total = 0
+    for name in run.files:
+        with Path(name).open("rb") as file:
+            total += sum(1 for _ in file)
+    return total
+
+
+# --- the work ---------------------------------------------------------------------------------------------------------
+
+
+async def _send(source: Source, run: Run, resume: bool) -> None:
+    from holdfast.endpoint.logs import configure_logs
+
+    run.total = _count(run)
+    try:
+        async with asyncio.timeout(run.timeout):
+            async with _opened(source):
+                before = source.progress.outstanding
+                async with progress(lambda: _look(run, before)):
+                    configure_logs(run.logs[0], json=run.logs[1])
+                    if resume:
+                        source.resume()
+                    if run.is_request:
+                        await _request(source, run)
+                    else:
+                        await _store(source, run)
+                    await source.flush()
+                    await source.close(END_PATIENCE)
+    except NotAcknowledged:
+        raise
+    except TimeoutError:
+        raise NotAcknowledged(
+            f"not done within {run.timeout:g} s; {_so_far(run)}{_because(source)}", remedy=_how_to_go_on(run)
+        ) from None
+    run.counts = {
+        "stored": source.progress.stored,
+        "acknowledged": source.progress.acknowledged,
+        "resent": source.progress.resent,
+    }
+
+
+@contextlib.asynccontextmanager
+async def _opened(source: Source) -> AsyncIterator[None]:
+    await source.open()
+    try:
+        yield
+    finally:
+        await source.close(0.0)
+
+
+async def _batches(run: Run) -> AsyncIterator[list[Outgoing]]:
+    """The messages, many at a time; read in a thread, which an interrupted program does not wait for."""
+    loop = asyncio.get_running_loop()
+    messages = _outgoing(run)
+
+    def read(answer: asyncio.Future[list[Outgoing]]) -> None:
+        try:
+            done = partial(answer.set_result, list(islice(messages, TOGETHER)))
+        except HoldfastError as error:
+            done = partial(answer.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # interrupted: the loop is closed
+            loop.call_soon_threadsafe(lambda: answer.cancelled() or done())
+
+    while True:
+        answer: asyncio.Future[list[Outgoing]] = loop.create_future()
+        threading.Thread(target=read, args=(answer,), daemon=True).start()
+        some = await answer
+        if not some:
+            return
+        yield some
+
+
+async def _each(run: Run, take: Callable[[Outgoing], Any]) -> AsyncIterator[list[Any]]:
+    """Give every message to ``take``, many at a time; what it returned for them."""
+    async for some in _batches(run):
+        run.unstored = some[0].name
+        results = await asyncio.gather(*(take(message) for message in some), return_exceptions=True)
+        for message, result in zip(some, results, strict=True):
+            if isinstance(result, EnvelopeError):
+                raise ConfigurationError(
+                    f"{message.name} cannot be sent: {result.message}; {_so_far(run)}",
+                    remedy="A body is one XML element in UTF-8. Put it right and send it and what follows it again.",
+                ) from result
+            if isinstance(result, PeerFault):
+                raise PeerFault(
+                    f"the service answered {message.name} with a fault: {result.message}",
+                    code=result.code,
+                    detail=result.detail,
+                ) from result
+            if isinstance(result, BaseException):
+                raise result
+        yield results
+    run.unstored = ""
+
+
+async def _store(source: Source, run: Run) -> None:
+    async def take(message: Outgoing) -> None:
+        await source.send(message.body, action=message.action, sequence_key=message.key, message_id=message.message_id)
+
+    async for _ in _each(run, take):
+        pass
+
+
+async def _request(source: Source, run: Run) -> None:
+    async def take(message: Outgoing) -> bytes:
+        reply = await source.request(
+            message.body,
+            action=message.action,
+            sequence_key=message.key,
+            message_id=message.message_id,
+            timeout=None,
+        )
+        return reply.body_bytes
+
+    async for replies in _each(run, take):
+        for reply in replies:
+            click.echo(reply)
+
+
+# --- what is told -----------------------------------------------------------------------------------------------------
+
+
+def _look(run: Run, before: int) -> Shown:
+    assert run.source is not None
+    seen = run.source.progress
+    stored = f"{seen.stored:,}/{run.total:,}" if run.total is not None else f"{seen.stored:,}"
+    text = f"{stored} stored, {seen.acknowledged:,} acknowledged, {seen.resent:,} resent"
+    if before:
+        text += f", {before:,} were in the store"
+    if seen.problem:
+        text += f"; {seen.problem}"
+    total = before + run.total if run.total is not None else None
+    return Shown(text, seen.acknowledged, total)
+
+
+def _so_far(run: Run) -> str:
+    assert run.source is not None
+    seen = run.source.progress
+    return f"{seen.stored:,} stored, {seen.acknowledged:,} acknowledged"
+
+
+def _because(source: Source) -> str:
+    return f"; {source.progress.problem}" if source.progress.problem else ""
+
+
+def _how_to_go_on(run: Run) -> str:
+    assert run.source is not None
+    waiting = run.source.progress.outstanding
+    safe = f"{waiting:,} unacknowledged message{'s are' if waiting != 1 else ' is'} safe in {run.store}"
+    remedy = (
+        f"{safe}; they go on with: holdfast send --resume --store {run.store}" if waiting else "Nothing is waiting."
+    )
+    if run.unstored:
+        remedy += f"\n  Look from {run.unstored} on: what is not stored is to be sent again."
+    return remedy
