@@ -79,6 +79,7 @@ class _Lane:
     submitted: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     acknowledged: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     ended: asyncio.Future[None] | None = None
+    stop_error: HoldfastError | None = None
 
 
 class Sent:
@@ -280,7 +281,9 @@ class Source:
             if lane.outbox.is_empty and lane.outbox.source is not None and not lane.outbox.stopped
         ]
         if ending:
-            await asyncio.wait(ending, timeout=timeout)
+            done, _ = await asyncio.wait(ending, timeout=timeout)
+            for ended in done:
+                ended.exception()  # logged when it came; all of it is acknowledged
 
     def _end(self, lane: _Lane) -> asyncio.Future[None]:
         if lane.ended is None:
@@ -405,6 +408,8 @@ class Source:
         self._engine.check()
 
     def _check_lane(self, lane: _Lane) -> None:
+        if lane.outbox.stopped and lane.stop_error is not None:
+            raise lane.stop_error
         if lane.outbox.stopped:
             raise DeliveryError(
                 f"sending to {self.to} has stopped: {lane.outbox.stopped}",
@@ -432,12 +437,19 @@ class Source:
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far, also by earlier processes, is acknowledged; errors as for one message."""
-        async with asyncio.timeout(timeout):
-            for lane in list(self._lanes.values()):
-                if not lane.outbox.is_empty:
-                    await self.wait_acknowledged(lane, lane.outbox.end - 1, None)
-                while not lane.outbox.is_empty:  # a later one may be acknowledged before an earlier one
-                    await self.wait_acknowledged(lane, lane.outbox.first, None)
+        try:
+            async with asyncio.timeout(timeout):
+                for lane in list(self._lanes.values()):
+                    if not lane.outbox.is_empty:
+                        await self.wait_acknowledged(lane, lane.outbox.end - 1, None)
+                    while not lane.outbox.is_empty:  # a later one may be acknowledged before an earlier one
+                        await self.wait_acknowledged(lane, lane.outbox.first, None)
+        except TimeoutError:
+            raise NotAcknowledged(
+                f"{self.progress.outstanding} messages for {self.to} are not acknowledged after {timeout} s"
+                f"{self._because()}",
+                remedy="They are stored and still tried. Wait again, or leave: the next process goes on with them.",
+            ) from None
 
     async def end(self, sequence_key: str = "", timeout: float | None = None) -> None:
         """Say that the key's Sequence is complete, and wait until the destination has it all and the Sequence is over.
@@ -465,6 +477,7 @@ class Source:
         are lost. With exactly-once this is a decision: the destination may have got some of them already."""
         self._choices[:] = self._make_choices()
         for lane in self._lanes.values():
+            lane.stop_error = None
             if lane.outbox.stopped:
                 self._engine.protocol.outbound.resume(lane.outbox, self._choices)
         self._engine.touch()
@@ -541,7 +554,7 @@ class Source:
 
     def _stopped(self, effect: Stopped) -> None:
         lane = self._lanes[effect.key]
-        error = self._stop_error(effect)
+        error = lane.stop_error = self._stop_error(effect)
         log.error("sending stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
         _fail(lane.acknowledged.values(), error)
         _fail(self._replies.values(), error)
@@ -557,7 +570,7 @@ class Source:
         safe = f"{waiting} unacknowledged message{'s are' if waiting != 1 else ' is'} safe in {store}."
         said = f'the destination {self.to} said {effect.code}: "{effect.reason}"'
         if effect.code == "CreateSequenceRefused":
-            message = f"the destination {self.to} refused the sequence: {effect.code}\n  it said: {effect.reason!r}"
+            message = f'the destination {self.to} refused the sequence: {effect.code}\n  it said: "{effect.reason}"'
             remedy = f"{safe} Put right what it names, then: holdfast send --resume --store {store}"
             return SEQUENCE_FAULTS[effect.code](message, remedy=remedy)
         if effect.first <= effect.last:
