@@ -134,9 +134,6 @@ class FakeServer:
             kept[partition] = max(offset, kept.get(partition, 0))
         return {"offsets": kept}
 
-    def delete_cursor(self, name: str, cursor: str) -> None:
-        self._queue(name).cursors.pop(cursor, None)
-
     def _queue(self, name: str) -> Queue:
         if name not in self.queues:
             raise Refusal(404, f"no queue {name}")
@@ -168,9 +165,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self._answer("PUT")
 
-    def do_DELETE(self) -> None:
-        self._answer("DELETE")
-
     def _answer(self, method: str) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fake = self.server.fake
@@ -194,17 +188,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(200, fake.ends(steps[1], float(query.get("wait", 0)), after, self.server))
         elif steps[2] == "cursors" and method == "GET":
             self._json(200, fake.cursor(steps[1], steps[3]))
-        elif steps[2] == "cursors" and method == "PUT":
-            self._json(200, fake.put_cursor(steps[1], steps[3], json.loads(body)))
         elif steps[2] == "cursors":
-            fake.delete_cursor(steps[1], steps[3])
-            self._json(204, None)
+            self._json(200, fake.put_cursor(steps[1], steps[3], json.loads(body)))
         else:
             start, end = int(query["from"]), int(query["to"])
             self._stream(*fake.records(steps[1], int(steps[2]), start, end, query["epoch"]))
 
-    def _json(self, status: int, answer: dict[str, Any] | None) -> None:
-        body = b"" if answer is None else json.dumps(answer).encode()
+    def _json(self, status: int, answer: dict[str, Any]) -> None:
+        body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -62,16 +62,13 @@ def test_an_unknown_queue_is_told_with_the_nearest_one(server: FakeServer):
         plane.ends("order")
 
 
-def test_a_cursor_is_made_moved_and_forgotten(server: FakeServer):
+def test_a_cursor_is_made_and_moved_but_never_back(server: FakeServer):
     server.create("orders")
     plane = DataPlane(server.url)
     assert plane.cursor("orders", "a/b") is None
     assert plane.advance_cursor("orders", "a/b", "e1", {0: 12}) == {0: 12}
     assert plane.advance_cursor("orders", "a/b", "e1", {0: 3}) == {0: 12}
     assert plane.cursor("orders", "a/b") == ("e1", {0: 12})
-    plane.delete_cursor("orders", "a/b")
-    plane.delete_cursor("orders", "a/b")
-    assert plane.cursor("orders", "a/b") is None
 
 
 def test_a_range_is_read_over_one_kept_connection(server: FakeServer):

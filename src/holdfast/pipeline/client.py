@@ -16,7 +16,6 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.errors import (
-    IncompleteRead,
     OffsetRefused,
     PipelineError,
     RecordsTrimmed,
@@ -149,12 +148,6 @@ class DataPlane:
         answer = self._json("PUT", self._cursor_path(queue, name), body)
         with _understood(self._broker):
             return {int(p): int(o) for p, o in answer["offsets"].items()}
-
-    def delete_cursor(self, queue: str, name: str) -> None:
-        """Forget a cursor: the server no longer keeps records for it."""
-        status, answer = self._request("DELETE", self._cursor_path(queue, name))
-        if status != 404:
-            self._checked(status, answer)
 
     def records(self, queue: str, epoch: str, part: Range) -> Iterator[list[tuple[int, bytes]]]:
         """The records of a range as (offset, encoded), in lists as they arrive.
@@ -302,5 +295,3 @@ def read_range(
                 yield records
         except ServerAway as error:
             patience.failed(error)
-    if at != part.end:
-        raise IncompleteRead(f"queue {queue!r} partition {part.partition}: read to {at}, {part.end} was asked for")

@@ -7,8 +7,9 @@ come from one table. Knows nothing of the network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from holdfast.core.records import Record
 from holdfast.exceptions import StoreFormatError
@@ -22,21 +23,22 @@ if TYPE_CHECKING:
 BATCH_ROWS = 8_192
 BATCH_BYTES = 8 << 20
 
-Column = tuple[str, str, bool, Callable[[Record], Any]]
+Column = tuple[str, str, bool, str]
+"""Name, type, whether it may be null, and the record's attribute."""
 
 _OF_THE_RECORD: list[Column] = [
-    ("sequence", "string", False, lambda r: r.sequence),
-    ("message_number", "long", False, lambda r: r.message_number),
-    ("message_id", "string", True, lambda r: r.message_id),
-    ("action", "string", False, lambda r: r.action),
-    ("to", "string", True, lambda r: r.to),
-    ("reply_to", "string", True, lambda r: r.reply_to),
-    ("relates_to", "string", True, lambda r: r.relates_to),
-    ("soap_version", "string", False, lambda r: r.soap),
-    ("received_at", "timestamp", False, lambda r: round(r.received_at * 1_000_000)),
+    ("sequence", "string", False, "sequence"),
+    ("message_number", "long", False, "message_number"),
+    ("message_id", "string", True, "message_id"),
+    ("action", "string", False, "action"),
+    ("to", "string", True, "to"),
+    ("reply_to", "string", True, "reply_to"),
+    ("relates_to", "string", True, "relates_to"),
+    ("soap_version", "string", False, "soap"),
+    ("received_at", "timestamp", False, "received_at"),
 ]
-_HEADERS: Column = ("headers", "string", False, lambda r: r.headers)
-_BODY: Column = ("body", "string", False, lambda r: r.body)
+_HEADERS: Column = ("headers", "string", False, "headers")
+_BODY: Column = ("body", "string", False, "body")
 _POSITION: list[tuple[str, str]] = [("queue", "string"), ("partition", "integer"), ("offset", "long")]
 
 
@@ -81,7 +83,7 @@ class BatchBuilder:
         self._queue = queue
         self._partition = partition
         self._schema = arrow_schema(body=body, headers=headers)
-        self._take = [take for *_, take in _columns(body, headers)]
+        self._values = attrgetter(*(attribute for *_, attribute in _columns(body, headers)))
 
     def batches(self, lists: Iterable[list[tuple[int, bytes]]]) -> Iterator[pa.RecordBatch]:
         """Batches of some 8,192 rows or 8 MB, whichever is reached first.
@@ -101,6 +103,7 @@ class BatchBuilder:
             yield self._build(pending)
 
     def _build(self, encoded: list[tuple[int, bytes]]) -> pa.RecordBatch:
+        import numpy as np
         import pyarrow as pa
 
         rows = len(encoded)
@@ -110,9 +113,12 @@ class BatchBuilder:
             pa.repeat(pa.scalar(self._partition, pa.int32()), rows),
             pa.array([offset for offset, _ in encoded], pa.int64()),
         ]
-        for field, take in zip(list(self._schema)[len(arrays) :], self._take, strict=True):
+        values = zip(*map(self._values, records), strict=True)
+        for field, column in zip(list(self._schema)[len(arrays) :], values, strict=True):
             try:
-                arrays.append(pa.array([take(record) for record in records], field.type))
+                seconds = pa.types.is_timestamp(field.type)
+                cells = np.rint(np.array(column) * 1e6).astype(np.int64) if seconds else column
+                arrays.append(pa.array(cells, field.type))
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 raise self._unreadable(f"{encoded[0][0]} to {encoded[-1][0]}", f"{field.name}: {error}") from error
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -42,6 +42,7 @@ _OUR_ERROR = re.compile(r"holdfast\.\w[\w.]*: (.+(?:\n  \S.*)?)")
 @click.option("--interval", type=click.FloatRange(min=0), help="Seconds between batches.  [default: as they come]")
 @click.option("--available-now", is_flag=True, help="Land what is there now, then end.")
 @click.option("--until-rows", type=click.IntRange(min=1), help="End when so many messages have been landed in all.")
+@click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark's master.")
 def land_command(**arguments: Any) -> None:
     """Land a queue as Parquet files, each message exactly once.
@@ -68,6 +69,9 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
         raise click.UsageError("--schema and --schema-file exclude each other")
     spark = session("holdfast land", arguments["master"], **{"spark.sql.streaming.numRecentProgressUpdates": "20"})
     try:
+        if not arguments["verbose"]:  # what ends the query is told in one sentence
+            logging = spark._jvm.org.apache.logging.log4j
+            logging.core.config.Configurator.setLevel("org.apache.spark", logging.Level.OFF)
         if not stop.is_set():
             _land(spark, arguments, stop)
     finally:
