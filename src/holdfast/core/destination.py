@@ -207,8 +207,9 @@ class RMDestination:
 
     @property
     def _may_skip(self) -> bool:
-        # AtMostOnce InOrder promises no delivery, only that it never goes back (WS-RM Policy; see docs).
-        return self.policy.assurance.delivery is Delivery.AT_MOST_ONCE
+        # AtMostOnce InOrder promises no delivery, only that it never goes back (WS-RM Policy; see docs). A requester
+        # waits for its reply, so where replies go back nothing is skipped.
+        return self.policy.assurance.delivery is Delivery.AT_MOST_ONCE and self.offered is None
 
     def is_too_late(self, number: int) -> bool:
         """Whether releasing it would go back in order: at-most-once in-order drops it then."""

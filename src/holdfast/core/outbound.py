@@ -497,8 +497,8 @@ class Outbound:
         if source.offer is not None:
             self.by_offer.pop(source.offer, None)
         self.commit.forget(source.local_id)
-        if outbox.first < source.start + source.acknowledged.first_gap - 1:
-            outbox.first = source.start + source.acknowledged.first_gap - 1
+        # 1.0's LastMessage has a number but no record: what is submitted next has its offset.
+        outbox.first = max(outbox.first, min(outbox.end, source.start + source.acknowledged.first_gap - 1))
         self.commit.batch.trims[outbox.queue, 0] = outbox.first
 
     def close_outbox(self, key: str) -> None:
@@ -530,7 +530,7 @@ class Outbound:
             if source.state is SourceState.NONE and not source.polled:
                 source.create(now)
             self.adopt(outbox, source)
-            outbox.first = max(outbox.first, source.start + source.acknowledged.first_gap - 1)
+            outbox.first = max(outbox.first, min(outbox.end, source.start + source.acknowledged.first_gap - 1))
             if source.polled:
                 source.issue(now)
         for outbox in self.outboxes.values():

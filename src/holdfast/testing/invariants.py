@@ -13,7 +13,7 @@ from holdfast.core.messages import Envelope, IncompleteSequenceBehavior, Sequenc
 from holdfast.core.policy import Delivery
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
-from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLE
+from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLE, DestinationState
 from holdfast.testing.ledger import LAST_MESSAGE
 from holdfast.testing.node import INBOX, Node, saved_sequences
 
@@ -74,9 +74,10 @@ def numbers_of(acknowledgement: SequenceAcknowledgement) -> list[int]:
 
 
 def skips(node: Node) -> bool:
-    """Whether the endpoint drops what comes too late: at-most-once, in order."""
+    """Whether the endpoint drops what comes too late: at-most-once, in order, where no replies go back."""
     assurance = node.setup.destination_policy.assurance
-    return assurance.in_order and assurance.delivery is Delivery.AT_MOST_ONCE
+    offers = any(offer for _, offer in node.world.nodes[0].setup.choices)
+    return assurance.in_order and assurance.delivery is Delivery.AT_MOST_ONCE and not offers
 
 
 def repeats(world: World) -> bool:
@@ -154,8 +155,8 @@ class ReplyBeforeAcknowledgement(Invariant):
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
         ledger = world.ledger
         disk = ledger.disks[node.index]
-        state = disk.behaviors.get(acknowledgement.identifier)
-        if state is None or state["state"] != "created":
+        destination = node.protocol.inbound.destinations.get(acknowledgement.identifier)
+        if destination is None or destination.state is not DestinationState.CREATED:
             return  # ended without its source's wish: what it accepted is final, answered or not
         for number in numbers_of(acknowledgement):
             body = ledger.bodies.get((acknowledgement.identifier, number), b"")

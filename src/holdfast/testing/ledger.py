@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from holdfast.core.messages import Envelope, LastMessage, SequenceAcknowledgement
@@ -59,10 +60,11 @@ class DurableState:
 
     def apply(self, batch: Batch) -> None:
         """A batch is durable."""
-        for queue, partition, _, record in batch.appends:
+        placed = []
+        for queue, partition, offset, record in batch.appends:
             if queue == INBOX:
                 self._store(record)
-                self.queues[partition].append(Queued(record.sequence, record.message_number, record.body))
+                placed.append((partition, offset, record))
             else:
                 self.outbound[queue].append(record)
                 if record.body.startswith(b"r"):
@@ -70,9 +72,11 @@ class DurableState:
         for _sequence, _number, record in batch.holds:
             self._store(record)
             self.held.add((record.sequence, record.message_number))
-        for sequence, number, _, partition, _ in batch.releases:
+        for sequence, number, _, partition, offset in batch.releases:
             self.held.discard((sequence, number))
-            self.queues[partition].append(Queued(sequence, number, self.records[sequence, number].body))
+            placed.append((partition, offset, self.records[sequence, number]))
+        for partition, _, record in sorted(placed, key=itemgetter(0, 1)):
+            self.queues[partition].append(Queued(record.sequence, record.message_number, record.body))
         for sequence, number in batch.drops:
             self.held.discard((sequence, number))
             self.dropped.add((sequence, number))

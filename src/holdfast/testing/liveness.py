@@ -11,8 +11,13 @@ if TYPE_CHECKING:
     from holdfast.testing.world import World
 
 
-def unfinished(world: World) -> str | None:
-    """What is not well yet, in words; None if everything is."""
+def unfinished(world: World, *, may_stop: bool) -> str | None:
+    """What is not well yet, in words; None if everything is.
+
+    Args:
+        world: What to look at.
+        may_stop: Whether Sequences may be lost there: those are left to their inactivity timeout.
+    """
     source, destination = world.nodes
     ledger = world.ledger
     if not world.has_ended or source.outbox is None or not source.outbox.is_empty:
@@ -31,7 +36,7 @@ def unfinished(world: World) -> str | None:
             return "the handler is not done"
     if source.store.pending or destination.store.pending:
         return "something is not durable"
-    return None if world.is_stopped or ledger.stopped else _open_sequences(world)
+    return None if may_stop else _open_sequences(world)
 
 
 def _open_sequences(world: World) -> str | None:

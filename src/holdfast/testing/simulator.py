@@ -159,11 +159,14 @@ class Simulator:
         self._end()
         self.world.settle(self.world.nodes[0])
         end = self.world.clock.now + HEALING
-        while (missing := unfinished(self.world)) is not None:
+        while (missing := self._unfinished()) is not None:
             if self.world.clock.now >= end:
                 raise InvariantViolation("Liveness", f"{missing}, {HEALING:g} s after the faults ended")
             self._resume_if_stopped()
-            self._until(min(end, self.world.clock.now + 20.0), lambda: unfinished(self.world) is None)
+            self._until(min(end, self.world.clock.now + 20.0), lambda: self._unfinished() is None)
+
+    def _unfinished(self) -> str | None:
+        return unfinished(self.world, may_stop=self.options.may_stop)
 
     def _resume_if_stopped(self) -> None:
         """Play the operator: a Sequence was lost and somebody was told; go on in a new one."""
