@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from fake_server import FakeServer, record
+from pyspark.sql.types import IntegerType, StructField, StructType
 
-from holdfast.pipeline.land_job import _follow, _sentence, land_command
+from holdfast.pipeline.land_job import _follow, _schema, _sentence, _source_options, _trigger, land_command
 
 BODY = "<o:order xmlns:o='urn:orders' city='Åre'><o:id>{}</o:id></o:order>"
 
@@ -168,6 +169,26 @@ def test_wrong_usage_is_told_before_spark_is_started():
     result = CliRunner().invoke(land_command, [*required, "--available-now", "--interval", "1"])
     assert result.exit_code == 2
     assert "exclude each other" in result.output
+
+
+def test_the_schema_may_be_given_as_ddl_or_in_a_file_as_ddl_or_json(tmp_path: Path):
+    fields = StructType([StructField("id", IntegerType(), metadata={"namespace": "urn:o"})])
+    (tmp_path / "json").write_text(fields.json())
+    (tmp_path / "ddl").write_text("id INT\n")
+    nothing = {"schema": None, "schema_file": None}
+    assert _schema({**nothing, "schema_file": tmp_path / "json"}) == fields
+    assert _schema({**nothing, "schema_file": tmp_path / "ddl"}) == "id INT"
+    assert _schema({**nothing, "schema": "id INT"}) == "id INT"
+    assert _schema(nothing) is None
+
+
+def test_arguments_become_a_trigger_and_options_of_the_source():
+    assert _trigger({"available_now": True, "interval": None}) == {"availableNow": True}
+    assert _trigger({"available_now": False, "interval": 0.25}) == {"processingTime": "250 milliseconds"}
+    assert _trigger({"available_now": False, "interval": None}) is None
+    given = {"max_rows_per_batch": 100, "away_seconds": 0.0}
+    assert _source_options(given) == {"maxRowsPerBatch": "100", "awaySeconds": "0.0"}
+    assert _source_options(dict.fromkeys(given)) == {}
 
 
 def test_the_help_shows_two_examples():

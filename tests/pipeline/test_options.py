@@ -65,6 +65,7 @@ def test_no_broker_is_refused_with_an_example():
         ("waitSeconds", "-1"),
         ("awaySeconds", "nan"),
         ("awaySeconds", "inf"),
+        ("awaySeconds", "soon"),
         ("body", "yes"),
         ("startingOffsets", "oldest"),
         ("startingOffsets", "[1]"),
