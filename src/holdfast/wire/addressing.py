@@ -107,16 +107,16 @@ def decode_header(node: Node, envelope: Envelope, addressing: Addressing, seen: 
         setattr(envelope, _EPR_FIELDS[local], decode_epr(node, soap=soap))
 
 
-def address_uri(address: str, addressing: Addressing) -> str:
-    """Gives an address as that version writes it."""
+def written_address(address: str, addressing: Addressing) -> str:
+    """Gives an address as that version writes it, escaped."""
     if address == ANONYMOUS:
         return _ANONYMOUS_2005_08 if addressing is _V2005_08 else _ANONYMOUS_2004_08
-    return NONE_URI if address == NONE else address
+    return NONE_URI if address == NONE else escape(address)
 
 
 def encode_epr_content(reference: EndpointReference, addressing: Addressing) -> str:
     """Writes the content of an EndpointReferenceType; prefix ``wsa`` must be in scope."""
-    content = f"<wsa:Address>{escape(address_uri(reference.address, addressing))}</wsa:Address>"
+    content = f"<wsa:Address>{written_address(reference.address, addressing)}</wsa:Address>"
     if reference.reference_parameters:
         inner = b"".join(reference.reference_parameters).decode()
         content += f"<wsa:ReferenceParameters>{inner}</wsa:ReferenceParameters>"

@@ -6,9 +6,9 @@ from holdfast.core.messages import Acknowledge, Control, EndpointReference, Enve
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire import rm
-from holdfast.wire.addressing import address_uri, encode_epr_content
+from holdfast.wire.addressing import encode_epr_content, written_address
 from holdfast.wire.faults import DIALECTS, action_of_fault, encode_fault, encode_fault_header
-from holdfast.wire.names import RM_NS, SOAP_NS, WSA_NS, actions
+from holdfast.wire.names import RM_NS, RM_OF_ACTION, SOAP_NS, WSA_NS, actions
 from holdfast.wire.text import escape, escape_attribute
 
 _FOOT = b"</s:Body></s:Envelope>"
@@ -103,10 +103,17 @@ def encode(envelope: Envelope) -> bytes:
     return "".join(parts).encode()
 
 
+def _action_header(action: str) -> str:
+    return f'<wsa:Action s:mustUnderstand="1">{escape(action)}</wsa:Action>'
+
+
+_ACTION_HEADERS = {action: _action_header(action) for action in RM_OF_ACTION}
+
+
 def _append_addressing(parts: list[str], envelope: Envelope, addressing: Addressing) -> None:
     action = envelope.action or action_of(envelope)
     if action:
-        parts.append(f'<wsa:Action s:mustUnderstand="1">{escape(action)}</wsa:Action>')
+        parts.append(_ACTION_HEADERS.get(action) or _action_header(action))
     if envelope.message_id is not None:
         parts.append(f"<wsa:MessageID>{escape(envelope.message_id)}</wsa:MessageID>")
     if envelope.relates_to is not None:
@@ -118,7 +125,7 @@ def _append_addressing(parts: list[str], envelope: Envelope, addressing: Address
     if envelope.fault_to is not None:
         parts.append(_epr_header("FaultTo", envelope.fault_to, addressing))
     if envelope.to is not None:
-        parts.append(f'<wsa:To s:mustUnderstand="1">{escape(address_uri(envelope.to, addressing))}</wsa:To>')
+        parts.append(f'<wsa:To s:mustUnderstand="1">{written_address(envelope.to, addressing)}</wsa:To>')
 
 
 def _epr_header(local: str, reference: EndpointReference, addressing: Addressing) -> str:

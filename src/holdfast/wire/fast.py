@@ -208,6 +208,10 @@ def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str]
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
+class _Odd(IndexError):
+    """Not the usual shape; caught where a list of tokens that ends too early is."""
+
+
 def decode_usual(data: bytes, limits: Limits) -> Envelope | None:
     """Reads an envelope of the usual shape.
 
@@ -255,6 +259,19 @@ def _may_be_deep(data: bytes, max_depth: int) -> bool:
     return False
 
 
+_REFERS = re.compile(rb"(?:[^\s/>:]*:)?(?:To|Address|Action|MessageID|RelatesTo)(?:\s[^&]*)?>")
+"""A tag whose text may hold character references here: addresses with a query have them."""
+
+_REFERENCE_OF = re.compile(rb"&(?:amp|lt|gt|quot|apos);")
+_REFERENCES = {b"&amp;": b"&", b"&lt;": b"<", b"&gt;": b">", b"&quot;": b'"', b"&apos;": b"'"}
+
+
+def _resolve(token: bytes) -> bytes:
+    if b"&#" in token:
+        raise _Odd
+    return _REFERENCE_OF.sub(lambda match: _REFERENCES[match[0]], token)
+
+
 def _read(data: bytes, limits: Limits) -> Envelope | None:
     end = data.find(b">")
     tag = data[1:end]
@@ -263,7 +280,7 @@ def _read(data: bytes, limits: Limits) -> Envelope | None:
     if envelope.kind != _ENVELOPE or at < 0 or at > limits.max_header_bytes:
         return None
     head = data[end + 1 : at]
-    if head.find(b"&") >= 0 or (head.find(b"!") >= 0 and b"<!" in head):
+    if head.find(b"\r") >= 0 or (head.find(b"!") >= 0 and b"<!" in head):
         return None
     body = _body(data, at, envelope)
     if body is None:
@@ -271,15 +288,15 @@ def _read(data: bytes, limits: Limits) -> Envelope | None:
     tokens = head.split(b"<")
     if len(tokens) > 2 * limits.max_headers:
         return None
+    if head.find(b"&") >= 0:
+        if any(_REFERS.match(token) is None for token in tokens if b"&" in token):
+            return None
+        tokens = [_resolve(token) for token in tokens]
     tag = tokens[1].partition(b">")[0]
     header = envelope.kids.get(tag) or _learn(envelope, tag)
     if header.kind != _HEADER:
         return None
     return _blocks(tokens, header, body, limits)
-
-
-class _Odd(IndexError):
-    """Not the usual shape; caught where a list of tokens that ends too early is."""
 
 
 def _blocks(tokens: list[bytes], header: _Shape, body: bytes, limits: Limits) -> Envelope:
