@@ -1,7 +1,7 @@
 """A .NET client with a reliable session, scripted: its envelopes, its window, its timers, and its intolerance.
 
 It is as strict as the real client where that one is strict, and says precisely what it did not like: SessionFaulted.
-Where the real one would stall for ever (an answer it cannot read) it faults at once, so that a test fails with a reason.
+Where the real one would stall for ever (an answer it cannot read) it faults at once: a test then fails with a reason.
 """
 
 from __future__ import annotations

@@ -423,18 +423,24 @@ class ScriptedWCFServer:
             self.delivered.append(
                 Delivered(session.identifier, number, message.action, message.body, message.message_id)
             )
-        if self.two_way and (is_last_message or message.message_id is not None):
+        if self.two_way and (is_last_message or self._is_request(message)):
             session.replies[number] = asyncio.get_running_loop().create_future()
             task = asyncio.create_task(self._operate(session, message, number))
             self._operations.add(task)
             task.add_done_callback(self._operations.discard)
         return await self._repeat(session, number)
 
+    def _is_request(self, message: wire.Read) -> bool:
+        """Whether the contract has a reply for it: only Notify is one-way, whatever headers it comes with."""
+        return message.action != wire.NOTIFY
+
     def _check_addressing(self, session: Session, message: wire.Read) -> None:
-        if message.message_id is None:
+        if not self.two_way or not self._is_request(message) or message.action == self.profile.action("LastMessage"):
             return
+        if message.message_id is None:
+            raise _Fault("SequenceTerminated", "A request has no MessageID.", session)
         reply_to = message.reply_to or (self.profile.anonymous if self.profile.addressing == "2005/08" else None)
-        if self.two_way and reply_to != self.profile.anonymous:
+        if reply_to != self.profile.anonymous:
             raise _Fault("SequenceTerminated", f"The ReplyTo of a request is {reply_to}, not anonymous.", session)
 
     async def _operate(self, session: Session, message: wire.Read, number: int) -> None:
@@ -505,6 +511,8 @@ class ScriptedWCFServer:
             raise _Fault("SequenceTerminated", f"TerminateSequence says {last}; not all of it came.", session)
         if self.two_way and session.sent_replies and not session.final_said:
             raise _Fault("SequenceTerminated", f"{name} carries no final acknowledgement of the replies.", session)
+        if len(session.acknowledged_replies) < session.sent_replies:
+            raise _Fault("SequenceTerminated", f"{name} came before every reply was acknowledged.", session)
         session.close_said = last
 
     # --- what it says ------------------------------------------------------------------------------------------------

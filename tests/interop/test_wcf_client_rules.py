@@ -1,0 +1,312 @@
+"""Holdfast's source in front of a .NET service: every rule the service holds a client to, in all six combinations."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wcf.scripted_server import ScriptedWCFServer, Session
+from wcf.wire import COMBINATIONS, CONTRACT_NS, ECHO, NOTIFY, Profile
+
+import holdfast
+
+pytestmark = pytest.mark.interop
+
+RM10 = Profile("1.0", "2005/08", "1.2")
+RM11 = Profile("1.1", "2005/08", "1.2")
+every_combination = pytest.mark.parametrize("profile", COMBINATIONS, ids=str)
+every_contract = pytest.mark.parametrize("contract", ["oneway", "twoway", "mixed"])
+
+QUICK = replace(
+    holdfast.SourcePolicy(),
+    retransmission=holdfast.RetransmissionPolicy(initial=0.1, floor=0.05, cap=0.5),
+    poll_interval=0.05,
+)
+"""Retransmits soon, where losses have to be waited out."""
+
+
+@contextlib.asynccontextmanager
+async def running_source(
+    url: str, profile: Profile, contract: str, *, store: str | Path = ":memory:", **options: Any
+) -> AsyncIterator[holdfast.Source]:
+    """A source pinned to the combination; it offers a sequence to a two-way contract."""
+    versions = holdfast.Versions(profile.rm, profile.addressing, profile.soap)
+    options.setdefault("policy", QUICK)
+    async with holdfast.Source(url, store, versions=versions, offer=contract != "oneway", **options) as source:
+        yield source
+
+
+def binding(contract: str) -> str:
+    return "oneway" if contract == "oneway" else "twoway"
+
+
+def operation(name: str, text: str) -> str:
+    return f'<{name} xmlns="{CONTRACT_NS}"><key>holdfast</key><number>1</number><body>{text}</body></{name}>'
+
+
+async def notify(source: holdfast.Source, text: str) -> holdfast.Sent:
+    return await source.send(operation("notify", text), action=NOTIFY)
+
+
+async def echo(source: holdfast.Source, text: str) -> str:
+    reply = await source.request(operation("echo", text), action=ECHO)
+    assert reply.action == f"{ECHO}Response"
+    return reply.body.findtext(f"{{{CONTRACT_NS}}}body", "")
+
+
+async def converse(source: holdfast.Source, contract: str, count: int) -> None:
+    """``count`` messages of that kind (mixed: every second is a request), their replies checked."""
+    for number in range(1, count + 1):
+        if contract == "oneway" or (contract == "mixed" and number % 2):
+            await notify(source, str(number))
+        else:
+            assert await echo(source, str(number)) == str(number)
+    await source.flush()
+
+
+def only_session(server: ScriptedWCFServer) -> Session:
+    (session,) = [session for session in server.sessions.values() if session.received]
+    return session
+
+
+def check_ended(server: ScriptedWCFServer, messages: int) -> None:
+    """Everything was delivered once and in order, no rule was broken, and the session ended whole."""
+    assert server.refusals == []
+    assert [message.number for message in server.delivered] == list(range(1, messages + 1))
+    session = only_session(server)
+    assert session.terminated
+    # Also of the reply to LastMessage, by the TerminateSequence itself: until then the real host does not close.
+    assert session.acknowledged_replies == set(range(1, session.sent_replies + 1))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for something another task brings about; the suite's own timeout is the limit."""
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+# --- whole sessions --------------------------------------------------------------------------------------------------
+
+
+@every_combination
+@every_contract
+async def test_a_clean_session_breaks_no_rule(profile: Profile, contract: str) -> None:
+    async with ScriptedWCFServer(profile, binding(contract)) as server:
+        async with running_source(server.url, profile, contract) as source:
+            await converse(source, contract, 6)
+        check_ended(server, 6)
+    assert server.texts == [str(number) for number in range(1, 7)]
+
+
+@every_combination
+@every_contract
+@pytest.mark.parametrize("lost", ["drop_requests", "drop_responses"])
+async def test_each_kind_of_message_may_be_lost_once(profile: Profile, contract: str, lost: str) -> None:
+    kinds = ["CreateSequence", "Notify", "Echo", "LastMessage", "CloseSequence", "TerminateSequence"]
+    losses: dict[str, Any] = {lost: kinds}
+    async with ScriptedWCFServer(profile, binding(contract), **losses) as server:
+        async with running_source(server.url, profile, contract) as source:
+            await converse(source, contract, 4)
+        check_ended(server, 4)
+
+
+@every_combination
+@pytest.mark.parametrize("contract", ["oneway", "twoway"])
+async def test_random_losses_and_eight_callers_at_once(profile: Profile, contract: str) -> None:
+    """The server drops what follows a gap, as its default binding does."""
+    async with ScriptedWCFServer(profile, contract, loss_rate=0.08, seed=3) as server:
+        async with running_source(server.url, profile, contract) as source:
+
+            async def caller(first: int) -> None:
+                for number in range(first, first + 4):
+                    if contract == "oneway":
+                        await notify(source, str(number))
+                    else:
+                        assert await echo(source, str(number)) == str(number)
+
+            await asyncio.gather(*(caller(first) for first in range(0, 32, 4)))
+            await source.flush()
+        check_ended(server, 32)
+    assert sorted(server.texts, key=int) == [str(number) for number in range(32)]
+
+
+@every_combination
+async def test_a_burst_through_a_window_survives_a_lost_message_at_an_ordered_server(profile: Profile) -> None:
+    async with ScriptedWCFServer(profile, "oneway", drop_requests=["Notify"]) as server:
+        async with running_source(server.url, profile, "oneway") as source:
+            for number in range(40):
+                await notify(source, str(number))
+            await source.flush()
+        check_ended(server, 40)
+    assert server.texts == [str(number) for number in range(40)]
+
+
+# --- finding out what the service speaks -----------------------------------------------------------------------------
+
+
+@every_combination
+@pytest.mark.parametrize("contract", ["oneway", "twoway"])
+async def test_versions_and_offer_are_found_out(profile: Profile, contract: str) -> None:
+    async with ScriptedWCFServer(profile, contract) as server:
+        async with holdfast.Source(server.url, ":memory:", policy=QUICK) as source:
+            await notify(source, "found")
+            await source.flush()
+        assert server.texts == ["found"]
+        assert only_session(server).terminated
+
+
+@every_combination
+async def test_the_refusal_of_a_service_reaches_the_sender_with_its_reason(profile: Profile) -> None:
+    async with (
+        ScriptedWCFServer(profile, "twoway") as server,
+        running_source(server.url, profile, "oneway") as source,
+    ):
+        with pytest.raises(holdfast.CreateSequenceRefused, match="must contain an offer for a return sequence"):
+            sent = await notify(source, "refused")
+            await sent.acknowledged(timeout=30)
+    assert server.delivered == []
+
+
+# --- single rules ----------------------------------------------------------------------------------------------------
+
+
+@every_combination
+async def test_a_reply_that_takes_long_is_waited_for(profile: Profile) -> None:
+    async with ScriptedWCFServer(profile, reply_delay=0.4) as server:
+        async with running_source(server.url, profile, "twoway") as source:
+            assert await echo(source, "slow") == "slow"
+            assert await echo(source, "slow too") == "slow too"
+        check_ended(server, 2)
+
+
+@every_combination
+@pytest.mark.parametrize("contract", ["oneway", "twoway"])
+async def test_a_full_buffer_stops_the_source_until_there_is_room(profile: Profile, contract: str) -> None:
+    async with ScriptedWCFServer(profile, contract, buffer=0) as server:
+        async with running_source(server.url, profile, contract) as source:
+            first = await notify(source, "1")
+            await first.acknowledged()
+            for number in range(2, 12):
+                await notify(source, str(number))
+            await until(lambda: sum(exchange.kind == "AckRequested" for exchange in server.transcript) >= 3)
+            assert server.texts == ["1"]
+            server.buffer = 8
+            await source.flush()
+        check_ended(server, 11)
+    assert server.while_full == []
+
+
+@every_combination
+async def test_an_idle_source_keeps_the_session_alive(profile: Profile) -> None:
+    policy = replace(QUICK, keep_alive=0.1)
+    async with ScriptedWCFServer(profile, inactivity=30.0) as server:
+        async with running_source(server.url, profile, "twoway", policy=policy) as source:
+            await echo(source, "before")
+            await until(lambda: sum(exchange.kind == "AckRequested" for exchange in server.transcript) >= 2)
+            await echo(source, "after")
+        check_ended(server, 2)
+
+
+@every_combination
+async def test_after_the_end_of_a_session_comes_another(profile: Profile) -> None:
+    async with ScriptedWCFServer(profile, "oneway") as server:
+        async with running_source(server.url, profile, "oneway") as source:
+            await notify(source, "1")
+            await source.flush()
+            await source.end(timeout=30)
+            await notify(source, "2")
+            await source.flush()
+        assert server.texts == ["1", "2"]
+        assert [session.terminated for session in server.sessions.values()] == [True, True]
+        assert server.refusals == []
+
+
+@every_combination
+async def test_an_applications_fault_reaches_the_caller_and_the_session_goes_on(profile: Profile) -> None:
+    parts = (
+        "<s:Fault><faultcode>s:Client</faultcode><faultstring>out of stock</faultstring></s:Fault>"
+        if profile.soap == "1.1"
+        else "<s:Fault><s:Code><s:Value>s:Sender</s:Value></s:Code>"
+        '<s:Reason><s:Text xml:lang="en">out of stock</s:Text></s:Reason></s:Fault>'
+    )
+
+    def fault(kind: str, data: bytes) -> bytes:
+        if kind != "Echo" or b"<body>no</body>" not in data:
+            return data
+        begin, end = data.index(b"<echoResponse"), data.index(b"</s:Body>")
+        return data[:begin] + parts.encode() + data[end:]
+
+    async with ScriptedWCFServer(profile, mutate=fault) as server:
+        async with running_source(server.url, profile, "twoway") as source:
+            with pytest.raises(holdfast.PeerFault, match="out of stock"):
+                await echo(source, "no")
+            assert await echo(source, "yes") == "yes"
+        check_ended(server, 2)
+
+
+# --- the service goes away -------------------------------------------------------------------------------------------
+
+
+@every_combination
+async def test_a_service_that_comes_back_with_its_sessions_is_waited_for(profile: Profile) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        server = ScriptedWCFServer(profile)
+        await server.__aenter__()
+        source = await stack.enter_async_context(running_source(server.url, profile, "twoway"))
+        assert await echo(source, "1") == "1"
+        await server.__aexit__()
+        call = asyncio.create_task(echo(source, "2"))
+        await until(lambda: source.progress.problem != "")
+        port = int(server.url.split(":")[2].split("/")[0])
+        again = await stack.enter_async_context(ScriptedWCFServer(profile, port=port))
+        again.sessions = server.sessions
+        assert await call == "2"
+        await source.end(timeout=30)
+    assert server.texts + again.texts == ["1", "2"]
+    assert again.refusals == []
+
+
+@every_combination
+async def test_a_service_that_forgot_its_sessions_is_told_of_and_nothing_is_sent_twice_unasked(
+    profile: Profile,
+) -> None:
+    async with (
+        ScriptedWCFServer(profile, "oneway") as server,
+        running_source(server.url, profile, "oneway") as source,
+    ):
+        await (await notify(source, "1")).acknowledged()
+        server.sessions.clear()
+        sent = await notify(source, "2")
+        with pytest.raises(holdfast.HoldfastError) as error:
+            await sent.acknowledged(timeout=30)
+        assert "UnknownSequence" in str(error.value)
+        assert server.texts == ["1"]
+        source.resume()
+        await source.flush()
+        assert server.texts == ["1", "2"]
+
+
+@every_combination
+async def test_what_a_closed_source_still_had_is_sent_by_the_next_one(profile: Profile, tmp_path: Path) -> None:
+    store = tmp_path / "outbox"
+    server = ScriptedWCFServer(profile, "oneway")
+    await server.__aenter__()
+    async with running_source(server.url, profile, "oneway", store=store) as source:
+        await (await notify(source, "1")).acknowledged()
+        await server.__aexit__()
+        await notify(source, "2")
+        await notify(source, "3")
+        await source.close(timeout=0)
+    port = int(server.url.split(":")[2].split("/")[0])
+    async with ScriptedWCFServer(profile, "oneway", port=port) as again:
+        again.sessions = server.sessions
+        async with running_source(server.url, profile, "oneway", store=store) as source:
+            await source.flush()
+        assert server.texts + again.texts == ["1", "2", "3"]
+        assert again.refusals == []
+        assert only_session(again).terminated
