@@ -310,6 +310,7 @@ class Outbound:
                 identifier=ack.identifier,
             )
         source = outbox.source
+        outbox.find_requests(ack.ranges)
         newly, fault = source.receive_acknowledgement(ack, now)
         self._report(outbox, newly)
         if source.state is SourceState.CLOSED and not source.is_complete and not outbox.stopped:

@@ -72,6 +72,7 @@ class Outbox:
                 if len(self._cache) >= 2 * READ_AHEAD:
                     break
                 self._cache[found_offset] = found_record
+            assert found and found[0][0] == offset, (self.key, offset)
             record = found[0][1]
         return record
 
@@ -96,6 +97,20 @@ class Outbox:
             if self.record(offset).message_id == message_id:
                 return number
         return 0
+
+    def find_requests(self, ranges: tuple[tuple[int, int], ...]) -> None:
+        """Before an acknowledgement is taken in: what an earlier run transmitted may be requests without a reply yet."""
+        source = self.source
+        if source is None:
+            return
+        for lower, upper in ranges:
+            for number in range(max(lower, source.next_number), min(upper, source.sent_before) + 1):
+                offset = self.offset_of(number)
+                if number in source.acknowledged or not self.first <= offset < self.durable_end:
+                    continue
+                record = self.record(offset)
+                if record.wants_reply and record.message_id is not None:
+                    source.unreplied[number] = record.message_id
 
     def update_available(self) -> None:
         """Tell the present Sequence how far durable messages reach."""

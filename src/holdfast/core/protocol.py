@@ -142,6 +142,10 @@ class RMProtocol:
         """Take over what the store held. Once, before anything else."""
         self.inbound.recover(snapshot, now)
         self.outbound.recover(snapshot, now)
+        for destination in self.inbound.destinations.values():
+            outbox = self.outbound.outboxes.get(destination.offered or "")
+            if outbox is not None:
+                outbox.answers = destination.identifier
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
@@ -363,7 +367,13 @@ class RMProtocol:
             return
         reply_number = destination.replies.get(number)
         outbox = self.outbound.outboxes.get(destination.offered or f"plain/{destination.identifier}")
-        if reply_number is None or outbox is None or outbox.source is None or exchange is None:
+        if (
+            reply_number is None
+            or outbox is None
+            or outbox.source is None
+            or reply_number in outbox.source.acknowledged
+            or exchange is None
+        ):
             self._acknowledge(destination, exchange, now)
             return
         outbox.source.issue(now)

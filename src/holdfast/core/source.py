@@ -243,9 +243,7 @@ class RMSource:
 
     def _mark(self, ranges: tuple[tuple[int, int], ...], now: float) -> list[tuple[int, int]]:
         fresh = AcknowledgementRanges()
-        for lower, last in ranges:
-            # What an earlier run transmitted may be a request: whether its reply is here shows when it is sent again.
-            upper = min(last, self.highest_sent)
+        for lower, upper in ranges:
             for gap_lower, gap_upper in self.acknowledged.gaps(upper):
                 if gap_upper >= lower:
                     fresh.add_range(max(lower, gap_lower), gap_upper)

@@ -331,7 +331,7 @@ class LegalMoves(Invariant):
     """A Sequence moves by its state table only, and a restart finds it in the state that was saved."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, str, str], Enum] = {}
+        self._known: dict[tuple[int, str], tuple[object, Enum]] = {}
 
     def after(self, world: World) -> None:
         for node in world.nodes:
@@ -339,22 +339,21 @@ class LegalMoves(Invariant):
                 continue
             for name, destination in node.protocol.inbound.destinations.items():
                 table: Any = DESTINATION_TABLES[destination.versions.rm]
-                self._look(world, node, f"inbound {name}", name, destination.state, table)
+                self._look(node, f"inbound {name}", destination, destination.state, table)
             for name, outbox in node.protocol.outbound.sources.items():
                 if outbox.source is not None:
                     table = SOURCE_TABLE
-                    self._look(world, node, f"outbound {name}", name, outbox.source.state, table)
+                    self._look(node, f"outbound {name}", outbox.source, outbox.source.state, table)
 
     def _look(
-        self, world: World, node: Node, what: str, name: str, state: Enum, table: dict[tuple[Enum, Enum], Any]
+        self, node: Node, what: str, sequence: object, state: Enum, table: dict[tuple[Enum, Enum], Any]
     ) -> None:
-        key = (node.index, node.run, what, name)
-        known = self._known.get(key)
-        if known is state:
-            return
-        self._known[key] = state
-        if known is not None and state not in reachable(table, known):
-            self.broken(f"{what} of {node.name} moved from {known.value} to {state.value}")
+        known, before = self._known.get((node.index, what), (None, state))
+        self._known[node.index, what] = (sequence, state)
+        if before is state or known is not sequence:
+            return  # another object: a restart read it back, or a late CreateSequence made it anew
+        if state not in reachable(table, before):
+            self.broken(f"{what} of {node.name} moved from {before.value} to {state.value}")
 
 
 def reachable(table: dict[tuple[Enum, Enum], Any], state: Enum) -> set[Enum]:
