@@ -243,6 +243,9 @@ class RMProtocol:
             self.outbound.terminate_sent(sent.source, now)
         if envelope is not None:
             self.receive(envelope, None, now, sent)
+        outbox = self.outbound.sources.get(sent.source)
+        if outbox is not None and outbox.source is not None:
+            outbox.source.answered(sent.number)
         self.outbound.pump(now)
 
     def failed(self, sent: Transmit, now: float) -> None:
@@ -278,7 +281,11 @@ class RMProtocol:
         awaits_reply = exchange is not None and is_application and self._awaits_reply(envelope)
         verdict = self.inbound.receive(destination, envelope, awaits_reply, exchange, now)
         if isinstance(verdict, Fault):
-            self._answer_fault(envelope, verdict, exchange, destination)
+            if destination.is_over and not destination.settled:
+                # A source that was told so does not come back: the end must be durable before.
+                self.commit.then(lambda _: self._answer_fault(envelope, verdict, exchange, destination))
+            else:
+                self._answer_fault(envelope, verdict, exchange, destination)
         elif verdict is Verdict.DUPLICATE:
             self.effects.append(Incident("duplicate dropped", destination.identifier, sequence.message_number, "debug"))
             self._answer_again(destination, sequence.message_number, exchange, now)
@@ -479,7 +486,8 @@ class RMProtocol:
         return fault
 
     def _is_taken(self, identifier: str) -> bool:
-        return identifier in self.outbound.by_identifier or identifier in self.inbound.destinations
+        known = (self.outbound.by_identifier, self.inbound.destinations, self.inbound.offered)
+        return any(identifier in identifiers for identifiers in known)
 
     def _accept_offer(self, envelope: Envelope, create: CreateSequence, destination: RMDestination, now: float) -> None:
         offer = create.offer

@@ -27,6 +27,8 @@ class InFlight:
     due: float
     attempts: int
     first_sent_at: float
+    answered: bool = False
+    """Whether the exchange that carried it last is over."""
 
 
 class Request(Enum):
@@ -264,9 +266,10 @@ class RMSource:
 
     def _resend_what_followed(self, resent_at: float, now: float) -> None:
         # A destination that drops what comes after a gap (WCF in order) has lost all that was sent before the gap
-        # was filled and is not acknowledged now; one that holds it has just said so.
+        # was filled and is not acknowledged now; one that holds it has just said so. What is still on its way there
+        # is neither: to send that again would double every message in flight for each one that is lost.
         for entry in self.flight.values():
-            if entry.sent_at < resent_at:
+            if entry.answered and entry.sent_at < resent_at:
                 entry.due = min(entry.due, now)
 
     def replied(self, number: int, now: float) -> bool:
@@ -345,10 +348,17 @@ class RMSource:
         """``number`` leaves now. ``message_id``: of a request, whose reply completes it. ``jitter`` in [0, 1)."""
         entry = self.flight[number]
         entry.attempts += 1
+        entry.answered = False
         entry.sent_at = now
         entry.due = now + self.round_trip.delay(entry.attempts, jitter)
         if message_id is not None:
             self.unreplied[number] = message_id
+
+    def answered(self, number: int) -> None:
+        """The exchange that carried ``number`` is over, and whatever it acknowledged has been taken in."""
+        entry = self.flight.get(number)
+        if entry is not None:
+            entry.answered = True
 
     def not_delivered(self, number: int, now: float) -> None:
         """The transport surely failed: try again after a short backoff, not after the whole timeout."""
@@ -375,7 +385,8 @@ class RMSource:
         """Take the next step towards the end if it is wanted and everything is acknowledged."""
         if not self.end_wanted or not self.is_complete:
             return
-        if self.versions.rm is RM.V1_0 and self.state is SourceState.CREATED and self.last_number is None:
+        wants_last_message = self.versions.rm is RM.V1_0 and self.last_number is None and self.available < self.limit
+        if wants_last_message and self.state is SourceState.CREATED:
             # After every reply, as WCF does: an answer to LastMessage in kind ends the opposite direction too.
             self.last_number = self.available + 1
             return
