@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from holdfast import wire
-from holdfast.core.messages import Acknowledge, EndpointReference, LastMessage, Sequence
+from holdfast.core.messages import (
+    Acknowledge,
+    CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
+    LastMessage,
+    Offer,
+    Sequence,
+)
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import AddressingError, EnvelopeError, LimitExceeded, VersionMismatch
 from holdfast.wire import fast
@@ -54,6 +62,7 @@ def sequence(number: str = "1", identifier: str = "urn:s", *, prefix: str = "r",
         message().replace(b"</s:Envelope>", b"<s:Body/></s:Envelope>"),
         message().replace(b"</s:Body>", b"</s:Body><s:Body>").replace(b"</s:Envelope>", b"</s:Body></s:Envelope>"),
         message().replace(b"</s:Header>", b"</s:Header><s:Header/>"),
+        message().replace(b"<s:Body><x xmlns='urn:x'/></s:Body>", b""),
     ],
 )
 def test_what_is_no_envelope_is_refused(data: bytes) -> None:
@@ -405,6 +414,40 @@ def test_a_malformed_rm_message_is_refused(body: str) -> None:
         wire.decode(message(body=body))
 
 
+def test_cxfs_bodies_for_the_reverse_sequence_are_read_as_what_they_mean() -> None:
+    for prefix in ("r", "r0"):
+        epr = f"<{prefix}:AcksTo><a:Address>urn:c</a:Address></{prefix}:AcksTo>"
+        created = wire.decode(message(body=f"<{prefix}:CreateSequenceOneway>{epr}</{prefix}:CreateSequenceOneway>"))
+        assert created.control == CreateSequence(EndpointReference("urn:c"))
+        name, identifier = f"{prefix}:CreateSequenceResponseOneway", f"<{prefix}:Identifier>urn:s</{prefix}:Identifier>"
+        assert wire.decode(message(body=f"<{name}>{identifier}</{name}>")).control == CreateSequenceResponse("urn:s")
+
+
+def test_gsoaps_1_1_children_of_a_1_0_offer_are_passed_over() -> None:
+    offer = (
+        "<r0:Offer><r0:Identifier>urn:o</r0:Identifier><r0:Endpoint><a:Address/></r0:Endpoint>"
+        "<r0:IncompleteSequenceBehavior>NoDiscard</r0:IncompleteSequenceBehavior></r0:Offer>"
+    )
+    acks_to = "<r0:AcksTo><a:Address>urn:c</a:Address></r0:AcksTo>"
+    control = wire.decode(message(body=f"<r0:CreateSequence>{acks_to}{offer}</r0:CreateSequence>")).control
+    assert control == CreateSequence(EndpointReference("urn:c"), offer=Offer("urn:o"))
+
+
+def test_an_illegal_incomplete_sequence_behavior_is_ignored() -> None:
+    behavior = "<r:IncompleteSequenceBehavior>Whatever</r:IncompleteSequenceBehavior>"
+    body = f"<r:CreateSequenceResponse><r:Identifier>urn:s</r:Identifier>{behavior}</r:CreateSequenceResponse>"
+    assert wire.decode(message(body=body)).control == CreateSequenceResponse("urn:s")
+
+
+@pytest.mark.parametrize("value", ["-1", "2147483648", "many", ""])
+def test_a_buffer_remaining_out_of_range_is_refused(value: str) -> None:
+    netrm = "http://schemas.microsoft.com/ws/2006/05/rm"
+    said = f'<r:None/><n:BufferRemaining xmlns:n="{netrm}">{value}</n:BufferRemaining>'
+    header = f"<r:SequenceAcknowledgement><r:Identifier>urn:s</r:Identifier>{said}</r:SequenceAcknowledgement>"
+    with pytest.raises(EnvelopeError):
+        wire.decode(message(header))
+
+
 # --- foreign and mandatory headers -----------------------------------------------------------------------------------
 
 
@@ -541,9 +584,31 @@ def test_2004s_reference_properties_are_read_as_well() -> None:
     assert wire.decode(message(header)).reply_to == EndpointReference("urn:a", (b"<k>1</k>", b"<l/>"))
 
 
-def test_characters_written_as_references_are_read() -> None:
-    envelope = wire.decode(message("<a:To>http://a/?b=1&amp;c=&#x32;</a:To>"))
-    assert envelope.to == "http://a/?b=1&c=2"
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("http://a/?b=1&amp;c=2", "http://a/?b=1&c=2"),
+        ("http://a/?b=1&amp;amp;c=&quot;&lt;&gt;&apos;", "http://a/?b=1&amp;c=\"<>'"),
+        ("http://a/?b=&#x32;", "http://a/?b=2"),
+        ("&#32;urn:a<![CDATA[&amp;]]><!-- no -->z\r\n", "urn:a&amp;z"),
+    ],
+)
+def test_characters_written_as_references_are_read(written: str, meant: str) -> None:
+    reply_to = f"<a:ReplyTo><a:Address>{written}</a:Address></a:ReplyTo>"
+    data = message(f"<a:To>{written}</a:To>{reply_to}{sequence(identifier=written)}")
+    envelope = wire.decode(data)
+    assert envelope == decode_any(data, wire.DEFAULT)
+    assert (envelope.to, envelope.reply_to, envelope.sequence) == (
+        meant,
+        EndpointReference(meant),
+        Sequence(meant, 1),
+    )
+
+
+def test_an_address_with_a_query_is_no_reason_to_leave_the_hot_path() -> None:
+    usual = decode_usual(message("<a:To>http://a/?b=1&amp;c=2</a:To>"), wire.DEFAULT)
+    assert usual is not None
+    assert usual.to == "http://a/?b=1&c=2"
 
 
 # --- the hot path ----------------------------------------------------------------------------------------------------
@@ -555,7 +620,7 @@ def test_what_the_hot_path_remembers_of_tags_is_bounded() -> None:
         usual = decode_usual(data, wire.DEFAULT)
         assert usual is not None
         assert usual.to == "urn:t"
-    assert fast._seen <= fast._MAX_SHAPES
+    assert fast._seen <= fast._MAX_SEEN
 
 
 @pytest.mark.parametrize(

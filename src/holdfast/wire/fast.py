@@ -56,7 +56,7 @@ from holdfast.wire.tree import refuse_doctype, refuse_instruction
 ) = range(17)
 
 _SLOTS = {"Action": 0, "To": 1, "MessageID": 2, "RelatesTo": 3, "ReplyTo": 4, "FaultTo": 5, "From": 6}
-_MAX_SHAPES = 4_096
+_MAX_SEEN = 4_096
 _MAX_TAG = 2_048
 
 
@@ -96,7 +96,7 @@ class _Shape:
 _ROOT = _Shape(_ODD, {}, SOAP.V1_2)
 _ODD_SHAPE = _Shape(_ODD, {}, SOAP.V1_2)
 _seen = 0
-_RM_1_0, _RM_1_1 = RM.V1_0, RM.V1_1  # an enum's members are slow to look up by its class
+_RM_1_0 = RM.V1_0  # an enum's members are slow to look up by its class
 
 
 # --- learning a tag --------------------------------------------------------------------------------------------------
@@ -109,7 +109,6 @@ _ATTRIBUTE = re.compile(rb"([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 
 def _learn(parent: _Shape, tag: bytes) -> _Shape:
     """Works out a tag not seen under ``parent`` before, and remembers it, within bounds."""
-    global _seen
     match = _TAG.fullmatch(tag)
     if match is None or len(tag) > _MAX_TAG:
         return _ODD_SHAPE
@@ -131,12 +130,18 @@ def _learn(parent: _Shape, tag: bytes) -> _Shape:
         body = f"{prefix}:Body" if prefix else "Body"
         shape.body_open, shape.body_close = f"<{body}".encode(), f"</{body}".encode()
         shape.foot = f"</{body}></{qname}>".encode()
-    if _seen >= _MAX_SHAPES:
+    _count()
+    parent.kids[tag] = shape
+    return shape
+
+
+def _count() -> None:
+    """Counts one more thing remembered; forgets all of them when they are too many."""
+    global _seen
+    if _seen >= _MAX_SEEN:
         _ROOT.kids = {}  # what is being decoded keeps its own part of the old tree
         _seen = 0
     _seen += 1
-    parent.kids[tag] = shape
-    return shape
 
 
 def _expand(qname: str, scope: dict[str, str]) -> str:
@@ -381,9 +386,8 @@ def _reference(value: bytes, shape: _Shape) -> EndpointReference:
     """The reference to an address as written, remembered: the same few come again and again."""
     assert shape.addressing is not None
     reference = endpoint_reference(value.strip().decode(), shape.addressing)
-    if len(shape.references) >= _MAX_SHAPES:
-        shape.references.clear()
     if len(value) <= _MAX_TAG:
+        _count()
         shape.references[value] = reference
     return reference
 

@@ -26,10 +26,10 @@ class Node:
         attributes: By the same kind of name.
         scope: Prefix -> namespace where it stands, its own declarations included.
         outer: The same, without its own.
-        start: Offset of its start tag; ``end`` is set when it is complete.
+        start: Offset of its start tag.
     """
 
-    __slots__ = ("attributes", "children", "end", "name", "outer", "scope", "source", "start", "texts")
+    __slots__ = ("attributes", "children", "name", "outer", "scope", "source", "start", "stop", "texts")
 
     def __init__(self, name: str, attributes: dict[str, str], scope: Scope, outer: Scope, source: bytes, start: int):
         self.name = name
@@ -38,7 +38,7 @@ class Node:
         self.outer = outer
         self.source = source
         self.start = start
-        self.end = start
+        self.stop = start  # where expat was when it reported the end
         self.children: list[Node] = []
         self.texts: list[str] = []
 
@@ -57,6 +57,14 @@ class Node:
         """Its own text, children's not included, white space at the ends taken off."""
         return "".join(self.texts).strip(" \t\r\n")
 
+    @property
+    def end(self) -> int:
+        """The offset after its end tag."""
+        end = tag_end(self.source, self.start)
+        if self.source[end - 2] == 47:  # "/": an empty-element tag
+            return end
+        return tag_end(self.source, self.stop)
+
     def child(self, name: str) -> Node | None:
         """The first child of that name."""
         for node in self.children:
@@ -67,14 +75,6 @@ class Node:
     def raw(self) -> bytes:
         """The element as self-contained XML, otherwise as it came."""
         return self_contained(self.source[self.start : self.end], (0,), declarations(self.outer))
-
-    def inner(self) -> bytes:
-        """Its content as self-contained XML, otherwise as it came."""
-        if self.children:
-            first, last = self.children[0].start, self.children[-1].end
-            tops = [child.start - first for child in self.children]
-            return self_contained(self.source[first:last], tops, declarations(self.scope))
-        return b""
 
     def resolve(self, qname: str) -> tuple[str, str]:
         """Resolves a QName of its content with the namespaces in scope here: (namespace, local name)."""
@@ -208,7 +208,7 @@ class _Builder:
             if node.start > self.limits.max_header_bytes:
                 raise LimitExceeded(f"the header is larger than {self.limits.max_header_bytes} bytes")
             self.body = node
-            self.content_start = self.tag_end(node.start)
+            self.content_start = tag_end(self.data, node.start)
             self.parser.CharacterDataHandler = None
         else:
             raise EnvelopeError(f"{node.name!r} has no place in an Envelope here")
@@ -250,9 +250,7 @@ class _Builder:
         self.depth -= 1
         node = self.stack.pop()
         if self.depth > 1:
-            node.end = self.tag_end(node.start)
-            if self.data[node.end - 2] != 47:  # "/": for an empty-element tag expat is past it already
-                node.end = self.tag_end(self.parser.CurrentByteIndex)
+            node.stop = self.parser.CurrentByteIndex
         elif node is self.header:
             assert self.document is not None
             self.document.headers = node.children
@@ -273,13 +271,13 @@ class _Builder:
             raw = b""
         self.document.body = raw
 
-    def tag_end(self, start: int) -> int:
-        """The offset after the tag that starts at ``start``: the first ``>`` outside quotes."""
-        data = self.data
-        at = start
-        while True:
-            close = data.index(b">", at)
-            quote = min((q for q in (data.find(b'"', at, close), data.find(b"'", at, close)) if q >= 0), default=-1)
-            if quote < 0:
-                return close + 1
-            at = data.index(data[quote : quote + 1], quote + 1) + 1
+
+def tag_end(data: bytes, start: int) -> int:
+    """The offset after the tag that starts at ``start``: the first ``>`` outside quotes."""
+    at = start
+    while True:
+        close = data.index(b">", at)
+        quote = min((q for q in (data.find(b'"', at, close), data.find(b"'", at, close)) if q >= 0), default=-1)
+        if quote < 0:
+            return close + 1
+        at = data.index(data[quote : quote + 1], quote + 1) + 1
