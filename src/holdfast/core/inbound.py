@@ -84,6 +84,8 @@ class Inbound:
         self.effects = effects
         self.queue = queue
         self.destinations: dict[str, RMDestination] = {}
+        self.offered: dict[str, str] = {}
+        """Offered Identifier -> the Sequence it was offered with, as long as that is remembered."""
         self._created: dict[str, str] = {}
         self._new_identifier = new_identifier
         self._answers = answers
@@ -136,6 +138,8 @@ class Inbound:
         self.destinations[destination.identifier] = destination
         if destination.create_message_id is not None:
             self._created[destination.create_message_id] = destination.identifier
+        if destination.offered is not None:
+            self.offered[destination.offered] = destination.identifier
         if not destination.is_over:
             self._open_count += 1
         self._deadlines.want(destination.identifier, destination.deadline())
@@ -316,6 +320,7 @@ class Inbound:
     def _forget(self, destination: RMDestination) -> None:
         del self.destinations[destination.identifier]
         self._created.pop(destination.create_message_id or "", None)
+        self.offered.pop(destination.offered or "", None)
         self.commit.forget(destination.identifier)
 
     def deadline(self) -> float | None:

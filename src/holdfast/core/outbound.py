@@ -90,6 +90,7 @@ class Outbound:
         outbox = self.outboxes.get(key)
         if outbox is None:
             outbox = self.outboxes[key] = Outbox(key, f"outbox/{key}", to, self._read)
+            outbox.choices = choices
             self.commit.batch.queues[outbox.queue] = outbox.description()
         outbox.choices = choices
         self.ready(outbox)
@@ -523,6 +524,11 @@ class Outbound:
                 key = description["key"]
                 outbox = self.outboxes[key] = Outbox(key, queue, description["to"], self._read, first, end)
                 outbox.stopped = description["stopped"]
+                # Nobody but a peer's request opens an outbox of replies again, so it must know what to speak.
+                outbox.choices = [
+                    (Versions(rm, addressing, soap), offer)
+                    for rm, addressing, soap, offer in description.get("choices", ())
+                ]
         for state in snapshot.sequences.values():
             if state["role"] != "source":
                 continue

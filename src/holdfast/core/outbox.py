@@ -138,4 +138,7 @@ class Outbox:
 
     def description(self) -> State:
         """What is saved of the outbox itself."""
-        return {"kind": "outbox", "key": self.key, "to": self.to, "partitions": 1, "stopped": self.stopped}
+        choices = [[v.rm.value, v.addressing.value, v.soap.value, offer] for v, offer in self.choices]
+        description: State = {"kind": "outbox", "key": self.key, "to": self.to, "partitions": 1, "choices": choices}
+        description["stopped"] = self.stopped
+        return description

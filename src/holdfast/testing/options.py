@@ -110,8 +110,8 @@ class Options:
             max_ranges=chance.choice((2, 128, 128)),
             source_limit=source_limit,
             destination_limit=chance.choice((None,) * 9 + (chance.randint(2, 8),)),
-            expires=chance.choice((None,) * 9 + (chance.uniform(1.0, 20.0),)),
-            inactivity_timeout=chance.choice((None,) * 9 + (chance.uniform(2.0, 20.0),)),
+            expires=chance.choice((None,) * 9 + (chance.uniform(8.0, 30.0),)),
+            inactivity_timeout=chance.choice((None,) * 9 + (chance.uniform(5.0, 30.0),)),
             retransmission=RetransmissionPolicy(
                 chance.choice((0.3, 2.0)), chance.choice((0.1, 0.5)), chance.choice((1.0, 5.0, 30.0))
             ),
