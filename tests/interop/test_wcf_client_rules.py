@@ -166,8 +166,8 @@ async def test_the_refusal_of_a_service_reaches_the_sender_with_its_reason(profi
         ScriptedWCFServer(profile, "twoway") as server,
         running_source(server.url, profile, "oneway") as source,
     ):
+        sent = await notify(source, "refused")
         with pytest.raises(holdfast.CreateSequenceRefused, match="must contain an offer for a return sequence"):
-            sent = await notify(source, "refused")
             await sent.acknowledged(timeout=30)
     assert server.delivered == []
 
@@ -272,7 +272,7 @@ async def test_a_service_that_comes_back_with_its_sessions_is_waited_for(profile
 
 
 @every_combination
-async def test_a_service_that_forgot_its_sessions_is_told_of_and_nothing_is_sent_twice_unasked(
+async def test_that_a_service_forgot_its_sessions_is_told_and_nothing_is_sent_again_unasked(
     profile: Profile,
 ) -> None:
     async with (
