@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import urlsplit
 
 import click
 
@@ -147,6 +148,8 @@ def _check_usage(files: tuple[str, ...], to: str | None, resume: bool, is_reques
         )
     if to is None and not resume:
         raise click.UsageError("Say where to send, with --to URL.")
+    if to is not None and urlsplit(to).scheme not in ("http", "https"):
+        raise click.UsageError(f"--to {to!r} is not an http or https URL.")
     if resume and is_request and not files:
         raise click.UsageError("--resume sends what is stored; --request needs files to send.")
     for name in files:
@@ -346,9 +349,9 @@ def _look(run: Run, before: int) -> Shown:
     assert run.source is not None
     seen = run.source.progress
     stored = f"{seen.stored:,}/{run.total:,}" if run.total is not None else f"{seen.stored:,}"
-    text = f"{stored} stored, {seen.acknowledged:,} acknowledged, {seen.resent:,} resent"
-    if before:
-        text += f", {before:,} were in the store"
+    before_text = f"{before:,} from before, " if before or not run.files else ""
+    text = f"{before_text}{f'{stored} stored, ' if run.files else ''}{seen.acknowledged:,} acknowledged, "
+    text += f"{seen.resent:,} resent"
     if seen.problem:
         text += f"; {seen.problem}"
     total = before + run.total if run.total is not None else None

@@ -8,6 +8,8 @@ know for that.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -193,7 +195,7 @@ def _describe(url: str, error: Exception) -> str:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
             return f"no trusted TLS connection to {url}: {error}"
         case aiohttp.ClientConnectorError():
-            return f"cannot connect to {url}: {error.os_error.strerror or error}"
+            return f"cannot connect to {url}: {_reason(error.os_error)}"
         case aiohttp.ServerDisconnectedError():
             return f"{url} closed the connection without an answer"
         case aiohttp.ConnectionTimeoutError():
@@ -202,3 +204,10 @@ def _describe(url: str, error: Exception) -> str:
             return f"{url} did not answer in time"
         case _:
             return f"posting to {url} failed: {error or type(error).__name__}"
+
+
+def _reason(error: OSError) -> str:
+    # asyncio puts its own words and the address into strerror; the system's word is behind the number.
+    if error.errno is not None and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

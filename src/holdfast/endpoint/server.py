@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from holdfast.core.cursor import HandlingPolicy
 from holdfast.core.events import Acknowledged, Delivered, Effect, Ended, Incident, Respond, Stopped, Submitted, Transmit
@@ -54,8 +55,9 @@ class Destination:
         source_policy: For what it sends itself: replies and acknowledgements to addressable peers.
         handling: How handlers are called, retried and given up.
         concurrency: Handlers that run at a time.
-        allow_addresses: Prefixes of the addresses that a peer may name as AcksTo, ReplyTo or FaultTo besides the
-            anonymous one. None by default: a service that posts wherever it is told can be turned against others.
+        allow_addresses: URLs at and below which a peer may name addresses as AcksTo, ReplyTo or FaultTo besides the
+            anonymous one, such as ``https://partner.example/rm``; one without a port stands for every port. None by
+            default: a service that posts wherever it is told can be turned against others.
         limits: What HTTP peers may use, when it is served by ASGI; a server of ours has its own.
         wire_limits: What one envelope may be like.
 
@@ -124,7 +126,7 @@ class Destination:
         return not self.handlers or action in self.handlers or "" in self.handlers
 
     def _allows(self, address: str) -> bool:
-        return any(address.startswith(prefix) for prefix in self._allowed)
+        return any(_is_below(address, allowed) for allowed in self._allowed)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -218,7 +220,9 @@ class Destination:
         soap = SOAP(error.soap) if error.soap else declared or SOAP.V1_1
         code = {VersionMismatch: "VersionMismatch", MustUnderstand: "MustUnderstand"}.get(type(error), "Sender")
         answer = Envelope(soap, fault=Fault(code, error.message))
-        exchange.respond(400 if code == "Sender" else 500, encode(answer), _CONTENT_TYPES[soap])
+        # SOAP 1.2 part 2, 7.5.2.2: 400 for Sender; SOAP 1.1, 6.2: 500 for every fault.
+        status = 400 if code == "Sender" and soap is SOAP.V1_2 else 500
+        exchange.respond(status, encode(answer), _CONTENT_TYPES[soap])
 
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Respond):
@@ -286,6 +290,20 @@ class Destination:
             yield
         finally:
             await self.close()
+
+
+def _is_below(address: str, allowed: str) -> bool:
+    """Whether the address is on the allowed host, port and path or below it; comparing texts would let
+    ``http://partner.example.evil`` and ``http://partner.example@evil`` through."""
+    try:
+        asked, given = urlsplit(address), urlsplit(allowed)
+        same_place = (asked.scheme, asked.hostname) == (given.scheme, given.hostname)
+        same_port = given.port in (None, asked.port)
+    except ValueError:
+        return False
+    path = given.path.rstrip("/")
+    is_below = asked.path == path or asked.path.startswith(f"{path}/")
+    return same_place and same_port and is_below and "@" not in asked.netloc and ".." not in asked.path.split("/")
 
 
 def respond(effect: Respond) -> None:

@@ -1,0 +1,457 @@
+"""The Destination on real sockets: what it answers to a peer that says exactly what it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from holdfast import ConfigurationError, Destination, DestinationPolicy, Versions
+from holdfast.core.messages import (
+    Acknowledge,
+    AckRequested,
+    CloseSequence,
+    CloseSequenceResponse,
+    CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
+    Envelope,
+    LastMessage,
+    RequestAcknowledgement,
+    Sequence,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from holdfast.core.records import Batch
+from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing
+from holdfast.endpoint.http_exchange import HTTPLimits
+from holdfast.exceptions import StoreFailed
+from holdfast.store import MemoryStore
+from holdfast.wire import Limits, content_type, decode, encode, http_headers
+
+ACTION = "urn:test:submit"
+EVERY_VERSION = pytest.mark.parametrize("versions", ALL_VERSIONS, ids=lambda v: f"{v.rm}-{v.addressing}-{v.soap}")
+RM_1_1 = [versions for versions in ALL_VERSIONS if versions.rm is RM.V1_1]
+
+
+def collecting(store: Any = ":memory:", **options: Any) -> tuple[Destination, list[tuple[int, bytes]]]:
+    app = Destination(store, **options)
+    got: list[tuple[int, bytes]] = []
+
+    @app.on(ACTION)
+    async def submit(message: Any) -> None:
+        got.append((message.message_number, message.body_bytes))
+
+    return app, got
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+# --- the usual walk ---------------------------------------------------------------------------------------------------
+
+
+@EVERY_VERSION
+async def test_a_sequence_is_created_filled_and_ended_in_the_versions_of_its_peer(
+    serve: Any, peer: Any, versions: Versions
+) -> None:
+    app, got = collecting()
+    one = peer((await serve(app)).url, versions)
+    created = await one.create()
+    assert created.status == 200
+    assert isinstance(created.envelope.control, CreateSequenceResponse)
+    for number in (1, 2, 3):
+        answer = await one.message(number, b"<n>%d</n>" % number)
+        assert answer.ranges == ((1, number),)
+        assert answer.envelope.versions == versions
+    await until(lambda: len(got) == 3)
+    assert got == [(1, b"<n>1</n>"), (2, b"<n>2</n>"), (3, b"<n>3</n>")]
+    if versions.rm is RM.V1_0:
+        assert (await one.message(4, b"", control=LastMessage(), action="")).ranges == ((1, 4),)
+        ended = await one.say(control=TerminateSequence(one.identifier))
+        assert (ended.status, ended.body) == (202, b"")
+    else:
+        closed = await one.say(control=CloseSequence(one.identifier, 3), message_id=one.new_id())
+        assert isinstance(closed.envelope.control, CloseSequenceResponse)
+        assert closed.envelope.acknowledgements[0].final
+        ended = await one.say(control=TerminateSequence(one.identifier, 3), message_id=one.new_id())
+        assert isinstance(ended.envelope.control, TerminateSequenceResponse)
+    assert app.accepted == 3
+
+
+@EVERY_VERSION
+async def test_a_repeated_message_is_acknowledged_again_and_delivered_once(
+    serve: Any, peer: Any, versions: Versions
+) -> None:
+    app, got = collecting()
+    one = peer((await serve(app)).url, versions)
+    await one.create()
+    for _ in range(3):
+        assert (await one.message(1)).ranges == ((1, 1),)
+    assert (await one.message(2)).ranges == ((1, 2),)
+    await until(lambda: len(got) == 2)
+    assert [number for number, _ in got] == [1, 2]
+    assert app.incidents["duplicate dropped"] == 2
+
+
+async def test_early_messages_are_acknowledged_with_their_gap_and_delivered_in_order(serve: Any, peer: Any) -> None:
+    app, got = collecting()
+    one = peer((await serve(app)).url)
+    await one.create()
+    assert (await one.message(3)).ranges == ((3, 3),)
+    assert (await one.message(2)).ranges == ((2, 3),)
+    assert got == []
+    assert (await one.message(1)).ranges == ((1, 3),)
+    await until(lambda: len(got) == 3)
+    assert [number for number, _ in got] == [1, 2, 3]
+
+
+@EVERY_VERSION
+async def test_a_request_is_answered_with_its_reply_and_its_acknowledgement(
+    serve: Any, peer: Any, versions: Versions
+) -> None:
+    app = Destination(":memory:")
+    app.on("urn:price")(lambda message: f"<price>{message.body.text}</price>")
+    one = peer((await serve(app)).url, versions)
+    await one.create(offer="urn:offered:1")
+    first = await one.request(1, b"<a>7</a>", "urn:price")
+    assert first.envelope.body == b"<price>7</price>"
+    assert first.ranges == ((1, 1),)
+    assert first.envelope.sequence == Sequence("urn:offered:1", 1)
+    assert first.envelope.action == "urn:priceResponse"
+    again = await one.request(1, b"<a>7</a>", "urn:price", message_id=first.envelope.relates_to)
+    assert (again.envelope.body, again.envelope.sequence) == (first.envelope.body, first.envelope.sequence)
+
+
+async def test_a_repeated_create_sequence_gives_the_same_sequence(serve: Any, peer: Any) -> None:
+    app, _ = collecting()
+    one = peer((await serve(app)).url)
+    await one.create(message_id="urn:same", offer="urn:offer")
+    first = one.identifier
+    await one.create(message_id="urn:same", offer="urn:offer")
+    assert one.identifier == first
+    await one.create(message_id="urn:other", offer="urn:offer:2")
+    assert one.identifier != first
+
+
+async def test_sequences_survive_a_restart_of_the_destination(serve: Any, peer: Any, tmp_path: Path) -> None:
+    app, got = collecting(tmp_path / "inbox")
+    service = await serve(app)
+    one = peer(service.url)
+    await one.create()
+    await one.message(1)
+    await one.message(3)
+    await service.close()
+
+    app, got_later = collecting(tmp_path / "inbox")
+    one.url = (await serve(app)).url
+    assert (await one.message(1)).ranges == ((1, 1), (3, 3))
+    assert (await one.message(2)).ranges == ((1, 3),)
+    await until(lambda: len(got) + len(got_later) == 3)
+    assert [number for number, _ in got + got_later] == [1, 2, 3]
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@EVERY_VERSION
+async def test_a_message_of_an_unknown_sequence_is_answered_with_unknown_sequence(
+    serve: Any, peer: Any, versions: Versions
+) -> None:
+    app, got = collecting()
+    one = peer((await serve(app)).url, versions)
+    answer = await one.message(1, identifier="urn:nowhere")
+    assert (answer.status, answer.fault) == (500, "UnknownSequence")
+    assert answer.envelope.fault.is_rm
+    assert answer.envelope.fault.identifier == "urn:nowhere"
+    assert answer.envelope.versions == versions
+    assert got == []
+
+
+@EVERY_VERSION
+async def test_an_action_without_a_handler_is_refused_and_not_acknowledged(
+    serve: Any, peer: Any, versions: Versions
+) -> None:
+    app, got = collecting()
+    one = peer((await serve(app)).url, versions)
+    await one.create()
+    answer = await one.message(1, action="urn:test:unheard-of")
+    assert answer.fault == "ActionNotSupported"
+    assert answer.envelope.fault.is_addressing
+    assert answer.envelope.acknowledgements == ()
+    assert (await one.message(2)).ranges == ((2, 2),)
+    assert app.accepted == 0
+
+
+@pytest.mark.parametrize("versions", [v for v in ALL_VERSIONS if v.addressing is Addressing.V2005_08])
+async def test_a_message_without_reliable_messaging_is_answered_with_wsrm_required(
+    serve: Any, peer: Any, versions: Versions
+) -> None:
+    app, got = collecting()
+    one = peer((await serve(app)).url, versions)
+    answer = await one.say(action=ACTION, body=b"<a/>", rm=None)
+    assert answer.fault == "WSRMRequired"
+    assert got == []
+
+
+@pytest.mark.parametrize("where", ["acks_to", "reply_to"])
+@EVERY_VERSION
+async def test_an_address_that_is_not_allowed_refuses_the_sequence_and_says_why(
+    serve: Any, peer: Any, versions: Versions, where: str
+) -> None:
+    app, _ = collecting()
+    one = peer((await serve(app)).url, versions)
+    answer = await one.create(**{where: "http://127.0.0.1:9/victim"})
+    assert answer.fault == "CreateSequenceRefused"
+    assert "http://127.0.0.1:9/victim" in answer.envelope.fault.reason
+    assert "allow-list" in answer.envelope.fault.reason
+    assert app.engine.protocol.inbound.destinations == {}
+
+
+async def test_a_reply_address_that_is_not_allowed_refuses_the_message(serve: Any, peer: Any) -> None:
+    app, got = collecting()
+    one = peer((await serve(app)).url)
+    await one.create()
+    answer = await one.request(1, reply_to=EndpointReference("http://127.0.0.1:9/victim"))
+    assert answer.fault == "OnlyAnonymousAddressSupported"
+    assert got == []
+
+
+@pytest.mark.parametrize(
+    ("address", "is_allowed"),
+    [
+        ("http://partner.example/rm", True),
+        ("http://partner.example/rm/acks?x=1", True),
+        ("http://PARTNER.example:8080/rm", True),
+        ("http://partner.example/rmother", False),
+        ("http://partner.example/rm/../admin", False),
+        ("http://partner.example.evil/rm", False),
+        ("http://partner.example@evil/rm", False),
+        ("http://partner.example:80@evil/rm", False),
+        ("https://partner.example/rm", False),
+        ("http://partner.example:nonsense/rm", False),
+        ("https://other.example:8443/deep/down", True),
+        ("https://other.example:8444/", False),
+    ],
+)
+async def test_the_allow_list_compares_host_port_and_path_not_text(
+    serve: Any, peer: Any, address: str, is_allowed: bool
+) -> None:
+    app = Destination(":memory:", allow_addresses=("http://partner.example/rm/", "https://other.example:8443"))
+    one = peer((await serve(app)).url)
+    answer = await one.create(acks_to=address)
+    assert isinstance(answer.envelope.control, CreateSequenceResponse) == is_allowed
+
+
+async def test_one_sequence_too_many_is_refused_until_another_ends(serve: Any, peer: Any) -> None:
+    app, _ = collecting(policy=DestinationPolicy(max_sequences=2))
+    one = peer((await serve(app)).url)
+    await one.create()
+    await one.create()
+    answer = await one.create()
+    assert answer.fault == "CreateSequenceRefused"
+    assert "2 open Sequences" in answer.envelope.fault.reason
+    await one.say(control=TerminateSequence(one.identifier), message_id=one.new_id())
+    assert isinstance((await one.create()).envelope.control, CreateSequenceResponse)
+
+
+@EVERY_VERSION
+async def test_a_number_above_the_limit_is_a_rollover(serve: Any, peer: Any, versions: Versions) -> None:
+    app, _ = collecting(policy=DestinationPolicy(max_message_number=2))
+    one = peer((await serve(app)).url, versions)
+    await one.create()
+    await one.message(1)
+    assert (await one.message(3)).fault == "MessageNumberRollover"
+
+
+@pytest.mark.parametrize("versions", RM_1_1)
+async def test_a_closed_sequence_takes_nothing_new_and_says_what_it_has(
+    serve: Any, peer: Any, versions: Versions
+) -> None:
+    app, _ = collecting()
+    one = peer((await serve(app)).url, versions)
+    await one.create()
+    await one.message(1)
+    await one.say(control=CloseSequence(one.identifier, 1), message_id=one.new_id())
+    answer = await one.message(2)
+    assert answer.fault == "SequenceClosed"
+    assert answer.ranges == ((1, 1),)
+
+
+async def test_ack_requested_is_answered_with_what_is_there(serve: Any, peer: Any) -> None:
+    app, _ = collecting()
+    one = peer((await serve(app)).url)
+    await one.create()
+    await one.message(2)
+    asking = {"control": RequestAcknowledgement(), "message_id": one.new_id()}
+    answer = await one.say(ack_requested=(AckRequested(one.identifier),), **asking)
+    assert isinstance(answer.envelope.control, Acknowledge)
+    assert answer.ranges == ((2, 2),)
+    assert (await one.say(ack_requested=(AckRequested("urn:nowhere"),), **asking)).fault == "UnknownSequence"
+
+
+# --- what is no acceptable envelope -----------------------------------------------------------------------------------
+
+SOAP_11 = "http://schemas.xmlsoap.org/soap/envelope/"
+SOAP_12 = "http://www.w3.org/2003/05/soap-envelope"
+
+
+@pytest.mark.parametrize("soap", list(SOAP), ids=str)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<not-closed",
+        b"",
+        b"<!DOCTYPE e [<!ENTITY x 'y'>]><s:Envelope xmlns:s='%s'><s:Body/></s:Envelope>",
+        b"<s:Envelope xmlns:s='%s'><s:Body/><s:Body/></s:Envelope>",
+    ],
+    ids=["malformed", "empty", "DTD", "two bodies"],
+)
+async def test_what_is_no_soap_message_is_the_senders_fault_in_the_soap_it_declared(
+    serve: Any, peer: Any, soap: SOAP, body: bytes
+) -> None:
+    app, got = collecting()
+    one = peer((await serve(app)).url)
+    namespace, code, status = (SOAP_11, b"Client", 500) if soap is SOAP.V1_1 else (SOAP_12, b"Sender", 400)
+    answer = await one.post(body.replace(b"%s", namespace.encode()), {"Content-Type": content_type(soap)})
+    assert (answer.status, answer.envelope.soap) == (status, soap)
+    assert b":" + code + b"<" in answer.body
+    assert app.incidents["envelope refused"] == 1
+    assert got == []
+
+
+@pytest.mark.parametrize("soap", list(SOAP), ids=str)
+async def test_an_envelope_of_another_namespace_is_a_version_mismatch(serve: Any, peer: Any, soap: SOAP) -> None:
+    app, _ = collecting()
+    one = peer((await serve(app)).url)
+    data = b"<s:Envelope xmlns:s='http://example.com/soap/9'><s:Body/></s:Envelope>"
+    answer = await one.post(data, {"Content-Type": content_type(soap)})
+    assert (answer.status, answer.fault) == (500, "VersionMismatch")
+
+
+@pytest.mark.parametrize("soap", list(SOAP), ids=str)
+async def test_a_header_that_must_be_understood_and_is_not_is_refused(serve: Any, peer: Any, soap: SOAP) -> None:
+    app, got = collecting()
+    one = peer((await serve(app)).url, Versions(soap=soap.value))
+    await one.create()
+    namespace = SOAP_11 if soap is SOAP.V1_1 else SOAP_12
+    header = f"<x:transaction xmlns:x='urn:x' xmlns:s='{namespace}' s:mustUnderstand='1'/>".encode()
+    answer = await one.message(1, headers=(header,))
+    assert answer.fault == "MustUnderstand"
+    assert got == []
+
+
+async def test_an_envelope_beyond_its_limits_is_refused_before_anything_is_done(serve: Any, peer: Any) -> None:
+    app, got = collecting(wire_limits=Limits(max_bytes=3000, max_headers=20))
+    one = peer((await serve(app)).url)
+    await one.create()
+    assert (await one.message(1, b"<a>" + b"x" * 3000 + b"</a>")).status == 400
+    assert (await one.message(1, headers=tuple(b"<h xmlns='urn:h'/>" for _ in range(30)))).status == 400
+    assert (await one.message(1)).ranges == ((1, 1),)
+    await until(lambda: len(got) == 1)
+
+
+async def test_a_body_beyond_the_listeners_limit_is_refused_with_413(serve: Any, peer: Any) -> None:
+    app, _ = collecting()
+    one = peer((await serve(app, limits=HTTPLimits(max_body=2000))).url)
+    await one.create()
+    assert (await one.message(1, b"<a>" + b"x" * 3000 + b"</a>")).status == 413
+    assert (await one.message(1)).ranges == ((1, 1),)
+
+
+async def test_only_post_is_taken(serve: Any) -> None:
+    app, _ = collecting()
+    async with httpx.AsyncClient() as client:
+        answer = await client.get((await serve(app)).url)
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+# --- the store fails --------------------------------------------------------------------------------------------------
+
+
+class FailingStore(MemoryStore):
+    """Fails every commit once it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = threading.Event()
+
+    def commit(self, batch: Batch) -> None:
+        if self.fails.is_set():
+            raise StoreFailed("no space left on device")
+        super().commit(batch)
+
+
+async def test_when_the_store_fails_nothing_is_acknowledged_and_everything_answered_503(serve: Any, peer: Any) -> None:
+    store = FailingStore()
+    app, got = collecting(store)
+    service = await serve(app)
+    one, other = peer(service.url), peer(service.url)
+    await one.create()
+    await one.message(1)
+    await until(lambda: len(got) == 1)
+    store.fails.set()
+    caught = asyncio.ensure_future(one.message(2))
+    await until(lambda: app.engine.failure is not None)
+    answer = await other.message(3, identifier=one.identifier)
+    assert answer.status == 503
+    assert (await caught).status == 503
+    assert [number for number, _ in got] == [1]
+
+
+# --- configuration and hosting ----------------------------------------------------------------------------------------
+
+
+async def test_two_handlers_of_one_action_are_refused() -> None:
+    app, _ = collecting()
+    with pytest.raises(ConfigurationError, match="two handlers"):
+        app.on(ACTION)(lambda message: None)
+
+
+async def test_another_number_of_partitions_than_the_store_has_is_refused(serve: Any, tmp_path: Path) -> None:
+    service = await serve(Destination(tmp_path / "inbox", partitions=2))
+    await service.close()
+    with pytest.raises(ConfigurationError, match="2 partitions, not 3"):
+        await Destination(tmp_path / "inbox", partitions=3).start()
+    await serve(Destination(tmp_path / "inbox", partitions=2))
+
+
+@pytest.mark.parametrize("arguments", [{"partitions": 0}, {"concurrency": 0}, {"assurance": "twice"}])
+def test_what_cannot_be_is_refused_at_once(arguments: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        Destination(":memory:", **arguments)
+
+
+@EVERY_VERSION
+async def test_it_can_be_mounted_in_starlette(versions: Versions, tmp_path: Path) -> None:
+    app, got = collecting(tmp_path / "inbox")
+    host = Starlette(routes=[Mount("/rm", app)], lifespan=app.lifespan)
+    transport = httpx.ASGITransport(host)
+    async with app.lifespan(), httpx.AsyncClient(transport=transport, base_url="http://host") as client:
+
+        async def say(envelope: Envelope) -> Envelope:
+            headers = http_headers(envelope.soap, envelope.action)
+            answer = await client.post("/rm/", content=encode(envelope), headers=headers)
+            return decode(answer.content)
+
+        envelope = Envelope(versions.soap, versions.addressing, versions.rm, to="http://host/rm/")
+        envelope.message_id = "urn:1"
+        envelope.control = CreateSequence(EndpointReference("anonymous"))
+        created = (await say(envelope)).control
+        assert isinstance(created, CreateSequenceResponse)
+        envelope = Envelope(versions.soap, versions.addressing, versions.rm, ACTION, "http://host/rm/", body=b"<a/>")
+        envelope.sequence = Sequence(created.identifier, 1)
+        assert (await say(envelope)).acknowledgements[0].ranges == ((1, 1),)
+        await until(lambda: got == [(1, b"<a/>")])
+    reopened, _ = collecting(tmp_path / "inbox")
+    await reopened.start()  # the host's lifespan closed the store
+    await reopened.close()
