@@ -262,6 +262,11 @@ class RMDestination:
         self.settled = True
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it takes no new message but is not over."""
+        return self.state is DestinationState.CLOSED
+
+    @property
     def is_over(self) -> bool:
         """Whether only its memory is left."""
         return self.state is DestinationState.TERMINATED

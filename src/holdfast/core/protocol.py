@@ -13,6 +13,7 @@ from functools import partial
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.destination import RMDestination, Verdict, sequence_fault
+from holdfast.core.ending import Ending
 from holdfast.core.events import Effect, Exchange, Incident, Respond, Transmit
 from holdfast.core.inbound import Inbound, Queue
 from holdfast.core.messages import (
@@ -85,6 +86,7 @@ class RMProtocol:
             local,
             self._acknowledgement_to_piggyback,
         )
+        self.ending = Ending(self.inbound, self.commit, self.effects, new_identifier)
         self._allows = allows
         self._accepts = accepts
         self._replies = replies
@@ -121,6 +123,7 @@ class RMProtocol:
             self.inbound.deadline(),
             self.outbound.deadline(),
             self._acknowledgements_due.next(),
+            self.ending.deadline(),
             self._patience[0][0] if self._patience else None,
         )
         return min((time for time in times if time is not None), default=None)
@@ -128,6 +131,7 @@ class RMProtocol:
     def pump(self, now: float) -> None:
         """Do what is due."""
         self.inbound.pump(now)
+        self.ending.pump(now)
         for identifier in self._acknowledgements_due.due(now):
             self._send_acknowledgement(identifier)
         while self._patience and self._patience[0][0] <= now:
@@ -207,6 +211,14 @@ class RMProtocol:
         source.to = to
         return self.outbound.open_replies(source, now)
 
+    def end_inbound(self, identifier: str, now: float, *, terminate: bool = False) -> bool:
+        """Close an inbound Sequence of our own accord, or terminate it; whether it was there and open."""
+        destination = self.inbound.destinations.get(identifier)
+        if destination is None or destination.is_over:
+            return False
+        self.ending.begin(destination, terminate=terminate, now=now)
+        return True
+
     # --- messages -------------------------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope, exchange: Exchange | None, now: float, sent: Transmit | None = None) -> None:
@@ -221,7 +233,7 @@ class RMProtocol:
             fault_back = self.outbound.receive_acknowledgement(acknowledgement, now) or fault_back
             self._forget_replies(acknowledgement.identifier)
         if envelope.fault is not None and envelope.sequence is None:
-            self._receive_fault(envelope.fault, sent, now)
+            self._receive_fault(envelope, sent, now)
             if exchange is not None:
                 self.effects.append(Respond(exchange, None))
             return
@@ -256,12 +268,16 @@ class RMProtocol:
             self.outbound.ready(outbox)
         self.outbound.pump(now)
 
-    def _receive_fault(self, fault: Fault, sent: Transmit | None, now: float) -> None:
+    def _receive_fault(self, envelope: Envelope, sent: Transmit | None, now: float) -> None:
+        fault = envelope.fault
+        assert fault is not None
         destination = self.inbound.destinations.get(fault.identifier or "")
         if destination is not None and fault.is_rm:
             self.inbound.fault_received(destination, fault.code, now)
         else:
-            self.outbound.receive_fault(fault, sent.source if sent else "", sent.number if sent else 0, now)
+            # A refusal that comes as a message of its own tells by RelatesTo which CreateSequence it is about.
+            source = sent.source if sent else envelope.relates_to or ""
+            self.outbound.receive_fault(fault, source, sent.number if sent else 0, now)
 
     # --- application messages -------------------------------------------------------------------------------------
 
@@ -431,6 +447,7 @@ class RMProtocol:
         elif isinstance(control, TerminateSequence):
             self._terminate(envelope, control, exchange, now)
         elif isinstance(control, CloseSequenceResponse):
+            self.ending.answered(control.identifier)
             self.outbound.receive_close_response(control.identifier, now)
             self._done(exchange)
         elif isinstance(control, TerminateSequenceResponse):
@@ -567,6 +584,7 @@ class RMProtocol:
             self._answer_fault(envelope, sequence_fault("UnknownSequence", terminate.identifier), exchange)
 
     def _terminated(self, response: TerminateSequenceResponse, exchange: Exchange | None, now: float) -> None:
+        self.ending.answered(response.identifier)
         destination = self.inbound.destinations.get(response.identifier)
         if destination is not None:
             destination.handle(DestinationEvent.TERMINATE_SEQUENCE_RESPONSE)
