@@ -632,6 +632,10 @@ def test_what_the_hot_path_remembers_of_tags_is_bounded() -> None:
         "<a:ReplyTo><a4:Address>urn:a</a4:Address></a:ReplyTo>",
         '<h:h xmlns:h="urn:h" k="a>b/"><i k="/>"/></h:h><a:To>urn:t</a:To>',
         "<a:To a:k='v'>urn:t</a:To>text between",
+        "<h:h xmlns:h='urn:h'></h:h> and > after it",
+        '<h:h xmlns:h="urn:h"/> and > after it',
+        '<h:h xmlns:h="urn:h\r\n"/>',
+        '<To xmlns="urn:h">&lt;r:Sequence&gt;</To><a:To>urn:a&amp;b</a:To>',
         "<a:Action xmlns:a='urn:not-addressing'>urn:t</a:Action>",
     ],
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from random import Random
 from xml.sax.saxutils import escape
 
 import pytest
@@ -286,6 +289,64 @@ def test_a_damaged_envelope_is_read_or_refused_and_both_paths_agree(envelope: En
     usual = decode_usual(bytes(damaged), wire.DEFAULT) if damaged[:1] == b"<" else None
     if usual is not None:
         assert usual == read == decode_any(bytes(damaged), wire.DEFAULT)
+
+
+RECORDED = [
+    body
+    for path in sorted((Path(__file__).parent.parent / "data" / "vectors").glob("*/*/*.*"))
+    if path.suffix in (".http", ".xml") and (body := path.read_bytes()[path.read_bytes().find(b"<s") :]).endswith(b">")
+]
+FRAGMENTS = [
+    *(
+        b"<!--x-->",
+        b"<![CDATA[a]]>",
+        b"&amp;",
+        b"&lt;",
+        b"&#10;",
+        b" ",
+        b"\r\n",
+        b"<x/>",
+        b"<x>1</x>",
+        b"/",
+        b"0",
+        b"-",
+    ),
+    *(
+        b"<s:Body/>",
+        b"</s:Body><s:Body>",
+        b"<s:Fault/>",
+        b"<r:None/>",
+        b"'",
+        b'"',
+        b' xmlns="urn:q"',
+        b' a=">"',
+        b" k='v'",
+    ),
+    *(b' xmlns:a="urn:q"', b' s:mustUnderstand="1"', b' s:role="urn:z"', b' RelationshipType="urn:q"'),
+]
+
+
+@given(st.sampled_from(RECORDED), st.randoms(use_true_random=False), st.sampled_from([rb"(?=<)", rb"([<>:\"])"]))
+@settings(max_examples=300)
+def test_a_recorded_message_with_its_pieces_mixed_up_is_read_or_refused(
+    data: bytes, chance: Random, cut: bytes
+) -> None:
+    pieces = re.split(cut, data)
+    for _ in range(chance.randint(1, 3)):
+        at, other = chance.randrange(len(pieces)), chance.randrange(len(pieces))
+        match chance.randrange(4):
+            case 0:
+                pieces[at] = b""
+            case 1:
+                pieces.insert(at, pieces[other])
+            case 2:
+                pieces.insert(at, chance.choice(FRAGMENTS))
+            case _:
+                pieces[at], pieces[other] = pieces[other], pieces[at]
+    mixed = b"".join(pieces)
+    read = decodes_or_is_refused(mixed)
+    usual = decode_usual(mixed, wire.DEFAULT) if mixed[:1] == b"<" else None
+    assert usual is None or usual == read == decode_any(mixed, wire.DEFAULT)
 
 
 SAMPLES = [

@@ -101,8 +101,9 @@ _RM_1_0 = RM.V1_0  # an enum's members are slow to look up by its class
 
 # --- learning a tag --------------------------------------------------------------------------------------------------
 
+# White space and references in a value would have to be normalised: left to the complete path.
 _TAG = re.compile(
-    rb"([^\s<>/\"'=]+)((?:\s+[^\s=<>/\"']+\s*=\s*(?:\"[^\"<>&]*\"|'[^'<>&]*'))*)\s*(/?)",
+    rb"([^\s<>/\"'=]+)((?:\s+[^\s=<>/\"']+\s*=\s*(?:\"[^\"<>&\t\r\n]*\"|'[^'<>&\t\r\n]*'))*)\s*(/?)",
 )
 _ATTRIBUTE = re.compile(rb"([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 
@@ -265,16 +266,17 @@ def _may_be_deep(data: bytes, max_depth: int) -> bool:
 
 
 _REFERS = re.compile(rb"(?:[^\s/>:]*:)?(?:To|Address|Action|MessageID|RelatesTo)(?:\s[^&]*)?>")
-"""A tag whose text may hold character references here: addresses with a query have them."""
+"""A token whose text may hold character references: addresses with a query have them. (By its local name only: what
+turns out to be foreign is kept as it came.)"""
 
 _REFERENCE_OF = re.compile(rb"&(?:amp|lt|gt|quot|apos);")
 _REFERENCES = {b"&amp;": b"&", b"&lt;": b"<", b"&gt;": b">", b"&quot;": b'"', b"&apos;": b"'"}
 
 
-def _resolve(token: bytes) -> bytes:
-    if b"&#" in token:
+def _resolve(value: bytes) -> bytes:
+    if b"&#" in value:
         raise _Odd
-    return _REFERENCE_OF.sub(lambda match: _REFERENCES[match[0]], token)
+    return _REFERENCE_OF.sub(lambda match: _REFERENCES[match[0]], value)
 
 
 def _read(data: bytes, limits: Limits) -> Envelope | None:
@@ -293,18 +295,17 @@ def _read(data: bytes, limits: Limits) -> Envelope | None:
     tokens = head.split(b"<")
     if len(tokens) > 2 * limits.max_headers:
         return None
-    if head.find(b"&") >= 0:
-        if any(_REFERS.match(token) is None for token in tokens if b"&" in token):
-            return None
-        tokens = [_resolve(token) for token in tokens]
+    escaped = head.find(b"&") >= 0
+    if escaped and any(_REFERS.match(token) is None for token in tokens if b"&" in token):
+        return None
     tag = tokens[1].partition(b">")[0]
     header = envelope.kids.get(tag) or _learn(envelope, tag)
     if header.kind != _HEADER:
         return None
-    return _blocks(tokens, header, body, limits)
+    return _blocks(tokens, header, body, escaped, limits)
 
 
-def _blocks(tokens: list[bytes], header: _Shape, body: bytes, limits: Limits) -> Envelope:
+def _blocks(tokens: list[bytes], header: _Shape, body: bytes, escaped: bool, limits: Limits) -> Envelope:
     """Walks the header's blocks. A token is a tag without its ``<``, and the text after it; 47 is ``/``."""
     values: list[str | None] = [None, None, None, None]
     references: list[EndpointReference | None] = [None, None, None]
@@ -322,6 +323,8 @@ def _blocks(tokens: list[bytes], header: _Shape, body: bytes, limits: Limits) ->
             slot = shape.slot
             if tokens[i + 1][0] != 47 or values[slot] is not None:
                 raise _Odd
+            if escaped:
+                value = _resolve(value)
             values[slot] = value.strip().decode()
             i += 2
         elif kind == _REFERENCE:
@@ -374,8 +377,9 @@ def _other_block(tokens: list[bytes], i: int, header: _Shape, shape: _Shape, env
         return i + 4
     if shape.kind == _FOREIGN:
         stop = _end_of_block(tokens, i)
-        block = b"<" + b"<".join(tokens[i:stop])
-        envelope.headers += (self_contained(block[: block.rindex(b">") + 1], (0,), header.declarations),)
+        end_tag = tokens[stop - 1].partition(b">")[0]
+        block = b"<" + b"<".join([*tokens[i : stop - 1], end_tag + b">"])
+        envelope.headers += (self_contained(block, (0,), header.declarations),)
         if shape.not_understood:
             envelope.not_understood += (shape.not_understood,)
         return stop
@@ -385,7 +389,7 @@ def _other_block(tokens: list[bytes], i: int, header: _Shape, shape: _Shape, env
 def _reference(value: bytes, shape: _Shape) -> EndpointReference:
     """The reference to an address as written, remembered: the same few come again and again."""
     assert shape.addressing is not None
-    reference = endpoint_reference(value.strip().decode(), shape.addressing)
+    reference = endpoint_reference(_resolve(value).strip().decode(), shape.addressing)
     if len(value) <= _MAX_TAG:
         _count()
         shape.references[value] = reference
