@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.endpoint.http_heads import KnownHeads
 from holdfast.endpoint.http_server import Connection, Exchange, HTTPLimits, HTTPServer, Request
 
 LIMITS = HTTPLimits(max_body=2000, max_header_bytes=1000, max_pipelined=4, max_buffered=10_000)
@@ -71,10 +72,13 @@ class Wire(asyncio.Transport):
         self.paused = False
 
 
-def talk(pieces: list[bytes], *, at_once: bool) -> tuple[bytes, list[tuple[str, str, bytes]], HTTPServer]:
+def talk(
+    pieces: list[bytes], *, at_once: bool, known: KnownHeads | None = None
+) -> tuple[bytes, list[tuple[str, str, bytes]], HTTPServer]:
     """Give a connection these pieces as a socket would; answer every exchange at once, or after the last piece."""
     server = HTTPServer()
     server.limits = LIMITS
+    server.known_heads = known or KnownHeads()
     requests: list[Request] = []
     waiting: list[Exchange] = []
 
@@ -129,6 +133,27 @@ def test_how_the_bytes_are_cut_does_not_change_what_is_understood(data: bytes, c
     assert whole[:shorter] == cut[:shorter]
     _, single, _ = talk([data[at : at + 1] for at in range(len(data))], at_once=True)
     assert single[: len(whole)] == whole
+
+
+@settings(max_examples=150)
+@given(
+    data=mutated(),
+    cuts=st.lists(st.one_of(st.integers(0, 600), st.sampled_from(range(0, 600, len(SEEDS[1])))), max_size=8),
+    at_once=st.booleans(),
+    before=st.lists(st.one_of(st.sampled_from(SEEDS), mutated()), min_size=1, max_size=6),
+)
+def test_heads_seen_before_do_not_change_what_is_understood(
+    data: bytes, cuts: list[int], at_once: bool, before: list[bytes]
+) -> None:
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    pieces = [data[start:end] for start, end in itertools.pairwise(edges) if end > start]
+    known = KnownHeads()
+    for earlier in before:
+        talk([earlier], at_once=True, known=known)
+    written, requests, server = talk(pieces, at_once=at_once)
+    written_again, requests_again, server_again = talk(pieces, at_once=at_once, known=known)
+    assert (written_again, requests_again) == (written, requests)
+    assert server_again.counters == server.counters
 
 
 @pytest.mark.parametrize("count", [30])

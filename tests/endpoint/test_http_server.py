@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
+from holdfast.endpoint.http_heads import MAX_HEAD_BYTES, MAX_HEADS
 from holdfast.endpoint.http_server import Exchange, Handler, HTTPLimits, HTTPServer, event_loop_factory
 
 HOST = b"Host: here\r\n"
@@ -123,6 +124,77 @@ async def test_a_request_is_handed_over_whole_and_its_answer_carries_the_standin
         assert request.peer.startswith("127.0.0.1:")
         assert request.secure is False
         assert server.counters.requests == server.counters.connections == 1
+
+
+@on_every_loop
+async def test_a_head_seen_before_is_found_again_and_means_the_same() -> None:
+    seen = []
+
+    def handler(exchange: Exchange) -> None:
+        seen.append(exchange.request)
+        echo(exchange)
+
+    async with serving(handler) as server:
+        for body in (b"<a/>", b"<b/>", b"<c/>"):
+            async with connected(server) as peer:
+                peer.send(post(body, b"X-A: 1", target=b"/rm?q=%20"))
+                assert (await peer.answer())[2] == b"POST /rm?q=%20 " + body
+        first, second, third = seen
+        assert (second.method, second.target, second.headers) == (first.method, first.target, first.headers)
+        assert second.headers is third.headers
+        assert len(server.known_heads.found) == 1
+        assert server.counters.requests == 3
+
+
+@on_every_loop
+async def test_a_known_head_whose_content_comes_later_or_with_another_request_is_parsed() -> None:
+    async with serving() as server, connected(server) as peer:
+        request = post(b"<a/>")
+        for pieces in ([request], [request[:-2], request[-2:]], [request + request], [request[:9], request[9:]]):
+            for piece in pieces:
+                peer.send(piece)
+                await asyncio.sleep(0.005)
+            for _ in range(b"".join(pieces).count(b"POST")):
+                assert (await peer.answer())[2] == b"POST /rm <a/>"
+        assert len(server.known_heads.found) == 1
+
+
+async def test_known_heads_are_bounded_and_only_those_that_say_their_length() -> None:
+    async with serving() as server:
+        for number in range(MAX_HEADS + 2):
+            async with connected(server) as peer:
+                peer.send(post(b"x", b"X-Trace: %d" % number))
+                await peer.answer()
+        assert len(server.known_heads.found) == 2
+        for headers in ([b"Connection: close"], [b"X: " + b"y" * MAX_HEAD_BYTES], [b"Expect: 100-continue"]):
+            async with connected(server) as peer:
+                peer.send(post(b"x", *headers))
+                await peer.answer()
+        async with connected(server) as peer:
+            peer.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
+            await peer.answer()
+        assert len(server.known_heads.found) == 2
+
+
+@on_every_loop
+async def test_a_known_head_is_held_to_the_room_there_is_for_contents() -> None:
+    held: list[Exchange] = []
+
+    def handler(exchange: Exchange) -> None:
+        if exchange.request.body == b"hold":
+            held.append(exchange)
+        else:
+            echo(exchange)
+
+    async with serving(handler, max_buffered=6) as server, connected(server) as first, connected(server) as second:
+        second.send(post(b"1234"))
+        assert (await second.answer())[0] == 200
+        first.send(post(b"hold"))
+        await until(lambda: bool(held))
+        second.send(post(b"1234"))
+        assert (await second.answer())[0] == 503
+        held[0].respond(200)
+        assert (await first.answer())[0] == 200
 
 
 @on_every_loop

@@ -7,7 +7,7 @@ Exchange, Handler and the limits. Knows nothing of sockets, parsers, SOAP or WS-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -19,6 +19,7 @@ class Request:
         method: Upper-case method name.
         target: Path and query as they came, still percent-encoded; below a mount point, relative to it.
         headers: Lower-case names to values; values of a repeated name are joined with ``b", "`` (RFC 9110 section 5.3).
+            Not to be changed: requests with the same head share them.
         body: The content, its transfer coding removed.
         peer: ``"address:port"`` of the other end, None if unknown.
         secure: Whether it came over TLS.
@@ -26,7 +27,7 @@ class Request:
 
     method: str
     target: str
-    headers: dict[bytes, bytes]
+    headers: Mapping[bytes, bytes]
     body: bytes
     peer: str | None
     secure: bool

@@ -25,6 +25,24 @@ from typing import Final, cast
 import httptools
 
 from holdfast.endpoint.http_exchange import Exchange, Handler, HTTPLimits, Request, check_headers
+from holdfast.endpoint.http_heads import KnownHead, KnownHeads
+from holdfast.endpoint.http_refusals import (
+    BODY_TIMEOUT,
+    BODY_TOO_LARGE,
+    HEADER_TIMEOUT,
+    HEADER_TOO_LARGE,
+    MALFORMED,
+    NO_HOST,
+    NO_TUNNELS,
+    OUT_OF_ROOM,
+    TOO_MANY_CONNECTIONS,
+    TOO_MANY_PIPELINED,
+    UNKNOWN_CODING,
+    UNKNOWN_EXPECTATION,
+    UNKNOWN_TRANSFER,
+    UNKNOWN_VERSION,
+    Refusal,
+)
 
 __all__ = ["Exchange", "HTTPCounters", "HTTPLimits", "HTTPServer", "Handler", "Request", "event_loop_factory"]
 
@@ -78,37 +96,8 @@ class HTTPCounters:
         return sum(self.refused.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An answer the server itself gives to a request it will not hand over; the connection ends with it."""
-
-    status: int
-    reason: str
-    text: str
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-
 class Refused(Exception):
     """Stops the parser, which then says only that a callback failed. Never leaves this module."""
-
-
-RETRY: Final = ((b"Retry-After", b"1"),)
-TOO_MANY_CONNECTIONS: Final = Refusal(503, "connections", "too many connections, try again", RETRY)
-OUT_OF_ROOM: Final = Refusal(503, "memory", "too much is being received, try again", RETRY)
-TOO_MANY_PIPELINED: Final = Refusal(503, "pipelined", "too many requests sent ahead of their answers", RETRY)
-MALFORMED: Final = Refusal(400, "malformed", "not an HTTP/1.1 request")
-NO_HOST: Final = Refusal(400, "malformed", "exactly one Host header is needed")
-HEADER_TOO_LARGE: Final = Refusal(431, "header_size", "the request line and headers are too large")
-BODY_TOO_LARGE: Final = Refusal(413, "body_size", "the content is too large")
-UNKNOWN_CODING: Final = Refusal(
-    415, "encoding", "the content may not be encoded", ((b"Accept-Encoding", b"identity"),)
-)
-UNKNOWN_TRANSFER: Final = Refusal(501, "encoding", "no transfer coding but chunked is understood")
-UNKNOWN_EXPECTATION: Final = Refusal(417, "expectation", "no expectation but 100-continue is understood")
-NO_TUNNELS: Final = Refusal(405, "method", "this is no proxy")
-UNKNOWN_VERSION: Final = Refusal(505, "version", "HTTP/1.1 and HTTP/1.0 are understood")
-HEADER_TIMEOUT: Final = Refusal(408, "header", "the headers took too long")
-BODY_TIMEOUT: Final = Refusal(408, "body", "the content took too long")
 
 
 class HTTPServer:
@@ -127,6 +116,7 @@ class HTTPServer:
         self.handler: Handler = _no_handler
         self.connections: set[Connection] = set()
         self.heads: dict[tuple[int, bytes | None], bytes] = {}  # what `head` made since the Date changed
+        self.known_heads = KnownHeads()
         self._date = b""
         self._sweep_seconds = 1.0
         self._sweeper: asyncio.TimerHandle | None = None
@@ -356,8 +346,18 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None or self._phase == CLOSING:
             return  # read and dropped, so that the peer gets to read our last answer before a reset (RFC 9112 9.6)
+        between = self._phase <= IDLE and self._exchange is None and not self._queue and not self.write_paused
+        if between:
+            end = data.find(b"\r\n\r\n") + 4
+            known = self.server.known_heads.found.get(data[:end])
+            if known is not None and self._take_known(known, data, end):
+                return
         self._unparsed += len(data)
         self._feed(data)
+        if between and self._phase == IDLE and len(self._queue) == 1:
+            whole = self._queue[0]
+            if whole.keep_alive and not whole.old:
+                self.server.known_heads.learn(data, whole.request)
         if self._exchange is not None or self.write_paused:
             # The peer pipelines: leave the rest in its socket until this one is answered.
             if not self._reading_paused:
@@ -365,6 +365,21 @@ class Connection(asyncio.Protocol):
                 self.transport.pause_reading()
         elif self._queue or self._refusal is not None or self._continue:
             self._pump()
+
+    def _take_known(self, known: KnownHead, data: bytes, end: int) -> bool:
+        """Hand over a request whose head is known, without the parser, which stays between two requests.
+
+        Returns:
+            Whether it was one: all of it is here, nothing else, and there is room for it.
+        """
+        server = self.server
+        if len(data) - end != known.length or server.buffered + known.length > self._limits.max_buffered:
+            return False
+        server.buffered += known.length
+        request = Request(known.method, known.target, known.headers, data[end:], self.peer, server.secure)
+        self._phase = IDLE
+        self._hand_over(ServerExchange(self, request, True, False))
+        return True
 
     # The parser's side.
 
@@ -407,13 +422,13 @@ class Connection(asyncio.Protocol):
                 framing += name + b": " + self._headers[name] + b"\r\n"
         return framing + b"\r\n"
 
+    def on_message_begin(self) -> None:
+        self._phase = HEADER
+        self._since = self.server.now
+        self._target = b""
+
     def on_url(self, url: bytes) -> None:
-        if self._phase == HEADER:
-            self._target += url  # it comes in pieces when the request does
-        else:
-            self._phase = HEADER
-            self._since = self.server.now
-            self._target = url
+        self._target += url  # it comes in pieces when the request does
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -514,17 +529,11 @@ class Connection(asyncio.Protocol):
         if self._pumping:
             return
         self._pumping = True
-        server, queue = self.server, self._queue
+        queue = self._queue
         try:
             while self._exchange is None and not self.write_paused and self._phase not in (LINGER, CLOSING):
                 if queue:
-                    exchange = self._exchange = queue.pop(0)
-                    self._since = server.now
-                    server.counters.requests += 1
-                    try:
-                        server.handler(exchange)
-                    except Exception:
-                        self._handler_failed(exchange)
+                    self._hand_over(queue.pop(0))
                 elif self._refusal is not None:
                     self._refuse()
                 else:
@@ -535,6 +544,16 @@ class Connection(asyncio.Protocol):
                     break
         finally:
             self._pumping = False
+
+    def _hand_over(self, exchange: ServerExchange) -> None:
+        server = self.server
+        self._exchange = exchange
+        self._since = server.now
+        server.counters.requests += 1
+        try:
+            server.handler(exchange)
+        except Exception:
+            self._handler_failed(exchange)
 
     def _resume_reading(self) -> None:
         if self._reading_paused:
@@ -749,7 +768,6 @@ class ServerExchange(Exchange):
         if self._chunked and self.request.method != "HEAD":
             self._connection.transport.write(b"0\r\n\r\n")
         self._connection.answered(self, not self.keep_alive or self._connection.server.closing)
-
 
     def tell_closed(self) -> None:
         """Call ``on_close``, once, unless the answer was given whole."""

@@ -1,0 +1,36 @@
+"""The answers that the HTTP server gives by itself: which requests it does not hand over, with what status and words.
+
+Values only; ``http_server`` decides when each is due.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer the server itself gives to a request it will not hand over; the connection ends with it."""
+
+    status: int
+    reason: str
+    text: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+RETRY: Final = ((b"Retry-After", b"1"),)
+TOO_MANY_CONNECTIONS: Final = Refusal(503, "connections", "too many connections, try again", RETRY)
+OUT_OF_ROOM: Final = Refusal(503, "memory", "too much is being received, try again", RETRY)
+TOO_MANY_PIPELINED: Final = Refusal(503, "pipelined", "too many requests sent ahead of their answers", RETRY)
+MALFORMED: Final = Refusal(400, "malformed", "not an HTTP/1.1 request")
+NO_HOST: Final = Refusal(400, "malformed", "exactly one Host header is needed")
+HEADER_TOO_LARGE: Final = Refusal(431, "header_size", "the request line and headers are too large")
+BODY_TOO_LARGE: Final = Refusal(413, "body_size", "the content is too large")
+UNKNOWN_CODING: Final = Refusal(415, "encoding", "the content may not be encoded", ((b"Accept-Encoding", b"identity"),))
+UNKNOWN_TRANSFER: Final = Refusal(501, "encoding", "no transfer coding but chunked is understood")
+UNKNOWN_EXPECTATION: Final = Refusal(417, "expectation", "no expectation but 100-continue is understood")
+NO_TUNNELS: Final = Refusal(405, "method", "this is no proxy")
+UNKNOWN_VERSION: Final = Refusal(505, "version", "HTTP/1.1 and HTTP/1.0 are understood")
+HEADER_TIMEOUT: Final = Refusal(408, "header", "the headers took too long")
+BODY_TIMEOUT: Final = Refusal(408, "body", "the content took too long")
