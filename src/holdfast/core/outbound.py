@@ -47,6 +47,7 @@ class Outbound:
         jitter: A number in [0, 1), another at each call.
         local: The address the peer can send to; :data:`ANONYMOUS` for one without a listener.
         acknowledgement_for: The acknowledgement to piggyback for an offered Sequence, None for nothing new.
+        may_acknowledge: Whether all that came in an offered Sequence is durable.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Outbound:
         jitter: Callable[[], float],
         local: str,
         acknowledgement_for: Callable[[str], SequenceAcknowledgement | None],
+        may_acknowledge: Callable[[str], bool],
     ):
         self.policy = policy
         self.commit = commit
@@ -73,6 +75,7 @@ class Outbound:
         self._jitter = jitter
         self._local = EndpointReference(local) if local != ANONYMOUS else ANONYMOUS_EPR
         self._acknowledgement_for = acknowledgement_for
+        self._may_acknowledge = may_acknowledge
         self._deadlines = Deadlines()
         self._ready: dict[str, None] = {}
 
@@ -174,6 +177,9 @@ class Outbound:
         if source.is_full and source.is_complete and not source.end_wanted:
             source.want_end(now)
         source.proceed(now)
+        is_ending = source.state in (SourceState.CLOSING, SourceState.TERMINATING)
+        if is_ending and source.offer is not None and not self._may_acknowledge(source.offer):
+            return  # the last word on the requests acknowledges every reply, so it waits for the last one to be durable
         request = source.request_to_send(self._jitter(), now)
         if request is not None:
             self._send_request(outbox, source, request)
@@ -499,8 +505,7 @@ class Outbound:
         if source.offer is not None:
             self.by_offer.pop(source.offer, None)
         self.commit.forget(source.local_id)
-        # 1.0's LastMessage has a number but no record: what is submitted next has its offset.
-        outbox.first = max(outbox.first, min(outbox.end, source.start + source.acknowledged.first_gap - 1))
+        outbox.first = max(outbox.first, source.start + source.records_done)
         self.commit.batch.trims[outbox.queue, 0] = outbox.first
 
     def close_outbox(self, key: str) -> None:
@@ -537,7 +542,7 @@ class Outbound:
             if source.state is SourceState.NONE and not source.polled:
                 source.create(now)
             self.adopt(outbox, source)
-            outbox.first = max(outbox.first, min(outbox.end, source.start + source.acknowledged.first_gap - 1))
+            outbox.first = max(outbox.first, source.start + source.records_done)
             if source.polled:
                 source.issue(now)
         for outbox in self.outboxes.values():

@@ -91,26 +91,27 @@ class Outbox:
                 return number
         # An earlier run may have transmitted what this one has not come to yet.
         for number in range(source.next_number, source.sent_before + 1):
-            offset = self.offset_of(number)
-            if number in source.acknowledged or number in source.replying or not self.first <= offset < self.durable_end:
-                continue
-            if self.record(offset).message_id == message_id:
-                return number
+            if number not in source.replying and self._is_unacknowledged(source, number):
+                if self.record(self.offset_of(number)).message_id == message_id:
+                    return number
         return 0
 
     def find_requests(self, ranges: tuple[tuple[int, int], ...]) -> None:
-        """Before an acknowledgement is taken in: what an earlier run transmitted may be requests without a reply yet."""
+        """Before an acknowledgement is taken in: what an earlier run transmitted may be requests without a reply."""
         source = self.source
         if source is None:
             return
         for lower, upper in ranges:
             for number in range(max(lower, source.next_number), min(upper, source.sent_before) + 1):
-                offset = self.offset_of(number)
-                if number in source.acknowledged or not self.first <= offset < self.durable_end:
-                    continue
-                record = self.record(offset)
-                if record.wants_reply and record.message_id is not None:
-                    source.unreplied[number] = record.message_id
+                if self._is_unacknowledged(source, number):
+                    record = self.record(self.offset_of(number))
+                    if record.wants_reply and record.message_id is not None:
+                        source.unreplied[number] = record.message_id
+
+    def _is_unacknowledged(self, source: RMSource, number: int) -> bool:
+        if number in source.acknowledged or number == source.last_number:
+            return False
+        return self.first <= self.offset_of(number) < self.durable_end
 
     def update_available(self) -> None:
         """Tell the present Sequence how far durable messages reach."""
@@ -122,7 +123,7 @@ class Outbox:
         source = self.source
         if source is None:
             return
-        first = source.start + source.acknowledged.first_gap - 1
+        first = source.start + source.records_done
         for offset in range(self.first, min(first, self.end)):
             self._cache.pop(offset, None)
         self.first = min(first, self.end)

@@ -85,6 +85,7 @@ class RMProtocol:
             jitter,
             local,
             self._acknowledgement_to_piggyback,
+            self.inbound.is_all_acknowledged,
         )
         self.ending = Ending(self.inbound, self.commit, self.effects, new_identifier)
         self._allows = allows
@@ -190,8 +191,7 @@ class RMProtocol:
     def _completed(self, destination: RMDestination, number: int, now: float) -> None:
         """The reply, or that there is none, is durable: now the request is acknowledged, together with it."""
         destination.acknowledge(number)
-        for exchange in self._waiting.pop((destination.identifier, number), ()):
-            self._answer_again(destination, number, exchange, now)
+        self._answer_waiting(destination, number, now)
 
     def _reply_outbox(self, destination: RMDestination, record: Record, now: float) -> Outbox:
         """Where the reply goes: the offered Sequence, else one of our own, else nothing but the back-channel."""
@@ -230,6 +230,9 @@ class RMProtocol:
             return
         fault_back = None
         for acknowledgement in envelope.acknowledgements:
+            identifier = acknowledgement.identifier
+            if identifier in self.inbound.offered and self.outbound.find(identifier) is None:
+                continue  # of replies whose Sequence ended with the requests', which are being ended once more
             fault_back = self.outbound.receive_acknowledgement(acknowledgement, now) or fault_back
             self._forget_replies(acknowledgement.identifier)
         if envelope.fault is not None and envelope.sequence is None:
@@ -307,7 +310,10 @@ class RMProtocol:
             self._answer_again(destination, sequence.message_number, exchange, now)
         elif verdict is Verdict.NOT_YET:
             self.effects.append(Incident("message not held", destination.identifier, sequence.message_number, "debug"))
-            self._acknowledge(destination, exchange, now)
+            if destination.offered is None:
+                self._acknowledge(destination, exchange, now)
+            else:
+                self._done(exchange)  # .NET: no acknowledgement that leaves out what it answers
         elif envelope.relates_to is not None:
             self.outbound.receive_reply(envelope.relates_to, destination.identifier)
 
@@ -344,6 +350,16 @@ class RMProtocol:
             self._await_reply(destination, number, exchange, now)
         else:
             self._acknowledge(destination, exchange, now)
+        if self._waiting and number not in destination.awaiting:
+            self._answer_waiting(destination, number, now)
+        outbox = self.outbound.by_offer.get(destination.identifier)
+        if outbox is not None:
+            self.outbound.ready(outbox)  # what it has to send may have waited for this to be acknowledged
+
+    def _answer_waiting(self, destination: RMDestination, number: int, now: float) -> None:
+        """Answer those who sent the message again while it, or its reply, was on its way to the disk."""
+        for exchange in self._waiting.pop((destination.identifier, number), ()):
+            self._answer_again(destination, number, exchange, now)
 
     def _await_reply(self, destination: RMDestination, number: int, exchange: Exchange | None, now: float) -> None:
         if exchange is None:
@@ -381,8 +397,8 @@ class RMProtocol:
 
     def _answer_again(self, destination: RMDestination, number: int, exchange: Exchange | None, now: float) -> None:
         """Answer a message that is stored: with its reply if there is one, else with an acknowledgement."""
-        is_reply_on_its_way = number in destination.replies and number not in destination.acknowledged
-        if number in destination.awaiting or is_reply_on_its_way:
+        if number not in destination.acknowledged:
+            # An answer that leaves out the very message it answers ends a session of .NET's.
             self._await_reply(destination, number, exchange, now)
             return
         if number == destination.marker and destination.offered is not None and number not in destination.replies:

@@ -203,6 +203,13 @@ class RMSource:
         """Whether all that it has to send is acknowledged (and replied to)."""
         return self.acknowledged.covers(self.last_number or min(self.available, self.limit))
 
+    @property
+    def records_done(self) -> int:
+        """How many records, from the first on, are acknowledged. 1.0's LastMessage has a number but no record: the
+        offset that would be its own is that of whatever is submitted next."""
+        done = self.acknowledged.first_gap - 1
+        return done if self.last_number is None else min(done, self.last_number - 1)
+
     # --- acknowledgements -----------------------------------------------------------------------------------------
 
     def receive_acknowledgement(
