@@ -1,0 +1,146 @@
+"""The command behind scripts/demo, which sets everything up first."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from holdfast.exceptions import HoldfastError
+from holdfast.testing.demo import Options, Outcome, Teller, run
+from holdfast.testing.flights import COUNT
+
+
+class Messages(click.ParamType):
+    """A number of departures, or ``all``."""
+
+    name = "N|all"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "all":
+            return COUNT
+        try:
+            number = int(str(value).replace(",", ""))
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor all", param, ctx)
+        if not 10 <= number <= COUNT:
+            self.fail(f"{number} is not between 10 and {COUNT:,}, the departures there are", param, ctx)
+        return number
+
+
+@click.command(context_settings={"max_content_width": 110})
+@click.option("--messages", type=Messages(), default="5000", show_default=True, help="How many departures to send.")
+@click.option(
+    "--loss",
+    type=click.FloatRange(0.0, 0.9),
+    default=0.1,
+    show_default=True,
+    help="The share of requests that are lost, and of responses.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of what the network does, and when.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="demo-out",
+    show_default=True,
+    help="Directory for stores, logs and Parquet files. What an earlier demo left there is replaced; a directory "
+    "with anything else in it is refused.",
+)
+def demo(messages: int, loss: float, seed: int, out: Path) -> None:
+    """Send real departures through a bad network and three kills, land them with Spark, and check each one.
+
+    \b
+    An RM Source reads the departures from New York City in 2013 and sends each as a SOAP message, one Sequence an
+    airline. A proxy loses requests and responses, doubles and delays. The RM Destination is killed with SIGKILL
+    twice and the Spark driver once, in the middle of their work, and started again. Spark lands what was delivered
+    as Parquet in OUT/landed. At the end, the queue and the files are compared with the data set, field by field.
+
+    \b
+    scripts/demo
+    scripts/demo --messages 20000 --loss 0.3 --seed 7 --out /tmp/departures
+
+    \b
+    Exit code 0: every departure was delivered and landed once and in order. 1: not so; says which. 2: wrong usage.
+    """
+    click.echo(f"{messages:,} departures; the network loses {loss:.0%} of the requests and {loss:.0%} of the responses")
+    try:
+        outcome = run(Options(messages, loss, seed, out), Teller())
+    except HoldfastError as error:
+        click.echo(f"\nholdfast demo: {error}", err=True)
+        sys.exit(1)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        click.echo("\nholdfast demo: stopped; no process is left. Another run begins anew.", err=True)
+        sys.exit(130)
+    report(outcome, messages, out)
+    sys.exit(0 if outcome.is_exact else 1)
+
+
+def report(outcome: Outcome, messages: int, out: Path) -> None:
+    """The tables, what is wrong if something is, and where to look further."""
+    console = Console(highlight=False)
+    console.print(_numbers(outcome))
+    if outcome.airlines:
+        console.print(_airlines(outcome.airlines))
+    for place, verdict in (("the destination's queue", outcome.queue), (f"{out}/landed", outcome.landed)):
+        for kind, faults in verdict.faults():
+            if faults.count:
+                console.print(f"[bold red]{faults.count:,} {kind}[/] in {place}, among them:")
+                for example in faults.examples:
+                    console.print(f"  {example}", markup=False)
+    if outcome.is_exact:
+        console.print(
+            f"[bold green]Exact[/]: each of the {messages:,} departures was delivered and landed once, per airline in "
+            f"order, every field as in the data set. {outcome.seconds:.0f} s."
+        )
+    console.print(f"Parquet: {out}/landed    look into a store: holdfast sequences {out}/inbox", markup=False)
+
+
+def _numbers(outcome: Outcome) -> Table:
+    counts, landed = outcome.counts, outcome.landed
+    lost = counts["requests lost"] + counts["responses lost"]
+    rows = [
+        ("sent", counts["sent"], "departures, each acknowledged"),
+        ("lost on the wire", lost, f"{counts['requests lost']:,} requests, {counts['responses lost']:,} responses"),
+        ("unanswered", counts["unreachable"], "while the destination was dead"),
+        ("doubled on the wire", counts["doubled"], f"and {counts['delayed']:,} delayed"),
+        ("retransmitted", counts["retransmitted"], ""),
+        ("duplicates dropped", counts["duplicates dropped"], "at least: a kill loses the last counts"),
+        ("delivered", outcome.queue.rows, "in the destination's queue"),
+        ("landed", landed.rows, "by Spark, in Parquet"),
+    ]
+    table = Table(title="Messages", title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    for label, number, remark in rows:
+        table.add_row(label, f"{number:,}", remark)
+    table.add_section()
+    for (kind, in_queue), (_, in_files) in zip(outcome.queue.faults(), landed.faults(), strict=True):
+        number = max(in_queue.count, in_files.count)
+        remark = f"{in_queue.count:,} in the queue, {in_files.count:,} in Parquet" if number else ""
+        table.add_row(f"[{'red' if number else 'green'}]{kind}[/]", f"{number:,}", remark)
+    return table
+
+
+def _airlines(airlines: list[dict[str, object]]) -> Table:
+    table = Table(title="The latest airlines, by Spark", title_justify="left")
+    for heading in ("airline", "departures", "cancelled", "mean delay, minutes", "an hour late, %"):
+        table.add_column(heading, justify="left" if heading == "airline" else "right")
+    for airline in airlines[:5]:
+        values = [airline[name] for name in ("carrier", "departures", "cancelled", "mean_delay", "hour_late")]
+        table.add_row(*(_text(value) for value in values))
+    return table
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+if __name__ == "__main__":
+    demo()

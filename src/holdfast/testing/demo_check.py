@@ -1,0 +1,218 @@
+"""The demo's verdict: what is in the queue and in the Parquet files, held against the data set itself.
+
+Owns the comparison. It trusts no counter of the parts it judges: the queue is read record by record, the files are
+read by pyarrow without Spark, and the departures come from the data set again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.pipeline.client import DataPlane, Patience, read_range
+from holdfast.pipeline.offsets import Range
+from holdfast.store.records import decode_record
+from holdfast.testing.flights import COLUMNS, Departure, departure_xml, departures
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SHOWN = 5
+"""Examples of each kind of fault that are kept to be told; all are counted."""
+_CHUNK = 10_000
+
+
+@dataclass
+class Faults:
+    """Faults of one kind: how many, and the first few in words."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, what: str) -> None:
+        """One more."""
+        self.count += 1
+        if len(self.examples) < SHOWN:
+            self.examples.append(what)
+
+
+@dataclass
+class Verdict:
+    """What was found in one place.
+
+    Attributes:
+        rows: Messages there.
+        missing: Departures that no message carries.
+        doubled: Messages beyond the first of one departure.
+        out_of_order: Messages that stand behind a later one of their Sequence.
+        different: Messages that are not, field by field, the departure they should be.
+    """
+
+    rows: int = 0
+    missing: Faults = field(default_factory=Faults)
+    doubled: Faults = field(default_factory=Faults)
+    out_of_order: Faults = field(default_factory=Faults)
+    different: Faults = field(default_factory=Faults)
+
+    def faults(self) -> Iterator[tuple[str, Faults]]:
+        """The kinds by name."""
+        yield "missing", self.missing
+        yield "doubled", self.doubled
+        yield "out of order", self.out_of_order
+        yield "different", self.different
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether everything is there once, in order, and as it was sent."""
+        return not any(faults.count for _, faults in self.faults())
+
+
+class _Order:
+    """Watches message numbers go by, Sequence by Sequence."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self._verdict = verdict
+        self._highest: dict[str, int] = {}
+
+    def see(self, sequence: str, number: int, where: str) -> None:
+        highest = self._highest.get(sequence, 0)
+        if number < highest:
+            self._verdict.out_of_order.add(f"{sequence} number {number} stands behind number {highest} ({where})")
+        self._highest[sequence] = max(highest, number)
+
+
+def check_queue(broker: str, queue: str, count: int) -> Verdict:
+    """Read the whole queue over the data plane and compare it with the first ``count`` departures.
+
+    Args:
+        broker: URL of the admin listener.
+        queue: The queue, of which nothing may have been trimmed.
+        count: How many departures were sent, each airline's in a Sequence of its own.
+
+    Raises:
+        PipelineError: the queue cannot be read.
+    """
+    verdict = Verdict()
+    order = _Order(verdict)
+    bodies: dict[str, Counter[int]] = {}
+    plane = DataPlane(broker)
+    try:
+        ends = plane.ends(queue)
+        for partition, (first, end) in sorted(ends.partitions.items()):
+            part = Range(partition, first, end)
+            for records in read_range(plane, queue, ends.epoch, part, Patience(30.0)):
+                for offset, data in records:
+                    record = decode_record(data)
+                    verdict.rows += 1
+                    order.see(record.sequence, record.message_number, f"partition {partition} offset {offset}")
+                    carrier = _carrier_of(record.body)
+                    bodies.setdefault(carrier, Counter())[record.message_number] += 1
+    finally:
+        plane.close()
+    _check_numbers(verdict, bodies, count)
+    return verdict
+
+
+def _carrier_of(body: bytes) -> str:
+    return body.partition(b"<carrier>")[2].partition(b"</carrier>")[0].decode()
+
+
+def numbered(count: int) -> Iterator[tuple[int, Departure]]:
+    """The first ``count`` departures with the message number each has in its airline's Sequence."""
+    numbers: Counter[str] = Counter()
+    for departure in departures(count):
+        carrier = str(departure["carrier"])
+        numbers[carrier] += 1
+        yield numbers[carrier], departure
+
+
+def _name(number: int, departure: Departure) -> str:
+    return (
+        f"{departure['carrier']} message {number}: flight {departure['flight']} from {departure['origin']} "
+        f"to {departure['dest']}, {departure['time_hour']}"
+    )
+
+
+def _check_numbers(verdict: Verdict, found: dict[str, Counter[int]], count: int) -> None:
+    """Every airline's messages are there from number 1 on, each once, and no others."""
+    for number, departure in numbered(count):
+        times = found.get(str(departure["carrier"]), Counter()).pop(number, 0)
+        if times == 0:
+            verdict.missing.add(_name(number, departure))
+        for _ in range(times - 1):
+            verdict.doubled.add(_name(number, departure))
+    for carrier, numbers in found.items():
+        for number, times in numbers.items():
+            for _ in range(times):
+                verdict.doubled.add(f"{carrier or 'no airline'} message {number} was never sent")
+
+
+def landed_files(directory: Path) -> list[Path]:
+    """The Parquet files of complete batches in the order in which their rows were delivered."""
+    batches = [done.parent for done in directory.glob("batch=*/_SUCCESS")]
+    batches.sort(key=lambda batch: int(batch.name.partition("=")[2]))
+    return [file for batch in batches for file in sorted(batch.glob("part-*.parquet"))]
+
+
+def check_landed(directory: Path, count: int) -> Verdict:
+    """Compare the Parquet files below ``directory`` with the first ``count`` departures, field by field."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    verdict = Verdict()
+    columns = ["sequence", "message_number", "message_id", "action", "received_at", "body", "corrupt_record", *COLUMNS]
+    tables = [pq.ParquetFile(file).read(columns) for file in landed_files(directory)]
+    if not tables:
+        for number, departure in numbered(count):
+            verdict.missing.add(_name(number, departure))
+        return verdict
+    table = pa.concat_tables(tables)
+    verdict.rows = table.num_rows
+    order = _Order(verdict)
+    rows: dict[tuple[str, int], int] = {}
+    keys = [table.column(name).to_pylist() for name in ("sequence", "message_number", "carrier")]
+    for row, (sequence, number, carrier) in enumerate(zip(*keys, strict=True)):
+        order.see(sequence, number, f"row {row}")
+        if rows.setdefault((carrier or "", number), row) != row:
+            verdict.doubled.add(f"{carrier} message {number} of {sequence}")
+    _check_fields(verdict, table, rows, count)
+    for carrier, number in rows:
+        verdict.doubled.add(f"{carrier or 'no airline'} message {number} was never sent")
+    return verdict
+
+
+def _check_fields(verdict: Verdict, table: pa.Table, rows: dict[tuple[str, int], int], count: int) -> None:
+    """Every departure against its row, some thousand at a time; takes the rows it finds out of ``rows``."""
+    wanted: list[tuple[int, int, Departure]] = []
+    for number, departure in numbered(count):
+        row = rows.pop((str(departure["carrier"]), number), None)
+        if row is None:
+            verdict.missing.add(_name(number, departure))
+            continue
+        wanted.append((row, number, departure))
+        if len(wanted) == _CHUNK:
+            _compare(verdict, table, wanted)
+            wanted = []
+    if wanted:
+        _compare(verdict, table, wanted)
+
+
+def _compare(verdict: Verdict, table: pa.Table, wanted: list[tuple[int, int, Departure]]) -> None:
+    found: list[dict[str, Any]] = table.take([row for row, _, _ in wanted]).to_pylist()
+    for landed, (_, number, departure) in zip(found, wanted, strict=True):
+        wrong = [name for name in COLUMNS if landed[name] != departure[name]]
+        if landed["body"].encode() != departure_xml(departure):
+            wrong.append("body")
+        if landed["action"] != ACTION or not landed["message_id"] or landed["received_at"] is None:
+            wrong.append("message_id, action or received_at")
+        if landed["corrupt_record"] is not None:
+            wrong.append(f"corrupt_record: {landed['corrupt_record']}")
+        if wrong:
+            verdict.different.add(f"{_name(number, departure)}: {', '.join(wrong)}")
+
+
+ACTION = "urn:holdfast:flights/Departed"
+"""wsa:Action of every message of the demo."""
