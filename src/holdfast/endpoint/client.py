@@ -247,7 +247,12 @@ class Source:
     def _take_up(self, replies: tuple[int, int]) -> None:
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
             outbox.choices = self._choices
-            self._lanes[outbox.key] = _Lane(outbox)
+            lane = self._lanes[outbox.key] = _Lane(outbox)
+            if outbox.stopped:
+                lane.stop_error = DeliveryError(
+                    f"sending to {self.to} has stopped: {outbox.stopped}",
+                    remedy="Look into it, then call source.resume(), or: holdfast send --resume",
+                )
             self.progress.outstanding += outbox.end - outbox.first
             self._engine.protocol.outbound.ready(outbox)
         first, end = replies
@@ -408,13 +413,8 @@ class Source:
         self._engine.check()
 
     def _check_lane(self, lane: _Lane) -> None:
-        if lane.outbox.stopped and lane.stop_error is not None:
+        if lane.stop_error is not None:
             raise lane.stop_error
-        if lane.outbox.stopped:
-            raise DeliveryError(
-                f"sending to {self.to} has stopped: {lane.outbox.stopped}",
-                remedy="Look into it, then call source.resume(), or: holdfast send --resume",
-            )
 
     # --- waiting --------------------------------------------------------------------------------------------------
 

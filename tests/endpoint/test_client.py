@@ -1,0 +1,482 @@
+"""The Source against real destinations, scripted ones, and its own death."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from lxml import etree
+
+from holdfast import (
+    ApplicationFault,
+    ConfigurationError,
+    CreateSequenceRefused,
+    DeliveryError,
+    Destination,
+    EnvelopeError,
+    NotAcknowledged,
+    PeerFault,
+    RetransmissionPolicy,
+    SequenceLost,
+    Source,
+    SourcePolicy,
+    Versions,
+)
+from holdfast.core.messages import CreateSequence, Envelope, Fault
+from holdfast.core.versions import ALL_VERSIONS, RM, Addressing
+from holdfast.endpoint.http_exchange import Exchange
+from holdfast.endpoint.http_server import HTTPServer
+from holdfast.wire import content_type, decode, encode
+
+ACTION = "urn:test:submit"
+EVERY_VERSION = pytest.mark.parametrize("versions", ALL_VERSIONS, ids=lambda v: f"{v.rm}-{v.addressing}-{v.soap}")
+QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.1, cap=0.3))
+
+
+def shop(store: Any = ":memory:", **options: Any) -> tuple[Destination, list[str]]:
+    """Takes submissions, answers questions for prices, and faults where it is asked to."""
+    app = Destination(store, **options)
+    got: list[str] = []
+
+    @app.on(ACTION)
+    async def submit(message: Any) -> None:
+        got.append(message.body.text)
+
+    @app.on("urn:test:price")
+    def price(message: Any) -> str:
+        return f"<price>{message.body.text}</price>"
+
+    @app.on("urn:test:fault")
+    async def fault(message: Any) -> None:
+        raise ApplicationFault("out of stock", sender=False, detail=b"<left xmlns='urn:shop'>0</left>")
+
+    return app, got
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def scripted(handle: Callable[[Exchange, Envelope], None]) -> AsyncIterator[str]:
+    """A destination that does exactly what it is told to."""
+    server = HTTPServer()
+    await server.start(lambda exchange: handle(exchange, decode(exchange.request.body)), "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.port}/"
+    finally:
+        await server.close()
+
+
+def refuse(exchange: Exchange, envelope: Envelope, fault: Fault) -> None:
+    answer = Envelope(envelope.soap, envelope.addressing, envelope.rm, fault=fault)
+    answer.relates_to = envelope.message_id
+    exchange.respond(500, encode(answer), content_type(envelope.soap).encode())
+
+
+# --- sending and asking -----------------------------------------------------------------------------------------------
+
+
+@EVERY_VERSION
+@pytest.mark.parametrize("offer", [True, False])
+async def test_messages_arrive_once_in_order_and_requests_get_their_replies(
+    serve: Any, versions: Versions, offer: bool
+) -> None:
+    app, got = shop()
+    url = (await serve(app)).url
+    async with Source(url, ":memory:", versions=versions, offer=offer) as source:
+        sent = await asyncio.gather(*(source.send(f"<n>{i}</n>", action=ACTION) for i in range(40)))
+        replies = await asyncio.gather(*(source.request(f"<n>{i}</n>", action="urn:test:price") for i in range(10)))
+        await asyncio.gather(*(one.acknowledged(20) for one in sent))
+        assert [reply.body.text for reply in replies] == [str(i) for i in range(10)]
+        assert source.progress.acknowledged == 50
+        assert source.progress.outstanding == 0
+    await until(lambda: len(got) == 40)
+    assert got == [str(i) for i in range(40)]
+    assert all(one.is_over for one in app.engine.protocol.inbound.destinations.values())
+
+
+async def test_bodies_are_text_bytes_or_elements_and_anything_else_is_refused_before_it_is_stored(serve: Any) -> None:
+    app, got = shop()
+    async with Source((await serve(app)).url, ":memory:") as source:
+        element = etree.fromstring("<root><n>é</n>tail</root>")[0]
+        for body in ("<n>é</n>", "<n>é</n>".encode(), "<?xml version='1.0'?><n>é</n>", element):
+            await (await source.send(body, action=ACTION)).acknowledged(20)
+        for wrong in ("no element", "<a/><b/>", b"<a>\xff</a>", "<!DOCTYPE a><a/>"):
+            with pytest.raises(EnvelopeError):
+                await source.send(wrong, action=ACTION)
+        assert source.progress.stored == 4
+    await until(lambda: got == ["é"] * 4)
+
+
+async def test_messages_with_different_keys_go_in_different_sequences(serve: Any) -> None:
+    app, _ = shop()
+    async with Source((await serve(app)).url, ":memory:") as source:
+        for key in ("AA", "UA", "AA"):
+            await (await source.send("<n>1</n>", action=ACTION, sequence_key=key)).acknowledged(20)
+        assert sorted((one["key"], one["count"]) for one in source.sequences()) == [("AA", 2), ("UA", 1)]
+        await source.end("AA", 20)
+        await source.send("<n>2</n>", action=ACTION, sequence_key="AA")
+        await source.flush(20)
+    assert len(app.engine.protocol.inbound.destinations) == 3
+
+
+@EVERY_VERSION
+async def test_a_fault_of_the_service_is_raised_where_the_reply_is_awaited(serve: Any, versions: Versions) -> None:
+    app, _ = shop()
+    async with Source((await serve(app)).url, ":memory:", versions=versions) as source:
+        with pytest.raises(PeerFault, match="out of stock") as caught:
+            await source.request("<n>1</n>", action="urn:test:fault", timeout=20)
+        assert caught.value.code in ("Receiver", "Server")
+        assert b"urn:shop" in caught.value.detail
+        assert (await source.request("<n>5</n>", action="urn:test:price", timeout=20)).body.text == "5"
+
+
+async def test_its_own_http_headers_go_with_every_request() -> None:
+    seen: list[bytes | None] = []
+
+    def handle(exchange: Exchange, envelope: Envelope) -> None:
+        seen.append(exchange.request.headers.get(b"authorization"))
+        refuse(exchange, envelope, Fault("CreateSequenceRefused", "enough", is_rm=True))
+
+    async with scripted(handle) as url:
+        async with Source(url, ":memory:", headers={"Authorization": "Bearer t"}, versions=Versions()) as source:
+            sent = await source.send("<a/>", action=ACTION)
+            with pytest.raises(CreateSequenceRefused):
+                await sent.acknowledged(20)
+    assert set(seen) == {b"Bearer t"}
+
+
+async def test_https_with_a_trusted_certificate_works_and_an_unknown_one_is_the_named_problem(serve: Any) -> None:
+    authority = trustme.CA()
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(server_side)
+    client_side = ssl.create_default_context()
+    authority.configure_trust(client_side)
+    app, got = shop()
+    url = (await serve(app, ssl_context=server_side)).url
+    assert url.startswith("https://")
+    async with Source(url, ":memory:", ssl_context=client_side) as source:
+        await (await source.send("<n>1</n>", action=ACTION)).acknowledged(20)
+    async with Source(url, ":memory:") as source:
+        sent = await source.send("<n>2</n>", action=ACTION)
+        await until(lambda: source.progress.problem)
+        with pytest.raises(NotAcknowledged, match="no trusted TLS connection"):
+            await sent.acknowledged(0.01)
+    assert got == ["1"]
+
+
+# --- a listener of its own --------------------------------------------------------------------------------------------
+
+
+@EVERY_VERSION
+@pytest.mark.parametrize("offer", [True, False])
+async def test_with_a_listener_acknowledgements_and_replies_come_to_it(
+    serve: Any, versions: Versions, offer: bool
+) -> None:
+    app, got = shop(allow_addresses=["http://127.0.0.1"])
+    url = (await serve(app)).url
+    async with Source(url, ":memory:", versions=versions, offer=offer, listen=("127.0.0.1", 0)) as source:
+        sent = [await source.send(f"<n>{i}</n>", action=ACTION) for i in range(20)]
+        await asyncio.gather(*(one.acknowledged(20) for one in sent))
+        replies = await asyncio.gather(*(source.request(f"<n>{i}</n>", action="urn:test:price") for i in range(5)))
+        assert [reply.body.text for reply in replies] == [str(i) for i in range(5)]
+        (inbound, *_) = app.engine.protocol.inbound.destinations.values()
+        assert inbound.acks_to.address.startswith("http://127.0.0.1:")
+    await until(lambda: len(got) == 20)
+    assert got == [str(i) for i in range(20)]
+
+
+async def test_a_listener_that_is_not_allowed_is_refused_with_a_reason_that_says_what_to_do(serve: Any) -> None:
+    app, _ = shop()
+    url = (await serve(app)).url
+    async with Source(url, ":memory:", listen=("127.0.0.1", 0)) as source:
+        sent = await source.send("<n>1</n>", action=ACTION)
+        with pytest.raises(CreateSequenceRefused, match="not on its allow-list") as caught:
+            await sent.acknowledged(20)
+    assert "1 unacknowledged message is safe" in caught.value.remedy
+    assert "--resume" in caught.value.remedy
+
+
+# --- finding out the version ------------------------------------------------------------------------------------------
+
+
+@EVERY_VERSION
+async def test_the_version_is_found_out_from_a_peer_that_refuses_every_other(versions: Versions) -> None:
+    asked = []
+
+    def handle(exchange: Exchange, envelope: Envelope) -> None:
+        if isinstance(envelope.control, CreateSequence):
+            asked.append(envelope.versions)
+        if envelope.versions == versions:
+            app.handle(exchange)
+        elif envelope.soap is not versions.soap:
+            answer = Envelope(versions.soap, fault=Fault("VersionMismatch", "another SOAP"))
+            exchange.respond(500, encode(answer), content_type(versions.soap).encode())
+        else:
+            reason = f"Only WS-ReliableMessaging {versions.rm.value} messages are processed by this endpoint"
+            refuse(exchange, envelope, Fault("CreateSequenceRefused", reason, is_rm=True))
+
+    app, got = shop()
+    await app.start()
+    async with scripted(handle) as url:
+        async with Source(url, ":memory:", policy=QUICK) as source:
+            await (await source.send("<n>1</n>", action=ACTION)).acknowledged(20)
+            await (await source.send("<n>2</n>", action=ACTION, sequence_key="other")).acknowledged(20)
+    await until(lambda: got == ["1", "2"])
+    await app.close()
+    assert asked[-1] == versions
+    assert Counter(asked)[versions] == 2, "what was learned once serves every sequence"
+    assert max(Counter(asked).values()) == 2
+
+
+@pytest.mark.parametrize(("profile", "rm", "addressing"), [("wcf", "1.0", "2005/08"), ("cxf", "1.0", "2004/08")])
+async def test_a_profile_pins_the_versions(serve: Any, profile: str, rm: str, addressing: str) -> None:
+    app, _ = shop()
+    async with Source((await serve(app)).url, ":memory:", profile=profile) as source:
+        await (await source.send("<n>1</n>", action=ACTION)).acknowledged(20)
+    (inbound,) = app.engine.protocol.inbound.destinations.values()
+    assert (inbound.versions.rm, inbound.versions.addressing) == (RM(rm), Addressing(addressing))
+
+
+@pytest.mark.parametrize("arguments", [{"profile": "axis"}, {"profile": "wcf", "versions": Versions()}])
+def test_a_profile_that_is_none_or_is_contradicted_is_refused(arguments: Any) -> None:
+    with pytest.raises(ConfigurationError, match="profile"):
+        Source("http://127.0.0.1:9/", ":memory:", **arguments)
+
+
+# --- stopping and going on --------------------------------------------------------------------------------------------
+
+
+async def test_a_refused_sequence_stops_the_source_keeps_the_messages_and_resume_goes_on(tmp_path: Path) -> None:
+    app, got = shop()
+    await app.start()
+    is_refusing = True
+
+    def handle(exchange: Exchange, envelope: Envelope) -> None:
+        if is_refusing:
+            refuse(exchange, envelope, Fault("CreateSequenceRefused", "closed for lunch", is_rm=True))
+        else:
+            app.handle(exchange)
+
+    async with scripted(handle) as url:
+        async with Source(url, tmp_path / "outbox", versions=Versions(), offer=False) as source:
+            sent = [await source.send(f"<n>{i}</n>", action=ACTION) for i in range(3)]
+            with pytest.raises(CreateSequenceRefused, match="closed for lunch") as caught:
+                await sent[0].acknowledged(20)
+            assert "3 unacknowledged messages are safe" in caught.value.remedy
+            with pytest.raises(CreateSequenceRefused, match="closed for lunch"):
+                await source.send("<n>3</n>", action=ACTION)
+        async with Source(None, tmp_path / "outbox", versions=Versions(), offer=False) as source:
+            assert source.to == url
+            with pytest.raises(DeliveryError, match="has stopped: CreateSequenceRefused"):
+                await source.send("<n>3</n>", action=ACTION)
+            is_refusing = False
+            source.resume()
+            await source.flush(20)
+            assert source.progress.acknowledged == 3
+    await until(lambda: got == ["0", "1", "2"])
+    await app.close()
+
+
+async def test_a_destination_that_forgot_the_sequence_is_an_error_with_exactly_once_and_resume_decides(
+    serve: Any,
+) -> None:
+    app, got = shop()
+    service = await serve(app)
+    port = int(service.url.rsplit(":", 1)[1].strip("/"))
+    async with Source(service.url, ":memory:", policy=QUICK) as source:
+        await (await source.send("<n>0</n>", action=ACTION)).acknowledged(20)
+        await until(lambda: got == ["0"])
+        await service.close()
+        again, got_again = shop()  # its store went with it
+        await serve(again, port=port)
+        sent = await source.send("<n>1</n>", action=ACTION)
+        with pytest.raises(SequenceLost, match="UnknownSequence") as caught:
+            await sent.acknowledged(20)
+        assert "resume" in caught.value.remedy
+        source.resume()
+        await sent.acknowledged(20)
+    await until(lambda: got_again == ["1"])
+
+
+async def test_with_at_least_once_a_lost_sequence_is_replaced_without_asking(serve: Any) -> None:
+    app, got = shop()
+    service = await serve(app)
+    port = int(service.url.rsplit(":", 1)[1].strip("/"))
+    async with Source(service.url, ":memory:", policy=QUICK, assurance="at-least-once") as source:
+        await (await source.send("<n>0</n>", action=ACTION)).acknowledged(20)
+        await until(lambda: got == ["0"])
+        await service.close()
+        again, got_again = shop()
+        await serve(again, port=port)
+        await (await source.send("<n>1</n>", action=ACTION)).acknowledged(20)
+    await until(lambda: got_again == ["1"])
+
+
+async def test_without_a_sign_of_life_it_gives_up_when_told_to_and_says_so() -> None:
+    policy = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.1, floor=0.05, cap=0.1, give_up_after=0.3))
+    async with Source(f"http://127.0.0.1:{free_port()}/", ":memory:", policy=policy) as source:
+        sent = await source.send("<n>0</n>", action=ACTION)
+        with pytest.raises(NotAcknowledged, match="no sign of life") as caught:
+            await sent.acknowledged(20)
+        assert "1 unacknowledged message is safe" in caught.value.remedy
+
+
+async def test_waiting_ends_with_what_is_the_matter_when_nobody_is_there() -> None:
+    async with Source(f"http://127.0.0.1:{free_port()}/", ":memory:") as source:
+        sent = await source.send("<n>0</n>", action=ACTION)
+        await until(lambda: source.progress.problem)
+        with pytest.raises(NotAcknowledged, match="Connection refused"):
+            await sent.acknowledged(0.01)
+        with pytest.raises(NotAcknowledged, match="Connection refused"):
+            await source.flush(0.01)
+        with pytest.raises(NotAcknowledged, match="Connection refused"):
+            await source.end(timeout=0.01)
+        with pytest.raises(NotAcknowledged, match="no reply"):
+            await source.request("<n>0</n>", action=ACTION, timeout=0.01)
+        assert source.progress.outstanding == 2
+
+
+# --- resuming after an end of any kind --------------------------------------------------------------------------------
+
+
+async def test_what_was_stored_before_is_sent_when_it_is_opened_again(serve: Any, tmp_path: Path) -> None:
+    app, got = shop()
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/"
+    async with Source(url, tmp_path / "outbox") as source:
+        for i in range(5):
+            await source.send(f"<n>{i}</n>", action=ACTION)
+    await serve(app, port=port)
+    async with Source(None, tmp_path / "outbox") as source:
+        assert source.progress.outstanding == 5
+        await source.flush(20)
+    await until(lambda: len(got) == 5)
+    assert got == [str(i) for i in range(5)]
+
+
+async def test_a_reply_that_nobody_waited_for_is_there_after_a_restart(serve: Any, tmp_path: Path) -> None:
+    app, _ = shop()
+    url = (await serve(app)).url
+    async with Source(url, tmp_path / "outbox") as source:
+        with pytest.raises(NotAcknowledged):
+            await source.request("<n>8</n>", action="urn:test:price", message_id="urn:mine", timeout=0.0)
+        await source.flush(20)
+    async with Source(url, tmp_path / "outbox") as source:
+        assert (await source.reply("urn:mine", 20)).body.text == "8"
+
+
+async def test_a_store_serves_one_destination(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}/"
+    async with Source(url, tmp_path / "outbox") as source:
+        await source.send("<n>0</n>", action=ACTION)
+    with pytest.raises(ConfigurationError, match="holds messages for http://127.0.0.1"):
+        await Source("http://other.example/", tmp_path / "outbox").open()
+    with pytest.raises(ConfigurationError, match="nobody"):
+        await Source(None, tmp_path / "empty").open()
+
+
+async def test_sending_needs_an_open_source() -> None:
+    source = Source("http://127.0.0.1:9/", ":memory:")
+    with pytest.raises(ConfigurationError, match="not open"):
+        await source.send("<a/>", action=ACTION)
+
+
+CHILD = """
+import asyncio, os, signal, sys
+import holdfast
+
+async def main():
+    async with holdfast.Source(sys.argv[1], store=sys.argv[2]) as source:
+        if sys.argv[3] == "first":
+            await source.send("<n>1</n>", action="urn:test:submit", message_id="urn:once")
+            os.kill(os.getpid(), signal.SIGKILL)
+        await source.flush(30)
+
+asyncio.run(main())
+"""
+
+
+async def run_child(*arguments: str) -> int:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", CHILD, *arguments, env=child_environment())
+    return await process.wait()
+
+
+def child_environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+
+
+@pytest.mark.crash
+async def test_killed_between_send_and_acknowledgement_it_carries_on_and_the_message_arrives_once(
+    serve: Any, tmp_path: Path
+) -> None:
+    app, got = shop(tmp_path / "inbox")
+    url = (await serve(app)).url
+    outbox = str(tmp_path / "outbox")
+    assert await run_child(url, outbox, "first") == -signal.SIGKILL
+    assert await run_child(url, outbox, "again") == 0
+    await until(lambda: got)
+    assert await run_child(url, outbox, "again") == 0
+    assert got == ["1"]
+    assert app.accepted == 1
+
+
+BUSY_CHILD = """
+import asyncio, sys
+import holdfast
+
+async def main():
+    async with holdfast.Source(sys.argv[1], store=sys.argv[2]) as source:
+        for i in range(int(sys.argv[3]), int(sys.argv[4])):
+            await source.send(f"<n>{i}</n>", action="urn:test:submit")
+            print(i, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.crash
+async def test_killed_at_any_moment_while_it_sends_every_stored_message_arrives_once_in_order(
+    serve: Any, tmp_path: Path
+) -> None:
+    app, got = shop(tmp_path / "inbox")
+    url = (await serve(app)).url
+    begin, told = 0, set[int]()
+    for count in (1, 7, 30, 80):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", BUSY_CHILD, url, str(tmp_path / "outbox"), str(begin), "100000",
+            stdout=asyncio.subprocess.PIPE, env=child_environment(),
+        )  # fmt: skip
+        assert process.stdout is not None
+        lines = [await process.stdout.readline() for _ in range(count)]
+        process.kill()
+        lines += (await process.stdout.read()).splitlines(keepends=True)
+        await process.wait()
+        told |= {int(line) for line in lines if line.endswith(b"\n")}
+        begin = max(told) + 2  # the next may be stored too, though its word did not get out
+    async with Source(None, tmp_path / "outbox") as source:
+        await source.flush(60)
+    await until(lambda: app.dispatcher is not None and app.dispatcher.handled == app.accepted)
+    numbers = [int(text) for text in got]
+    assert numbers == sorted(set(numbers)), "each once, in order"
+    assert told <= set(numbers), "each that was said to be stored"
