@@ -235,7 +235,7 @@ class RMProtocol:
                 continue  # of replies whose Sequence ended with the requests', which are being ended once more
             fault_back = self.outbound.receive_acknowledgement(acknowledgement, now) or fault_back
             self._forget_replies(acknowledgement.identifier)
-        if envelope.fault is not None and envelope.sequence is None:
+        if envelope.fault is not None and envelope.sequence is None and not self._is_reply(envelope, exchange):
             self._receive_fault(envelope, sent, now)
             if exchange is not None:
                 self.effects.append(Respond(exchange, None))
@@ -251,6 +251,14 @@ class RMProtocol:
             self._receive_plain(envelope, exchange, now)
         else:
             self._receive_control(envelope, exchange, now)
+
+    @staticmethod
+    def _is_reply(envelope: Envelope, exchange: Exchange | None) -> bool:
+        """Whether a fault without a Sequence is the application's answer to a request: that one is acknowledged with
+        it, while a message that the destination itself refuses is not."""
+        assert envelope.fault is not None
+        answers = exchange is None and envelope.relates_to is not None
+        return answers and not envelope.fault.is_rm and bool(envelope.acknowledgements)
 
     def received(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
         """The peer answered what we sent: with a message, or with nothing (``None``: an empty 200 or 202)."""
