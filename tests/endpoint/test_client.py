@@ -141,9 +141,12 @@ async def test_messages_with_different_keys_go_in_different_sequences(serve: Any
 
 
 @EVERY_VERSION
-async def test_a_fault_of_the_service_is_raised_where_the_reply_is_awaited(serve: Any, versions: Versions) -> None:
+@pytest.mark.parametrize("offer", [True, False])
+async def test_a_fault_of_the_service_is_raised_where_the_reply_is_awaited(
+    serve: Any, versions: Versions, offer: bool
+) -> None:
     app, _ = shop()
-    async with Source((await serve(app)).url, ":memory:", versions=versions) as source:
+    async with Source((await serve(app)).url, ":memory:", versions=versions, offer=offer) as source:
         with pytest.raises(PeerFault, match="out of stock") as caught:
             await source.request("<n>1</n>", action="urn:test:fault", timeout=20)
         assert caught.value.code in ("Receiver", "Server")
@@ -333,13 +336,23 @@ async def test_with_at_least_once_a_lost_sequence_is_replaced_without_asking(ser
     await until(lambda: got_again == ["1"])
 
 
-async def test_without_a_sign_of_life_it_gives_up_when_told_to_and_says_so() -> None:
+async def test_without_a_sign_of_life_it_gives_up_when_told_to_and_resume_tries_again(serve: Any) -> None:
     policy = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.1, floor=0.05, cap=0.1, give_up_after=0.3))
-    async with Source(f"http://127.0.0.1:{free_port()}/", ":memory:", policy=policy) as source:
+    app, got = shop()
+    port = free_port()
+    async with Source(f"http://127.0.0.1:{port}/", ":memory:", policy=policy) as source:
         sent = await source.send("<n>0</n>", action=ACTION)
         with pytest.raises(NotAcknowledged, match="no sign of life") as caught:
             await sent.acknowledged(20)
         assert "1 unacknowledged message is safe" in caught.value.remedy
+        service = await serve(app, port=port)
+        source.resume()
+        await sent.acknowledged(20)
+        await service.close()
+        sent = await source.send("<n>1</n>", action=ACTION)
+        with pytest.raises(NotAcknowledged, match="no sign of life"):
+            await sent.acknowledged(20)
+    assert got == ["0"]
 
 
 async def test_waiting_ends_with_what_is_the_matter_when_nobody_is_there() -> None:

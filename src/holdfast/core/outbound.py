@@ -487,13 +487,13 @@ class Outbound:
         self.commit.batch.queues[outbox.queue] = outbox.description()
         self.commit.then(lambda _: self.effects.append(Stopped(outbox.key, code, reason, first, last)))
 
-    def resume(self, outbox: Outbox, choices: list[tuple[Versions, bool]]) -> None:
+    def resume(self, outbox: Outbox, choices: list[tuple[Versions, bool]], now: float) -> None:
         """Go on with a stopped outbox: what is not known to have arrived is sent again, in a new Sequence if the old
         one is gone."""
         outbox.stopped = ""
         outbox.choices = choices
         if outbox.source is not None:
-            outbox.source.suspended = ""
+            outbox.source.go_on(now)
         self.commit.batch.queues[outbox.queue] = outbox.description()
         self.ready(outbox)
 

@@ -455,9 +455,15 @@ class RMSource:
     def is_given_up(self, now: float) -> bool:
         """Whether the peer has given no sign of life for as long as the policy waits."""
         patience = self.policy.retransmission.give_up_after
-        if patience is None or not self.flight:
+        if patience is None or not (self.flight or self.state is SourceState.CREATING):
             return False
-        return now - max(self.last_heard, min(entry.first_sent_at for entry in self.flight.values())) > patience
+        waiting_since = min((entry.first_sent_at for entry in self.flight.values()), default=self.last_heard)
+        return now - max(self.last_heard, waiting_since) > patience
+
+    def go_on(self, now: float) -> None:
+        """Somebody decided that it is to be tried again: patience begins anew."""
+        self.suspended = ""
+        self.last_heard = now
 
     # --- saved state ----------------------------------------------------------------------------------------------
 

@@ -362,6 +362,8 @@ class Source:
             try:
                 async with asyncio.timeout(timeout):
                     message = await asyncio.shield(future)
+            except NotAcknowledged:
+                raise
             except TimeoutError:
                 raise NotAcknowledged(
                     f"no reply to {message_id} within {timeout} s{self._because()}",
@@ -429,6 +431,8 @@ class Source:
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.shield(future)
+        except NotAcknowledged:
+            raise
         except TimeoutError:
             raise NotAcknowledged(
                 f"message {offset} for {self.to} is not acknowledged after {timeout} s{self._because()}",
@@ -444,6 +448,8 @@ class Source:
                         await self.wait_acknowledged(lane, lane.outbox.end - 1, None)
                     while not lane.outbox.is_empty:  # a later one may be acknowledged before an earlier one
                         await self.wait_acknowledged(lane, lane.outbox.first, None)
+        except NotAcknowledged:
+            raise
         except TimeoutError:
             raise NotAcknowledged(
                 f"{self.progress.outstanding} messages for {self.to} are not acknowledged after {timeout} s"
@@ -463,6 +469,8 @@ class Source:
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.shield(self._end(lane))
+        except NotAcknowledged:
+            raise
         except TimeoutError:
             raise NotAcknowledged(
                 f"the Sequence {sequence_key!r} did not end within {timeout} s{self._because()}",
@@ -479,7 +487,7 @@ class Source:
         for lane in self._lanes.values():
             lane.stop_error = None
             if lane.outbox.stopped:
-                self._engine.protocol.outbound.resume(lane.outbox, self._choices)
+                self._engine.protocol.outbound.resume(lane.outbox, self._choices, self._engine.clock())
         self._engine.touch()
 
     # --- what comes back ------------------------------------------------------------------------------------------
