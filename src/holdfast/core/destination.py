@@ -60,7 +60,7 @@ class RMDestination:
     """
 
     __slots__ = (
-        "_fixed",
+        "_usual",
         "accept_acks_to",
         "accepted",
         "acknowledged",
@@ -122,7 +122,7 @@ class RMDestination:
         self.gap_reported: list[int] = []
         self.settled = False
         """Whether its end is durable, so that its acknowledgement is final."""
-        self._fixed: State | None = None
+        self._usual: State | None = None
 
     # --- what happens to it ---------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class RMDestination:
         first_gap = accepted.first_gap
         if number == first_gap:
             return True  # always: nothing else can close the gap, so one range is kept free for it
-        if number > first_gap + self.policy.buffer and (self.is_in_order or self.holds_everything):
+        if number > first_gap + self.policy.buffer and (self._holds_beyond_gap or self.holds_everything):
             return False
         return len(accepted) < self.policy.max_ranges - 1 or number - 1 in accepted or number + 1 in accepted
 
@@ -200,10 +200,16 @@ class RMDestination:
 
     def hold(self, number: int) -> bool:
         """Whether the new ``number`` must wait for others before it is released; if so it is held from now on."""
-        if self.holds_everything or (self.is_in_order and number != self.next_in_order and not self._may_skip):
+        if self.holds_everything or (self._holds_beyond_gap and number != self.next_in_order):
             self.held.add(number)
             return True
         return False
+
+    @property
+    def _holds_beyond_gap(self) -> bool:
+        # DiscardFollowingFirstGap could not discard, in whatever order, what the application has already.
+        may_be_discarded = self.behavior is IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP
+        return may_be_discarded or (self.is_in_order and not self._may_skip)
 
     @property
     def _may_skip(self) -> bool:
@@ -301,35 +307,57 @@ class RMDestination:
 
     def to_state(self) -> State:
         """What to save, in the same batch as the messages it accepted."""
-        if self._fixed is None:
-            self._fixed = {
-                "role": "destination",
-                "identifier": self.identifier,
-                "versions": [self.versions.rm.value, self.versions.addressing.value, self.versions.soap.value],
-                "acks_to": [self.acks_to.address, list(self.acks_to.reference_parameters)],
-                "accept_acks_to": self.accept_acks_to.address if self.accept_acks_to else None,
-                "create_message_id": self.create_message_id,
-                "created_at": self.created_at,
-                "expires": self.expires,
-                "expires_at": self.expires_at,
-                "partition": self.partition,
-                "behavior": self.behavior.value,
-                "offered": self.offered,
-            }
-        return {
-            **self._fixed,
-            "state": self.state.value,
-            "accepted": self.accepted.to_state(),
-            "awaiting": list(self.awaiting),
-            "next_in_order": self.next_in_order,
-            "marker": self.marker,
-            "last_message_number": self.last_message_number,
-            "replies": [number for pair in self.replies.items() for number in pair] if self.replies else [],
-            "last_activity": self.last_activity,
-            "ended_at": self.ended_at,
-            "last_fault": self.last_fault,
-            "gaps": self.gap_reported,
+        # For every message: a copy of what was the same last time, and into it what has moved.
+        state = (self._usual or self._usual_state()).copy()
+        state["accepted"] = self.accepted.to_state()
+        state["next_in_order"] = self.next_in_order
+        state["last_activity"] = self.last_activity
+        if self.state is not DestinationState.CREATED:
+            state["state"] = self.state.value
+        if self.awaiting:
+            state["awaiting"] = list(self.awaiting)
+        if self.replies:
+            state["replies"] = [number for pair in self.replies.items() for number in pair]
+        if self.marker is not None:
+            state["marker"] = self.marker
+        if self.last_message_number is not None:
+            state["last_message_number"] = self.last_message_number
+        if self.ended_at is not None:
+            state["ended_at"] = self.ended_at
+        if self.last_fault:
+            state["last_fault"] = self.last_fault
+        if self.gap_reported:
+            state["gaps"] = self.gap_reported
+        return state
+
+    def _usual_state(self) -> State:
+        """What never changes, and what seldom does as it is at first."""
+        self._usual = {
+            "role": "destination",
+            "identifier": self.identifier,
+            "versions": [self.versions.rm.value, self.versions.addressing.value, self.versions.soap.value],
+            "acks_to": [self.acks_to.address, list(self.acks_to.reference_parameters)],
+            "accept_acks_to": self.accept_acks_to.address if self.accept_acks_to else None,
+            "create_message_id": self.create_message_id,
+            "created_at": self.created_at,
+            "expires": self.expires,
+            "expires_at": self.expires_at,
+            "partition": self.partition,
+            "behavior": self.behavior.value,
+            "offered": self.offered,
+            "state": DestinationState.CREATED.value,
+            "accepted": [],
+            "awaiting": [],
+            "next_in_order": 1,
+            "marker": None,
+            "last_message_number": None,
+            "replies": [],
+            "last_activity": self.created_at,
+            "ended_at": None,
+            "last_fault": "",
+            "gaps": [],
         }
+        return self._usual
 
     @classmethod
     def from_state(cls, state: State, held: list[int], policy: DestinationPolicy, now: float) -> RMDestination:
@@ -367,7 +395,7 @@ class RMDestination:
         destination.last_activity = now
         destination.ended_at = None if state["ended_at"] is None else min(state["ended_at"], now)
         destination.last_fault = state["last_fault"]
-        destination.gap_reported = state["gaps"]
+        destination.gap_reported = list(state["gaps"])
         return destination
 
     def _acknowledge_range(self, lower: int, upper: int) -> None:
