@@ -194,7 +194,11 @@ def envelopes(draw: st.DrawFn) -> Envelope:
 @given(envelopes())
 @settings(max_examples=200)
 def test_an_envelope_comes_back_as_it_went(envelope: Envelope) -> None:
-    assert wire.decode(wire.encode(envelope)) == envelope
+    decoded = wire.decode(wire.encode(envelope))
+    if envelope.fault is not None and not envelope.fault.is_rm:
+        assert wire.parse_element(decoded.body).tag.endswith("}Fault")  # an application's fault is a body as well
+        decoded.body = b""
+    assert decoded == envelope
 
 
 @given(envelopes())
@@ -222,9 +226,10 @@ def test_white_space_between_elements_changes_nothing(envelope: Envelope, space:
 @given(envelopes(), st.sampled_from(["utf-16-le", "utf-16-be", "utf-16"]))
 def test_utf_16_says_the_same(envelope: Envelope, codec: str) -> None:
     text = wire.encode(envelope).decode()
+    expected = wire.decode(text.encode())
     mark = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff", "utf-16": b""}[codec]
     for declaration in ("", '<?xml version="1.0" encoding="utf-16"?>'):
-        assert wire.decode(mark + (declaration + text).encode(codec)) == envelope
+        assert wire.decode(mark + (declaration + text).encode(codec)) == expected
 
 
 # --- bytes of any kind -----------------------------------------------------------------------------------------------

@@ -188,4 +188,6 @@ def _read_content(
         return foreign
     envelope.fault, fault_rm = decode_fault(content, foreign, document.soap, limits.max_ranges)
     envelope.rm = envelope.rm or fault_rm
+    if not envelope.fault.is_rm:
+        envelope.body = content.raw()  # an application's fault is a message like any other to whoever it is for
     return [node for node in foreign if node.name not in FAULT_HEADER_NAMES]

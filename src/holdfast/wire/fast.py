@@ -3,7 +3,7 @@
 Expat checks the whole document first, with no callback but the two that refuse. What is then known to be well-formed
 is cut at its ``<``, and each start tag of the header, as bytes, is looked up in a tree of the tags seen before: peers
 repeat their tags octet for octet, so a tag's namespaces and attributes are worked out once. Anything not plainly
-usual (a comment, a character reference, an extension child, two of a kind) is answered with None.
+usual (a comment, a numeric character reference, an extension child, two of a kind) is answered with None.
 
 Owns no meaning of its own: for every document it answers, it answers what ``decode.decode_any`` does.
 """
@@ -519,7 +519,8 @@ def _body(data: bytes, at: int, envelope: _Shape) -> bytes | None:
     if tag[-1] == 47:
         return None
     body = data[end + 1 : len(data) - len(foot)]
-    if body.find(envelope.body_close) >= 0:
+    prefixed = body.find(b":") >= 0  # one look at a long body instead of one for each prefix
+    if (prefixed or b":" not in envelope.body_close) and body.find(envelope.body_close) >= 0:
         return None  # the Body may end there already
     first = body.find(b"<")
     if first < 0:
@@ -527,7 +528,7 @@ def _body(data: bytes, at: int, envelope: _Shape) -> bytes | None:
     if _NOT_PLAIN.match(body, first) is not None:
         return None
     for declaration in shape.declarations:
-        if body.find(declaration.sign) >= 0 and declaration.needed_by(body):
+        if (prefixed or not declaration.sign) and declaration.needed_by(body):
             return self_contained(body, (first,), shape.declarations) if _is_single(body, first) else None
     return body
 

@@ -91,7 +91,7 @@ class Declaration:
 
     def needed_by(self, raw: bytes) -> bool:
         """Whether ``raw`` uses it."""
-        return self.sign in raw and (not self.sign or self.use.search(raw) is not None)
+        return raw.find(self.sign) >= 0 and (not self.sign or self.use.search(raw) is not None)
 
 
 Declarations = tuple[Declaration, ...]
