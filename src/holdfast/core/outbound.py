@@ -179,12 +179,20 @@ class Outbound:
         source.proceed(now)
         is_ending = source.state in (SourceState.CLOSING, SourceState.TERMINATING)
         if is_ending and source.offer is not None and not self._may_acknowledge(source.offer):
-            return  # the last word on the requests acknowledges every reply, so it waits for the last one to be durable
+            # The last word on the requests acknowledges every reply, so it waits for the last one to be durable.
+            if source.due is not None:
+                source.due = None
+                self.commit.then(partial(self._say_last_word, outbox, source))
+            return
         request = source.request_to_send(self._jitter(), now)
         if request is not None:
             self._send_request(outbox, source, request)
         for number in source.numbers_to_send(now):
             self._send_message(outbox, source, number, now)
+
+    def _say_last_word(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        source.due = now
+        self.ready(outbox)
 
     def _begin(self, outbox: Outbox, now: float) -> None:
         versions, with_offer = outbox.choices[0]

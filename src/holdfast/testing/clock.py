@@ -33,8 +33,8 @@ class SimClock:
         return self.now + self._offsets[endpoint]
 
     def true_time(self, endpoint: int, local: float) -> float:
-        """The true time at which the endpoint's clock shows ``local``."""
-        return local - self._offsets[endpoint]
+        """A true time at which the endpoint's clock shows ``local`` or a microsecond more, never less by rounding."""
+        return local - self._offsets[endpoint] + 1e-6
 
     def jump(self, endpoint: int, seconds: float) -> None:
         """The endpoint's wall clock is set forward or back; only while it is down."""

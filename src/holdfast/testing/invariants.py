@@ -75,9 +75,11 @@ def numbers_of(acknowledgement: SequenceAcknowledgement) -> list[int]:
 
 def skips(node: Node) -> bool:
     """Whether the endpoint drops what comes too late: at-most-once, in order, where no replies go back."""
-    assurance = node.setup.destination_policy.assurance
+    policy = node.setup.destination_policy
+    if policy.incomplete_sequence_behavior is not IncompleteSequenceBehavior.NO_DISCARD:
+        return False  # held until it is certain that nothing will have to be discarded
     offers = any(offer for _, offer in node.world.nodes[0].setup.choices)
-    return assurance.in_order and assurance.delivery is Delivery.AT_MOST_ONCE and not offers
+    return policy.assurance.in_order and policy.assurance.delivery is Delivery.AT_MOST_ONCE and not offers
 
 
 def repeats(world: World) -> bool:

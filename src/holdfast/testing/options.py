@@ -94,6 +94,10 @@ class Options:
         delivery = chance.choice((Delivery.EXACTLY_ONCE, Delivery.EXACTLY_ONCE, *Delivery)[: 2 if pattern == "plain" else 5])
         window = chance.choice((1, 2, 4, 8, 32))
         source_limit = chance.choice((None, None, None, chance.randint(2, 8)))
+        destination_limit = chance.choice((None,) * 9 + (chance.randint(2, 8),))
+        if versions.rm is RM.V1_0 and (window > 1 or pattern != "one-way"):
+            # 1.0's fault names no limit and ends the Sequence: only what was acknowledged before is progress.
+            destination_limit = None
         return cls(
             versions=versions,
             offer=pattern == "offer",
@@ -109,7 +113,7 @@ class Options:
             buffer=chance.choice((1, 2, 4, 256, 256)),
             max_ranges=chance.choice((2, 128, 128)),
             source_limit=source_limit,
-            destination_limit=chance.choice((None,) * 9 + (chance.randint(2, 8),)),
+            destination_limit=destination_limit,
             expires=chance.choice((None,) * 9 + (chance.uniform(8.0, 30.0),)),
             inactivity_timeout=chance.choice((None,) * 9 + (chance.uniform(5.0, 30.0),)),
             retransmission=RetransmissionPolicy(
