@@ -82,17 +82,14 @@ static int receive_headers(struct soap *soap)
   return soap_closesock(soap);
 }
 
-/* How many of the first `count` messages the plugin still keeps for retransmission. */
+/* How many of the first `count` messages no acknowledgement has covered yet. The plugin drops a message from this
+   table when, and only when, a range it has read covers the number. */
 static ULONG64 unacknowledged(soap_wsrm_sequence_handle seq, ULONG64 count)
 {
-  const struct soap_wsrm_message *message;
-  ULONG64 last = 0, left = 0;
-  for (message = seq->messages; message; message = message->next)
-    if (message->num <= count && message->num != last)
-    {
+  ULONG64 i, left = 0;
+  for (i = 0; i < count && i < seq->num; i++)
+    if (seq->messages[i])
       left++;
-      last = message->num;
-    }
   return left;
 }
 
