@@ -79,6 +79,11 @@ class Outbound:
         self._deadlines = Deadlines()
         self._ready: dict[str, None] = {}
 
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether what the peer has to say comes in its answers only."""
+        return self._local is ANONYMOUS_EPR
+
     # --- outboxes -------------------------------------------------------------------------------------------------
 
     def open(self, key: str, to: str, choices: list[tuple[Versions, bool]]) -> Outbox:
@@ -177,9 +182,11 @@ class Outbound:
         if source.is_full and source.is_complete and not source.end_wanted:
             source.want_end(now)
         source.proceed(now)
-        is_ending = source.state in (SourceState.CLOSING, SourceState.TERMINATING)
-        if is_ending and source.offer is not None and not self._may_acknowledge(source.offer):
-            # The last word on the requests acknowledges every reply, so it waits for the last one to be durable.
+        if source.is_ending and not source.end_is_saved:
+            source.end_is_saved = True
+            self.commit.save(source.local_id, source)
+            self.commit.then(partial(self._end_durable, outbox, source))
+        if source.state in (SourceState.CLOSING, SourceState.TERMINATING) and not self._may_end(source):
             if source.due is not None:
                 source.due = None
                 self.commit.then(partial(self._say_last_word, outbox, source))
@@ -189,6 +196,14 @@ class Outbound:
             self._send_request(outbox, source, request)
         for number in source.numbers_to_send(now):
             self._send_message(outbox, source, number, now)
+
+    def _may_end(self, source: RMSource) -> bool:
+        # The last word on the requests acknowledges every reply, so it waits for the last one to be durable.
+        return source.end_is_durable and (source.offer is None or self._may_acknowledge(source.offer))
+
+    def _end_durable(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        source.end_is_durable = True
+        self.ready(outbox)
 
     def _say_last_word(self, outbox: Outbox, source: RMSource, now: float) -> None:
         source.due = now

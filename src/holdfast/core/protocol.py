@@ -32,7 +32,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.outbound import Outbound
+from holdfast.core.outbound import ENDING_FAULTS, Outbound
 from holdfast.core.outbox import Outbox, ReadRecords
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.records import Batch, Record, Snapshot
@@ -268,7 +268,7 @@ class RMProtocol:
             self.receive(envelope, None, now, sent)
         outbox = self.outbound.sources.get(sent.source)
         if outbox is not None and outbox.source is not None:
-            outbox.source.answered(sent.number)
+            outbox.source.answered(sent.number, in_answers=self.outbound.is_anonymous)
         self.outbound.pump(now)
 
     def failed(self, sent: Transmit, now: float) -> None:
@@ -690,8 +690,13 @@ class RMProtocol:
         self.effects.append(Transmit(destination.acks_to.address, envelope))
 
     def _acknowledgement_to_piggyback(self, identifier: str) -> SequenceAcknowledgement | None:
-        acknowledgement = self.inbound.acknowledgement(identifier)
-        return acknowledgement if acknowledgement is not None and acknowledgement.ranges else None
+        destination = self.inbound.destinations.get(identifier)
+        # Once the peer said that it does not know the Sequence, each mention of it would be answered by that fault,
+        # in place of what the carrier asks for.
+        if destination is None or destination.last_fault in ENDING_FAULTS:
+            return None
+        acknowledgement = destination.acknowledgement()
+        return acknowledgement if acknowledgement.ranges else None
 
     def _respond(
         self, reply_to: EndpointReference | None, exchange: Exchange | None, response: Envelope, now: float

@@ -6,6 +6,7 @@ Sequence's beginning is durable, so that after a crash the same message gets the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -29,6 +30,10 @@ class InFlight:
     first_sent_at: float
     answered: bool = False
     """Whether the exchange that carried it last is over."""
+    tries: int = 0
+    """Transmissions since it last was known to wait for another one: what its backoff counts."""
+    waits_for: int = 0
+    """The lower number that was in flight when its exchange ended without an acknowledgement of it; 0: none."""
 
 
 class Request(Enum):
@@ -72,7 +77,10 @@ class RMSource:
         "buffer_remaining",
         "create_sent_at",
         "due",
+        "end_is_durable",
+        "end_is_saved",
         "end_wanted",
+        "expires",
         "expires_at",
         "flight",
         "identifier",
@@ -142,8 +150,15 @@ class RMSource:
         self._window = float(policy.initial_window)
         self.reduced_at = now
         self.last_heard = now
+        self.expires: float | None = None
+        """Seconds of life that were granted."""
         self.expires_at: float | None = None
         self.end_wanted = False
+        self.end_is_saved = False
+        """Whether the decision to end it is in a batch on its way to the store."""
+        self.end_is_durable = False
+        """Whether it is durable, so that it may be told: after a crash nothing may be added to what the peer knows to
+        be closed, and no message may get the number of a LastMessage."""
         self.suspended = ""
         """Why it sends nothing for now; empty: it does."""
         self.last_fault = ""
@@ -177,6 +192,7 @@ class RMSource:
         if self.handle(SourceEvent.CREATE_SEQUENCE_RESPONSE) is not SourceAction.OPEN:
             return False
         self.identifier = identifier
+        self.expires = expires
         self.expires_at = None if expires is None else now + expires
         self.last_heard = now
         if self.request_sent_at is not None:
@@ -187,6 +203,11 @@ class RMSource:
     def is_open(self) -> bool:
         """Whether it takes new numbers."""
         return self.state is SourceState.CREATED and self.last_number is None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its end is decided: what is submitted now goes to the next Sequence."""
+        return self.last_number is not None or self.state in (SourceState.CLOSING, SourceState.TERMINATING)
 
     @property
     def is_over(self) -> bool:
@@ -305,7 +326,7 @@ class RMSource:
         """Numbers to transmit now, ascending: those due again first of all, then new ones as the window allows."""
         if self.state not in (SourceState.CREATED, SourceState.ROLLOVER) or self.suspended or self.polled:
             return []
-        due = sorted(number for number, entry in self.flight.items() if entry.due <= now)
+        due = sorted(number for number, entry in self.flight.items() if self._due(number, entry) <= now)
         if any(self.flight[number].attempts for number in due):
             due = self._slow_down(due, now)
         window = self.window
@@ -316,6 +337,15 @@ class RMSource:
             self._number()
         return due
 
+    def _due(self, number: int, entry: InFlight) -> float:
+        """When a number is sent again: behind a gap, as soon as that is filled, and a one-way message not before."""
+        if not entry.waits_for:
+            return entry.due
+        if entry.waits_for not in self.flight:
+            return -math.inf
+        # A request may be there without an answer saying so, while its reply takes its time: it is asked for again.
+        return entry.due if number in self.unreplied else math.inf
+
     def _slow_down(self, due: list[int], now: float) -> list[int]:
         """Something was lost: halve the window, and send again no more than it allows; the rest follows soon."""
         timeout = self.round_trip.timeout
@@ -325,10 +355,14 @@ class RMSource:
         allowed = max(1, self.window)
         for number in due[allowed:]:
             self.flight[number].due = now + timeout
+            self.flight[number].waits_for = 0
         return due[:allowed]
 
     def _has_new(self) -> bool:
-        return self.next_number <= min(self.last_number or self.available, self.limit)
+        highest = self.available
+        if self.last_number is not None:
+            highest = self.last_number if self.end_is_durable or self.polled else self.last_number - 1
+        return self.next_number <= min(highest, self.limit)
 
     @property
     def is_full(self) -> bool:
@@ -355,24 +389,38 @@ class RMSource:
         """``number`` leaves now. ``message_id``: of a request, whose reply completes it. ``jitter`` in [0, 1)."""
         entry = self.flight[number]
         entry.attempts += 1
+        entry.tries += 1
         entry.answered = False
+        entry.waits_for = 0
         entry.sent_at = now
-        entry.due = now + self.round_trip.delay(entry.attempts, jitter)
+        entry.due = now + self.round_trip.delay(entry.tries, jitter)
         if message_id is not None:
             self.unreplied[number] = message_id
 
-    def answered(self, number: int) -> None:
-        """The exchange that carried ``number`` is over, and whatever it acknowledged has been taken in."""
+    def answered(self, number: int, *, in_answers: bool) -> None:
+        """The exchange that carried ``number`` is over, and whatever it acknowledged has been taken in.
+
+        Args:
+            number: What it carried; 0 for no message.
+            in_answers: Whether acknowledgements come in answers only (an anonymous AcksTo). Then a message that was
+                answered, is not acknowledged and has a gap before it was dropped for that (WCF in order, gSOAP):
+                it is of no use to send it again before the gap is filled, and of no use to wait once it is.
+        """
         entry = self.flight.get(number)
-        if entry is not None:
-            entry.answered = True
+        if entry is None:
+            return
+        entry.answered = True
+        lowest = min(self.flight)
+        if in_answers and lowest < number:
+            entry.waits_for = lowest
+            entry.tries = 0
 
     def not_delivered(self, number: int, now: float) -> None:
         """The transport surely failed: try again after a short backoff, not after the whole timeout."""
         entry = self.flight.get(number)
         if entry is not None:
             floor = self.policy.retransmission.floor
-            soon = min(self.policy.retransmission.cap, floor * 2.0 ** min(entry.attempts - 1, 30))
+            soon = min(self.policy.retransmission.cap, floor * 2.0 ** min(max(0, entry.tries - 1), 30))
             entry.due = min(entry.due, now + soon)
 
     def issue(self, now: float) -> None:
@@ -403,6 +451,8 @@ class RMSource:
             event = SourceEvent.DECIDE_TO_TERMINATE
         else:
             return
+        # What is submitted from now on goes to the next Sequence: LastMsgNumber stays what it is in every repeat.
+        self.limit = min(self.limit, self.available)
         self.handle(event)
         self.due = now
 
@@ -449,7 +499,7 @@ class RMSource:
                 poll = self._poll_at()
                 if poll is not None:
                     times.append(poll)
-                times.extend(entry.due for entry in self.flight.values())
+                times.extend(self._due(number, entry) for number, entry in self.flight.items())
         return min(times, default=None)
 
     def is_given_up(self, now: float) -> bool:
@@ -493,6 +543,7 @@ class RMSource:
         state["end_wanted"] = self.end_wanted
         state["suspended"] = self.suspended
         state["last_fault"] = self.last_fault
+        state["expires"] = self.expires
         state["expires_at"] = self.expires_at
         return state.copy()
 
@@ -522,11 +573,15 @@ class RMSource:
         # A Sequence that waited to be durable has not to wait any more: it was read back.
         source.suspended = "" if state["suspended"] == NOT_DURABLE_YET else state["suspended"]
         source.last_fault = state["last_fault"]
+        source.expires = state.get("expires")
         source.expires_at = state["expires_at"]
+        if source.expires_at is not None and source.expires is not None:
+            source.expires_at = min(source.expires_at, now + source.expires)  # a clock set back gives no longer life
         # Any number with a durable message may have been transmitted before the crash, so an acknowledgement of
         # every one of them is legal; each unacknowledged one is put in flight again as the window opens.
         source.sent_before = source.last_number or available
         source.next_number = source.acknowledged.first_gap
         if source.state in _REQUESTS:
             source.due = now
+        source.end_is_saved = source.end_is_durable = source.is_ending
         return source
