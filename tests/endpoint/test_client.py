@@ -403,7 +403,7 @@ async def test_a_store_serves_one_destination(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}/"
     async with Source(url, tmp_path / "outbox") as source:
         await source.send("<n>0</n>", action=ACTION)
-    with pytest.raises(ConfigurationError, match="holds messages for http://127.0.0.1"):
+    with pytest.raises(ConfigurationError, match=r"holds messages for http://127\.0\.0\.1"):
         await Source("http://other.example/", tmp_path / "outbox").open()
     with pytest.raises(ConfigurationError, match="nobody"):
         await Source(None, tmp_path / "empty").open()

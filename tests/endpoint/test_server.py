@@ -181,7 +181,7 @@ async def test_a_message_of_an_unknown_sequence_is_answered_with_unknown_sequenc
 async def test_an_action_without_a_handler_is_refused_and_not_acknowledged(
     serve: Any, peer: Any, versions: Versions
 ) -> None:
-    app, got = collecting()
+    app, _ = collecting()
     one = peer((await serve(app)).url, versions)
     await one.create()
     answer = await one.message(1, action="urn:test:unheard-of")

@@ -110,6 +110,11 @@ class HandlerCursor:
         """How often the running record has been handed over, this time included."""
         return self._running[offset].attempts
 
+    def give_up_on(self, offset: int) -> None:
+        """The running record counts as done with from now on, whatever becomes of it (at most once); its Sequence's
+        next one still waits for :meth:`finished`."""
+        self._done.add(offset + 1)
+
     def finished(self, offset: int) -> None:
         """The record is done with: handled, answered, or a dead letter. Save :meth:`to_state` in the same batch."""
         entry = self._running.pop(offset)

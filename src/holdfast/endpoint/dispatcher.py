@@ -28,6 +28,8 @@ DEAD_LETTERS = "dead-letters"
 MAX_HELD_BYTES = 64 * 1024 * 1024
 """Bodies kept in memory ahead of their handlers; what is beyond is read from the store when its turn comes."""
 
+_SET_ASIDE = ApplicationFault("The service failed to handle the request; it has been set aside.", sender=False)
+
 
 class Dispatcher:
     """Runs handlers over the partitions of one queue.
@@ -70,11 +72,38 @@ class Dispatcher:
             if state is None:
                 self._save(partition)
         self._dead_letter_end = snapshot.bounds.get((DEAD_LETTERS, 0), (0, 0))[1]
+        if self._is_at_most_once:
+            self._answer_lost([snapshot.bounds.get((self._queue, one), (0, 0))[0] for one in range(partitions)])
         self._run()
 
+    def _answer_lost(self, firsts: list[int]) -> None:
+        """Requests that were being handled when the process ended: answered with a fault, not handled again."""
+        destinations = self._engine.protocol.inbound.destinations.values()
+        awaited = {(one.identifier, number) for one in destinations for number in one.awaiting - one.held}
+        for partition, cursor in enumerate(self._cursors):
+            position = firsts[partition]
+            while awaited and position < self._ends[partition]:
+                for offset, record in self._engine.store.read(self._queue, partition, position, self._ends[partition]):
+                    position = offset + 1
+                    if (record.sequence, record.message_number) in awaited:
+                        awaited.discard((record.sequence, record.message_number))
+                        if cursor.is_done(offset):
+                            self._answer_one_lost(record)
+
+    def _answer_one_lost(self, record: Record) -> None:
+        log.error(
+            "message lost",
+            sequence=record.sequence,
+            message_number=record.message_number,
+            action=record.action,
+            why="the process ended in its handler, and at-most-once allows no second attempt",
+        )
+        self._engine.protocol.reply(record, _fault_reply(record, _SET_ASIDE), self._engine.clock())
+
     def floor(self, partition: int) -> int:
-        """The first offset that is not done with."""
-        return self._cursors[partition].floor
+        """The first offset that is not done with, or marked so but still running (at most once)."""
+        running = (offset for where, offset in self._records if where == partition)
+        return min(self._cursors[partition].floor, min(running, default=self._ends[partition]))
 
     def delivered(self, partition: int, offset: int, record: Record | None) -> None:
         """A record is durable in the queue."""
@@ -137,22 +166,35 @@ class Dispatcher:
         record = self._records[partition, offset]
         attempt = cursor.attempts(offset)
         message = Message.from_record(record, attempt)
-        if self._engine.protocol.policy.assurance.delivery is Delivery.AT_MOST_ONCE:
+        if self._is_at_most_once:
             # Marked before it is handed over: a crash in between loses it, which this assurance allows; a second
             # delivery it does not.
-            self._finish(partition, offset, record, None)
-            await self._engine.settled()
-            await self._call_at_most_once(message)
-            return
+            cursor.give_up_on(offset)
+            self._save(partition)
+            await self._durable()
         try:
             reply = _reply(record, await self._call(message))
         except ApplicationFault as fault:
             reply = _fault_reply(record, fault)
         except Exception as error:
-            self._failed(partition, offset, record, error)
+            if self._is_at_most_once:
+                self._lost(partition, offset, record, error)
+            else:
+                self._failed(partition, offset, record, error)
             return
         self._finish(partition, offset, record, reply)
         self.handled += 1
+
+    @property
+    def _is_at_most_once(self) -> bool:
+        return self._engine.protocol.policy.assurance.delivery is Delivery.AT_MOST_ONCE
+
+    async def _durable(self) -> None:
+        """Wait until the open batch is durable."""
+        durable = asyncio.Event()
+        self._engine.protocol.commit.then(lambda _now: durable.set())
+        self._engine.touch()
+        await durable.wait()
 
     async def _call(self, message: Message) -> Body | None:
         handler = self._handlers.get(message.action) or self._handlers[""]
@@ -164,19 +206,17 @@ class Dispatcher:
                 result = await result
         return result  # type: ignore[no-any-return]
 
-    async def _call_at_most_once(self, message: Message) -> None:
-        try:
-            await self._call(message)
-            self.handled += 1
-        except Exception as error:
-            self.failed += 1
-            log.error(
-                "message lost",
-                sequence=message.sequence,
-                message_number=message.message_number,
-                why="its handler failed, and at-most-once allows no second attempt",
-                exc_info=error,
-            )
+    def _lost(self, partition: int, offset: int, record: Record, error: Exception) -> None:
+        self.failed += 1
+        log.error(
+            "message lost",
+            sequence=record.sequence,
+            message_number=record.message_number,
+            action=record.action,
+            why="its handler failed, and at-most-once allows no second attempt",
+            exc_info=error,
+        )
+        self._finish(partition, offset, record, _fault_reply(record, _SET_ASIDE))
 
     def _finish(self, partition: int, offset: int, record: Record, reply: Record | None) -> None:
         cursor = self._cursors[partition]
@@ -213,8 +253,7 @@ class Dispatcher:
         batch = self._engine.protocol.commit.batch
         batch.appends.append((DEAD_LETTERS, 0, self._dead_letter_end, letter))
         self._dead_letter_end += 1
-        fault = ApplicationFault("The service failed to handle the request; it has been set aside.", sender=False)
-        self._finish(partition, offset, record, _fault_reply(record, fault))
+        self._finish(partition, offset, record, _fault_reply(record, _SET_ASIDE))
 
     async def stop(self, grace: float) -> None:
         """Start no more handlers; let those that run finish, for ``grace`` seconds, then cancel them."""

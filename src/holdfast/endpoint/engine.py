@@ -126,8 +126,8 @@ class Engine:
             self._committing = True
             self._thread.submit(None, protocol.take_batch())
         self._set_timer()
-        if self._idle is not None and not self._committing and not protocol.wants_commit:
-            self._idle.set()
+        if not self._committing and not protocol.wants_commit:
+            self._wake()
 
     def _durable(self, _token: None) -> None:
         self._committing = False
@@ -139,8 +139,13 @@ class Engine:
         self.failure = error
         self._committing = False
         self._on_failed(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let those go on who wait for nothing to be left to commit; several may."""
         if self._idle is not None:
             self._idle.set()
+            self._idle = None
 
     def check(self) -> None:
         """Raise :class:`StoreFailed` if the store has failed."""
@@ -171,10 +176,9 @@ class Engine:
     async def settled(self) -> None:
         """Wait until nothing is waiting to become durable."""
         while (self._committing or self.protocol.wants_commit) and self.failure is None:
-            self._idle = asyncio.Event()
+            idle = self._idle = self._idle or asyncio.Event()
             self.touch()
-            await self._idle.wait()
-        self._idle = None
+            await idle.wait()
 
     async def stop(self) -> None:
         """Make what was asked for durable and end the thread; the store is left open for its owner to close."""

@@ -1,0 +1,241 @@
+"""The admin listener: the data plane's every status, Sequences, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from holdfast import Destination, Source
+from holdfast.core.records import Record
+from holdfast.endpoint.admin import TRAILER
+from holdfast.store.records import decode_record
+
+ACTION = "urn:test:submit"
+FRAME = struct.Struct(">QI")
+
+
+class Client:
+    """Asks one admin listener."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, service: Any) -> None:
+        self.session = session
+        self.url = url
+        self.service = service
+        self.app: Destination = service.app
+
+    async def ask(self, path: str, method: str = "GET", **options: Any) -> tuple[int, Any]:
+        async with self.session.request(method, self.url + path, **options) as answer:
+            data = await answer.read()
+            is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+            return answer.status, await answer.json() if is_json else data
+
+    async def send(self, count: int, key: str = "") -> None:
+        async with Source(self.service.url, ":memory:") as source:
+            for number in range(count):
+                await source.send(f"<n>{number}</n>", action=ACTION, sequence_key=key)
+            await source.flush(20)
+
+    async def epoch(self) -> str:
+        _, answer = await self.ask("/queues")
+        return str(answer["queues"]["inbox"]["epoch"])
+
+    async def put(self, name: str, offsets: dict[str, int], epoch: str | None = None) -> tuple[int, Any]:
+        body = {"epoch": epoch or await self.epoch(), "offsets": offsets}
+        return await self.ask(f"/queues/inbox/cursors/{name}", "PUT", json=body)
+
+
+@pytest.fixture
+async def admin(serve: Any, tmp_path: Any) -> AsyncIterator[Client]:
+    """A destination without handlers, so that its queue keeps everything, and a client of its admin listener."""
+    service = await serve(Destination(tmp_path / "inbox", partitions=1))
+    async with aiohttp.ClientSession() as session:
+        yield Client(session, service.admin_url, service)
+
+
+def unframe(data: bytes) -> tuple[list[tuple[int, Record]], int | None]:
+    records, position, trailer = [], 0, None
+    while position < len(data):
+        offset, length = FRAME.unpack_from(data, position)
+        content = data[position + FRAME.size : position + FRAME.size + length]
+        position += FRAME.size + length
+        if offset == TRAILER:
+            (trailer,) = struct.unpack(">Q", content)
+        else:
+            records.append((offset, decode_record(content)))
+    return records, trailer
+
+
+async def test_queues_are_described_with_their_epoch_and_bounds(admin: Client) -> None:
+    await admin.send(3)
+    status, answer = await admin.ask("/queues")
+    assert (status, answer["v"]) == (200, 1)
+    assert answer["queues"]["inbox"]["partitions"] == {"0": {"first": 0, "end": 3}}
+    assert int(answer["queues"]["inbox"]["epoch"], 16)
+
+
+async def test_ends_answer_at_once_when_there_is_more_and_wait_for_it_when_there_is_not(admin: Client) -> None:
+    await admin.send(2)
+    for query in ("", "?after=0:1&wait=60", "?wait=60"):
+        status, answer = await admin.ask(f"/queues/inbox/ends{query}")
+        assert (status, answer["partitions"]) == (200, {"0": {"first": 0, "end": 2}})
+    status, answer = await admin.ask("/queues/inbox/ends?after=0:2&wait=0.01")
+    assert (status, answer["partitions"]["0"]["end"]) == (200, 2)
+    waiting = asyncio.ensure_future(admin.ask("/queues/inbox/ends?after=0:2&wait=60"))
+    await admin.send(1)
+    status, answer = await waiting
+    assert answer["partitions"]["0"]["end"] == 3
+
+
+async def test_records_come_as_frames_with_a_trailer_that_counts_them(admin: Client) -> None:
+    await admin.send(5)
+    status, data = await admin.ask(f"/queues/inbox/0/records?from=1&to=4&epoch={await admin.epoch()}")
+    assert status == 200
+    records, trailer = unframe(data)
+    assert [(offset, record.body) for offset, record in records] == [(n, b"<n>%d</n>" % n) for n in (1, 2, 3)]
+    assert [record.message_number for _, record in records] == [2, 3, 4]
+    assert trailer == 3
+    assert unframe((await admin.ask("/queues/inbox/0/records?from=2&to=2"))[1]) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/queues/inbox/0/records?from=0&to=2&epoch=0123", 409),
+        ("/queues/inbox/0/records?from=0&to=3", 416),
+        ("/queues/inbox/0/records?from=2&to=1", 416),
+        ("/queues/inbox/1/records?from=0&to=0", 404),
+        ("/queues/inbox/x/records?from=0&to=0", 400),
+        ("/queues/inbox/0/records?from=0", 400),
+        ("/queues/other/0/records?from=0&to=0", 404),
+        ("/queues/other/ends", 404),
+        ("/queues/inbox/ends?wait=soon", 400),
+        ("/queues/inbox/ends?after=0", 400),
+        ("/queues/inbox/ends?epoch=0123", 409),
+        ("/queues/inbox/cursors/nobody", 404),
+        ("/queues/other/cursors/nobody", 404),
+        ("/sequences/urn:nowhere", 404),
+        ("/nothing", 404),
+    ],
+)
+async def test_what_cannot_be_answered_says_why_and_what_to_do(admin: Client, path: str, status: int) -> None:
+    await admin.send(2)
+    found, answer = await admin.ask(path)
+    assert found == status
+    assert answer["error"]
+    assert answer["remedy"]
+
+
+async def test_a_cursor_is_made_advanced_never_moved_back_and_dropped(admin: Client) -> None:
+    await admin.send(5)
+    assert await admin.put("spark", {"0": 2}) == (200, {"offsets": {"0": 2}})
+    assert await admin.put("spark", {"0": 1}) == (200, {"offsets": {"0": 2}})
+    assert await admin.put("spark", {"0": 99}) == (200, {"offsets": {"0": 5}})
+    status, answer = await admin.ask("/queues/inbox/cursors/spark")
+    assert (status, answer) == (200, {"epoch": await admin.epoch(), "offsets": {"0": 5}})
+    assert (await admin.ask("/queues/inbox/cursors/spark", "DELETE"))[0] == 204
+    assert (await admin.ask("/queues/inbox/cursors/spark"))[0] == 404
+    assert (await admin.ask("/queues/inbox/cursors/spark", "DELETE"))[0] == 204
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"epoch": "0123", "offsets": {"0": 0}}, 409),
+        ({"epoch": "", "offsets": {"7": 0}}, 400),
+        ({"epoch": "", "offsets": {"-1": 0}}, 400),
+        ({"epoch": "", "offsets": {"0": "x"}}, 400),
+        ({"epoch": "", "offsets": [1]}, 400),
+        ({"offsets": {}}, 400),
+        ([], 400),
+    ],
+)
+async def test_a_cursor_that_cannot_be_is_refused(admin: Client, body: Any, status: int) -> None:
+    if isinstance(body, dict) and body.get("epoch") == "":
+        body = body | {"epoch": await admin.epoch()}
+    assert (await admin.ask("/queues/inbox/cursors/spark", "PUT", json=body))[0] == status
+    assert (await admin.ask("/queues/inbox/cursors/spark"))[0] == 404
+
+
+async def test_a_cursor_knows_no_other_method(admin: Client) -> None:
+    assert (await admin.ask("/queues/inbox/cursors/spark", "POST"))[0] == 405
+
+
+async def test_records_that_every_cursor_passed_are_gone_and_said_to_be(admin: Client) -> None:
+    await admin.send(5)
+    await admin.put("slow", {"0": 2})
+    await admin.put("fast", {"0": 5})
+    _, answer = await admin.ask("/queues")
+    assert answer["queues"]["inbox"]["partitions"]["0"]["first"] in (0, 2)
+    await admin.put("slow", {"0": 5})
+    _, answer = await admin.ask("/queues")
+    assert answer["queues"]["inbox"]["partitions"] == {"0": {"first": 5, "end": 5}}
+    status, answer = await admin.ask("/queues/inbox/0/records?from=4&to=5")
+    assert status == 410
+    assert "below 5" in answer["error"]
+    status, answer = await admin.put("late", {"0": 3})
+    assert status == 410
+    assert (await admin.put("late", {"0": 5}))[0] == 200
+
+
+async def test_cursors_and_bounds_survive_a_restart(admin: Client, serve: Any, tmp_path: Any) -> None:
+    await admin.send(5)
+    await admin.put("spark", {"0": 3})
+    epoch = await admin.epoch()
+    await admin.service.close()
+    service = await serve(Destination(tmp_path / "inbox", partitions=1))
+    again = Client(admin.session, service.admin_url, service)
+    assert await again.epoch() == epoch
+    assert (await again.ask("/queues/inbox/cursors/spark"))[1]["offsets"] == {"0": 3}
+    _, data = await again.ask("/queues/inbox/0/records?from=3&to=5")
+    assert unframe(data)[1] == 2
+
+
+async def test_a_reader_holds_back_what_the_handlers_are_done_with(serve: Any) -> None:
+    app = Destination(":memory:", partitions=1)
+    app.on(ACTION)(lambda message: None)
+    service = await serve(app)
+    async with aiohttp.ClientSession() as session:
+        admin = Client(session, service.admin_url, service)
+        await admin.put("spark", {"0": 0})
+        await admin.send(300)
+        async with asyncio.timeout(10):
+            while app.dispatcher is None or app.dispatcher.handled < 300:
+                await asyncio.sleep(0.01)
+        _, data = await admin.ask("/queues/inbox/0/records?from=0&to=300")
+        assert unframe(data)[1] == 300
+
+
+async def test_sequences_are_listed_and_shown_whole(admin: Client) -> None:
+    await admin.send(3, key="one")
+    await admin.send(2, key="two")
+    status, answer = await admin.ask("/sequences")
+    assert status == 200
+    inbound = [one for one in answer["sequences"] if one["role"] == "destination"]
+    assert sorted((one["count"], one["ranges"], one["gaps"]) for one in inbound) == [
+        (2, "1-2", "none"),
+        (3, "1-3", "none"),
+    ]
+    status, one = await admin.ask(f"/sequences/{inbound[0]['identifier']}")
+    assert (status, one["identifier"], one["state"]) == (200, inbound[0]["identifier"], "terminated")
+
+
+async def test_health_follows_the_store(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await admin.ask("/healthz") == (200, {"status": "ok"})
+    monkeypatch.setattr(admin.app.engine, "failure", OSError("no space left"))
+    status, answer = await admin.ask("/healthz")
+    assert status == 503
+    assert "no space left" in answer["error"]
+    monkeypatch.undo()
+
+
+async def test_a_bug_answers_500_and_is_logged(admin: Client, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.setattr(admin.app.readers, "ends", None)
+    status, answer = await admin.ask("/queues")
+    assert status == 500
+    assert "bug" in answer["remedy"]
+    assert "admin request failed" in caplog.text

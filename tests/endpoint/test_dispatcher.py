@@ -1,0 +1,345 @@
+"""How handlers are called: in order, concurrently, again after a failure, at most once, and never lost in a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    ApplicationFault,
+    Destination,
+    HandlingPolicy,
+    Message,
+    PeerFault,
+    RetransmissionPolicy,
+    Source,
+    SourcePolicy,
+)
+from holdfast.core.records import Record
+from holdfast.endpoint.dispatcher import DEAD_LETTERS
+from holdfast.store.rocksdb import RocksDBStore
+
+ACTION = "urn:test:submit"
+QUICK = HandlingPolicy(attempts=3, backoff=0.01, backoff_cap=0.02)
+QUICK_SOURCE = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.1, cap=0.3))
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def send(url: str, *numbers: int, action: str = ACTION, key: str = "") -> None:
+    async with Source(url, ":memory:") as source:
+        sent = [await source.send(f"<n>{number}</n>", action=action, sequence_key=key) for number in numbers]
+        for one in sent:
+            await one.acknowledged(20)
+
+
+def dead_letters(app: Destination) -> list[Record]:
+    return [record for _, record in app.store.read(DEAD_LETTERS, 0, 0, 100)]
+
+
+async def test_a_plain_handler_runs_in_a_thread_and_may_return_an_awaitable(serve: Any) -> None:
+    app = Destination(":memory:")
+    seen: list[str] = []
+
+    async def later(name: str) -> None:
+        seen.append(name)
+
+    @app.on(ACTION)
+    def submit(message: Message) -> Any:
+        return later(threading.current_thread().name)
+
+    await send((await serve(app)).url, 1)
+    await until(lambda: seen)
+    assert seen != [threading.main_thread().name]
+
+
+async def test_the_handler_without_an_action_takes_every_other_one(serve: Any) -> None:
+    app = Destination(":memory:")
+    seen: list[tuple[str, str]] = []
+    app.on(ACTION)(lambda message: seen.append(("submit", message.action)))
+    app.on()(lambda message: seen.append(("other", message.action)))
+    url = (await serve(app)).url
+    await send(url, 1)
+    await send(url, 1, action="urn:else")
+    await until(lambda: len(seen) == 2)
+    assert seen == [("submit", ACTION), ("other", "urn:else")]
+
+
+async def test_a_handler_that_raises_is_called_again_and_the_order_is_kept(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    calls: list[tuple[str, int]] = []
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        calls.append((message.body.text, message.attempt))
+        if message.body.text == "1" and message.attempt < 3:
+            raise RuntimeError("not yet")
+
+    await send((await serve(app)).url, 0, 1, 2)
+    await until(lambda: len(calls) == 5)
+    assert calls == [("0", 1), ("1", 1), ("1", 2), ("1", 3), ("2", 1)]
+    assert app.dispatcher is not None
+    assert (app.dispatcher.failed, app.dispatcher.dead) == (2, 0)
+
+
+async def test_what_fails_too_often_is_a_dead_letter_with_its_traceback_and_the_rest_goes_on(
+    serve: Any, tmp_path: Path
+) -> None:
+    app = Destination(tmp_path / "inbox", handling=QUICK)
+    handled: list[str] = []
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        if message.body.text == "1":
+            raise LookupError("no such <order> & no customer")
+        handled.append(message.body.text)
+
+    service = await serve(app)
+    await send(service.url, 0, 1, 2)
+    await until(lambda: handled == ["0", "2"])
+    assert app.dispatcher is not None
+    assert (app.dispatcher.failed, app.dispatcher.dead) == (3, 1)
+    await service.close()
+
+    store = RocksDBStore(tmp_path / "inbox", read_only=True)
+    ((_, letter),) = store.read(DEAD_LETTERS, 0, 0, 10)
+    store.close()
+    assert (letter.body, letter.message_number, letter.action) == (b"<n>1</n>", 2, ACTION)
+    (failure,) = Message.from_record(letter).headers
+    assert failure.tag == "{urn:holdfast}failure"
+    assert "Traceback" in failure.text
+    assert "LookupError: no such <order> & no customer" in failure.text
+
+
+async def test_a_request_that_is_set_aside_is_answered_with_a_fault(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> str:
+        raise RuntimeError("secret inside")
+
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="set aside") as caught:
+            await source.request("<n>1</n>", action=ACTION, timeout=20)
+    assert "secret" not in str(caught.value), "a stranger is not shown our tracebacks"
+    assert len(dead_letters(app)) == 1
+
+
+async def test_an_application_fault_is_final_and_no_dead_letter(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    calls: list[int] = []
+
+    @app.on(ACTION)
+    def submit(message: Message) -> str:
+        calls.append(message.attempt)
+        raise ApplicationFault("unknown carrier")
+
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="unknown carrier") as caught:
+            await source.request("<n>1</n>", action=ACTION, timeout=20)
+    assert caught.value.code == "Sender"
+    assert calls == [1]
+    assert dead_letters(app) == []
+
+
+async def test_a_reply_that_is_no_xml_is_the_handlers_failure(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    app.on(ACTION)(lambda message: "no element")
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="set aside"):
+            await source.request("<n>1</n>", action=ACTION, timeout=20)
+    assert b"not one well-formed XML element" in dead_letters(app)[0].headers
+
+
+async def test_at_most_once_never_calls_a_handler_twice(serve: Any) -> None:
+    app = Destination(":memory:", assurance="at-most-once in-order", handling=QUICK)
+    calls: list[str] = []
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        calls.append(message.body.text)
+        if message.body.text == "0":
+            raise RuntimeError("once is all there is")
+
+    await send((await serve(app)).url, 0, 1)
+    await until(lambda: len(calls) == 2)
+    assert calls == ["0", "1"]
+    assert app.dispatcher is not None
+    assert (app.dispatcher.failed, app.dispatcher.dead) == (1, 0)
+
+
+async def test_at_most_once_answers_requests_too(serve: Any) -> None:
+    app = Destination(":memory:", assurance="at-most-once")
+    app.on(ACTION)(lambda message: f"<price>{message.body.text}</price>")
+    async with Source((await serve(app)).url, ":memory:") as source:
+        reply = await source.request("<n>3</n>", action=ACTION, timeout=10)
+    assert reply.body.text == "3"
+
+
+async def test_sequences_do_not_wait_for_each_other_but_each_keeps_its_order(serve: Any) -> None:
+    app = Destination(":memory:", partitions=1)
+    gate = asyncio.Event()
+    seen: list[str] = []
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        if message.body.text == "0":
+            await gate.wait()
+        seen.append(message.body.text)
+
+    url = (await serve(app)).url
+    await send(url, 0, 1, 2, key="slow")
+    await send(url, 10, 11, key="quick")
+    await until(lambda: len(seen) == 2)
+    assert seen == ["10", "11"]
+    gate.set()
+    await until(lambda: len(seen) == 5)
+    assert seen[2:] == ["0", "1", "2"]
+
+
+async def test_without_order_a_sequence_is_handled_concurrently_up_to_the_limit(serve: Any) -> None:
+    app = Destination(":memory:", assurance="exactly-once", concurrency=3)
+    gate = asyncio.Event()
+    running: set[str] = set()
+    most = 0
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        nonlocal most
+        running.add(message.body.text)
+        most = max(most, len(running))
+        await gate.wait()
+        running.discard(message.body.text)
+
+    await send((await serve(app)).url, *range(10))
+    await until(lambda: len(running) == 3)
+    gate.set()
+    await until(lambda: app.dispatcher is not None and app.dispatcher.handled == 10)
+    assert most == 3
+
+
+async def test_more_than_can_be_looked_ahead_is_handled_all_the_same(serve: Any) -> None:
+    app = Destination(":memory:", handling=HandlingPolicy(ahead=4))
+    seen: list[int] = []
+    gate = asyncio.Event()
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        await gate.wait()
+        seen.append(int(message.body.text))
+
+    await send((await serve(app)).url, *range(50))
+    gate.set()
+    await until(lambda: len(seen) == 50)
+    assert seen == list(range(50))
+
+
+async def test_a_stop_lets_running_handlers_finish_and_the_next_start_goes_on_behind_them(
+    serve: Any, tmp_path: Path
+) -> None:
+    gate = asyncio.Event()
+    seen: list[str] = []
+
+    def make() -> Destination:
+        app = Destination(tmp_path / "inbox")
+
+        @app.on(ACTION)
+        async def submit(message: Message) -> None:
+            if not seen:
+                seen.append(f"{message.body.text} begun")
+                await gate.wait()
+            seen.append(message.body.text)
+
+        return app
+
+    service = await serve(make())
+    await send(service.url, 0, 1, 2)
+    await until(lambda: seen == ["0 begun"])
+    closing = asyncio.ensure_future(service.close(10))
+    gate.set()
+    await closing
+    assert seen == ["0 begun", "0"]
+    await serve(make())
+    await until(lambda: len(seen) == 4)
+    assert seen == ["0 begun", "0", "1", "2"]
+
+
+async def test_a_handler_that_does_not_finish_in_time_is_called_again_by_the_next_start(
+    serve: Any, tmp_path: Path
+) -> None:
+    never = asyncio.Event()
+    seen: list[str] = []
+    app = Destination(tmp_path / "inbox")
+
+    @app.on(ACTION)
+    async def hang(message: Message) -> None:
+        seen.append("begun")
+        await never.wait()
+
+    service = await serve(app)
+    await send(service.url, 0)
+    await until(lambda: seen)
+    await service.close(0.01)
+    again = Destination(tmp_path / "inbox")
+    again.on(ACTION)(lambda message: seen.append("done"))
+    await serve(again)
+    await until(lambda: seen == ["begun", "done"])
+
+
+async def test_at_most_once_keeps_the_order_of_a_sequence(serve: Any) -> None:
+    app = Destination(":memory:", assurance="at-most-once in-order")
+    gate = asyncio.Event()
+    seen: list[str] = []
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        seen.append(f"{message.body.text} begun")
+        await gate.wait()
+        seen.append(message.body.text)
+
+    await send((await serve(app)).url, 0, 1)
+    await until(lambda: seen == ["0 begun"])
+    gate.set()
+    await until(lambda: len(seen) == 4)
+    assert seen == ["0 begun", "0", "1 begun", "1"]
+
+
+async def test_at_most_once_a_request_whose_handler_did_not_end_is_not_repeated_and_its_sequence_goes_on(
+    serve: Any, tmp_path: Path
+) -> None:
+    never = asyncio.Event()
+    calls: list[str] = []
+
+    def make() -> Destination:
+        app = Destination(tmp_path / "inbox", assurance="at-most-once in-order")
+
+        @app.on(ACTION)
+        async def submit(message: Message) -> str:
+            calls.append(message.body.text)
+            if len(calls) == 1:
+                await never.wait()
+            return "<done/>"
+
+        return app
+
+    service = await serve(make())
+    port = int(service.url.rsplit(":", 1)[1].strip("/"))
+    async with Source(service.url, ":memory:", policy=QUICK_SOURCE) as source:
+        lost = asyncio.ensure_future(source.request("<n>0</n>", action=ACTION, timeout=None))
+        await until(lambda: calls == ["0"])
+        await service.close(0.01)
+        await serve(make(), port=port)
+        assert (await source.request("<n>1</n>", action=ACTION, timeout=20)).body.tag == "done"
+        with pytest.raises(PeerFault, match="set aside"):
+            await lost
+        await source.flush(20)
+    assert calls == ["0", "1"]
