@@ -136,6 +136,8 @@ class AcknowledgementRanges:
 
     def to_state(self) -> list[int]:
         """A flat list (lower, upper, lower, upper, ...) to save."""
+        if len(self._lower) == 1:
+            return [self._lower[0], self._upper[0]]
         return [number for pair in self for number in pair]
 
     @classmethod
