@@ -1,0 +1,116 @@
+"""The blocking Source, used as a program without asyncio would use it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.endpoint.serve import Listeners, Service
+
+ACTION = "urn:test:submit"
+
+
+class Served:
+    """A destination with a loop of its own in a thread."""
+
+    def __init__(self) -> None:
+        self.got: list[str] = []
+        self.all_there = threading.Event()
+        self.expected = 0
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        app = holdfast.Destination(":memory:")
+        app.on(ACTION)(self._submit)
+        app.on("urn:test:price")(lambda message: f"<price>{message.body.text}</price>")
+        self._service = Service(app, Listeners(port=0))
+        self._run(self._service.start())
+        self.url = self._service.url
+
+    def _submit(self, message: holdfast.Message) -> None:
+        self.got.append(message.body.text or "")
+        if len(self.got) == self.expected:
+            self.all_there.set()
+
+    def _run(self, coroutine: object) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(20)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self._run(self._service.close())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """A destination that submissions and questions can be sent to."""
+    one = Served()
+    yield one
+    one.close()
+
+
+def test_messages_are_sent_and_acknowledged_and_requests_replied_to(served: Served) -> None:
+    served.expected = 3
+    with holdfast.sync.Source(served.url, store=":memory:") as source:
+        sent = [source.send(f"<n>{number}</n>", action=ACTION) for number in range(3)]
+        for one in sent:
+            one.acknowledged(20)
+        assert source.request("<n>7</n>", action="urn:test:price").body.text == "7"
+        source.flush(20)
+        assert source.progress.acknowledged == 4
+        source.end(timeout=20)
+        assert [one.offset for one in sent] == [0, 1, 2]
+        assert len({one.message_id for one in sent}) == 3
+    assert served.all_there.wait(20)
+    assert served.got == ["0", "1", "2"]
+
+
+def test_threads_share_one_source(served: Served) -> None:
+    served.expected = 80
+    with holdfast.sync.Source(served.url, store=":memory:") as source:
+
+        def work(thread: int) -> None:
+            for number in range(20):
+                source.send(f"<n>{thread}:{number}</n>", action=ACTION, sequence_key=str(thread)).acknowledged(20)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+    assert served.all_there.wait(20)
+    for thread in range(4):
+        mine = [text for text in served.got if text.startswith(f"{thread}:")]
+        assert mine == [f"{thread}:{number}" for number in range(20)]
+
+
+def test_errors_are_the_same_and_what_is_stored_goes_on_later(served: Served, tmp_path: Path) -> None:
+    served.expected = 1
+    with holdfast.sync.Source(served.url, store=tmp_path / "outbox") as source:
+        with pytest.raises(holdfast.NotAcknowledged):
+            source.request("<n>7</n>", action="urn:test:price", message_id="urn:mine", timeout=0.0)
+        with pytest.raises(holdfast.EnvelopeError):
+            source.send("no element", action=ACTION)
+        assert source.reply("urn:mine", 20).body.text == "7"
+        source.resume()
+    with pytest.raises(holdfast.ConfigurationError):
+        holdfast.sync.Source("http://other.example/", store=tmp_path / "elsewhere", profile="none")
+
+
+def test_a_store_that_cannot_be_opened_leaves_no_thread(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a store")
+    before = threading.active_count()
+    with pytest.raises(holdfast.StoreError), holdfast.sync.Source("http://127.0.0.1:9/", store=tmp_path):
+        pytest.fail("a directory with something else in it is no store")
+    assert threading.active_count() <= before + 1  # an idle worker of the loop's executor may stay
+
+
+def test_leaving_with_an_error_does_not_wait(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="mine"):
+        with holdfast.sync.Source("http://127.0.0.1:9/", store=tmp_path / "outbox") as source:
+            source.send("<a/>", action=ACTION)
+            raise RuntimeError("mine")
