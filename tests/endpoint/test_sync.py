@@ -110,7 +110,10 @@ def test_a_store_that_cannot_be_opened_leaves_no_thread(tmp_path: Path) -> None:
 
 
 def test_leaving_with_an_error_does_not_wait(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="mine"):
+    def work() -> None:
         with holdfast.sync.Source("http://127.0.0.1:9/", store=tmp_path / "outbox") as source:
             source.send("<a/>", action=ACTION)
             raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        work()

@@ -103,7 +103,9 @@ def _peer_fault(fault: etree._Element) -> PeerFault:
     code = text("*[local-name()='Code']//*[local-name()='Subcode']/*[local-name()='Value']", "faultcode")
     code = code or text("*[local-name()='Code']/*[local-name()='Value']")
     detail = b"".join(
-        etree.tostring(child) for part in fault if etree.QName(part).localname.lower() == "detail" for child in part
+        etree.tostring(child, with_tail=False)
+        for part in fault.iterchildren("{*}detail", "{*}Detail")
+        for child in part.iterchildren("{*}*")
     )
     reason = text("*[local-name()='Reason']/*[local-name()='Text']", "faultstring")
     return PeerFault(reason or "the peer answered with a fault", code=code.rpartition(":")[2], detail=detail)

@@ -1,0 +1,140 @@
+"""The engine: commits in groups, waits for them, and says so when the store fails."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.core.events import Effect, Submitted
+from holdfast.core.inbound import Queue
+from holdfast.core.records import Batch, Record
+from holdfast.core.versions import Versions
+from holdfast.endpoint.engine import Clock, Engine, new_identifier
+from holdfast.exceptions import StoreFailed
+from holdfast.store import MemoryStore
+
+
+class SlowStore(MemoryStore):
+    """Commits when it is let, and counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go = threading.Event()
+        self.may_go.set()
+        self.fails = False
+        self.commits = 0
+
+    def commit(self, batch: Batch) -> None:
+        self.may_go.wait()
+        self.commits += 1
+        if self.fails:
+            raise StoreFailed("no space left")
+        super().commit(batch)
+
+
+class Running:
+    """An engine with a store that can be held up."""
+
+    def __init__(self) -> None:
+        self.store = SlowStore()
+        self.effects: list[Effect] = []
+        self.failures: list[BaseException] = []
+        self.engine = Engine(self.store, self.effects.append, self.failures.append)
+        self.engine.start(Queue("inbox", [0]))
+        self.outbox = self.engine.protocol.outbound.open("", "http://127.0.0.1:9/", [(Versions(), False)])
+        self.outbox.stopped = "in this test nothing is to be sent"
+
+    def submit(self, count: int) -> None:
+        for _ in range(count):
+            record = Record("", 0, "urn:a", b"<a/>", 0.0, new_identifier())
+            self.engine.protocol.submit(self.outbox, record, self.engine.clock())
+        self.engine.touch()
+
+    @property
+    def submitted(self) -> int:
+        return sum(isinstance(effect, Submitted) for effect in self.effects)
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    """Started, and settled."""
+    one = Running()
+    await one.engine.settled()
+    yield one
+    one.store.may_go.set()
+    await one.engine.stop()
+
+
+async def test_what_comes_while_a_commit_is_under_way_shares_the_next_one(running: Running) -> None:
+    before = running.store.commits
+    running.store.may_go.clear()
+    running.submit(1)
+    await asyncio.sleep(0)
+    for _ in range(50):
+        running.submit(1)
+        await asyncio.sleep(0)
+    assert running.submitted == 0, "nothing is durable, so nothing is told"
+    running.store.may_go.set()
+    await running.engine.settled()
+    assert running.submitted == 51
+    assert running.store.commits - before == 2
+
+
+async def test_any_number_may_wait_until_everything_is_durable(running: Running) -> None:
+    running.store.may_go.clear()
+    running.submit(3)
+    waiting = [asyncio.ensure_future(running.engine.settled()) for _ in range(5)]
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in waiting)
+    running.store.may_go.set()
+    async with asyncio.timeout(10):
+        await asyncio.gather(*waiting)
+    assert running.submitted == 3
+
+
+async def test_a_store_that_fails_ends_it_once_and_lets_nobody_wait_for_ever(running: Running) -> None:
+    running.engine.check()
+    running.store.fails = True
+    running.submit(2)
+    async with asyncio.timeout(10):
+        await asyncio.gather(running.engine.settled(), running.engine.settled())
+    running.submit(1)
+    await asyncio.sleep(0)
+    assert running.submitted == 0
+    assert len(running.failures) == 1
+    with pytest.raises(StoreFailed, match="no space left"):
+        running.engine.check()
+
+
+async def test_the_epoch_of_a_queue_is_made_once_and_kept() -> None:
+    store = MemoryStore()
+    epochs = []
+    for _ in range(2):
+        engine = Engine(store, lambda effect: None, lambda error: None)
+        queue = Queue("inbox", [0])
+        engine.start(queue)
+        epochs.append(queue.epoch)
+        await engine.stop()
+    assert epochs[0] == epochs[1] != ""
+
+
+async def test_counters_of_an_engine_that_does_not_run_are_refused() -> None:
+    engine = Engine(MemoryStore(), lambda effect: None, lambda error: None)
+    with pytest.raises(StoreFailed, match="not running"):
+        _ = engine.commits
+
+
+def test_the_clock_never_goes_back_whatever_the_wall_clock_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    before = clock()
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    assert clock() >= before > 1_000_000_000
+
+
+def test_identifiers_are_uris_and_never_the_same() -> None:
+    made = {new_identifier() for _ in range(100)}
+    assert len(made) == 100
+    assert all(one.startswith("urn:uuid:") for one in made)

@@ -1,0 +1,65 @@
+"""The log: one line an event, as key=value or JSON, with the sequence and the number, and never a body."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast import Destination, Source
+from holdfast.core.events import Incident
+from holdfast.endpoint.logs import configure_logs, log, log_incident
+
+
+def test_a_line_is_key_value_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info")
+    log.info("one thing", sequence="urn:s", message_number=3)
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert "level='info' event='one thing' sequence='urn:s' message_number=3" in line
+    configure_logs("info", json=True)
+    log.warning("another", sequence="urn:s")
+    found = json.loads(capsys.readouterr().err)
+    assert (found["event"], found["level"], found["sequence"]) == ("another", "warning", "urn:s")
+    assert found["timestamp"].endswith("Z")
+
+
+def test_what_is_below_the_level_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("error")
+    log.warning("not this")
+    log.error("but this")
+    written = capsys.readouterr().err
+    assert "not this" not in written
+    assert "but this" in written
+
+
+def test_an_exception_is_written_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info", json=True)
+    try:
+        raise LookupError("gone")
+    except LookupError as error:
+        log.error("failed", exc_info=error)
+    found = json.loads(capsys.readouterr().err)
+    assert "LookupError: gone" in found["exception"]
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_an_incident_has_its_level_sequence_number_and_detail(level: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("debug", json=True)
+    log_incident(Incident("gap", "urn:s", 4, level, {"missing": "2-3"}))
+    found = json.loads(capsys.readouterr().err)
+    assert found["level"] == level
+    assert (found["event"], found["sequence"], found["message_number"]) == ("gap", "urn:s", 4)
+    assert found["missing"] == "2-3"
+
+
+async def test_no_body_is_ever_written_not_even_of_what_fails(serve: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("debug")
+    app = Destination(":memory:")
+    app.on("urn:a")(lambda message: None)
+    async with Source((await serve(app)).url, ":memory:") as source:
+        await (await source.send("<secret>hunter2</secret>", action="urn:a")).acknowledged(20)
+    written = capsys.readouterr().err
+    assert "sequence created" in written
+    assert "hunter2" not in written

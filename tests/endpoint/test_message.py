@@ -1,0 +1,74 @@
+"""What a handler is given, and the faults that go out and come back."""
+
+from __future__ import annotations
+
+import pytest
+from lxml import etree
+
+from holdfast import ApplicationFault, EnvelopeError, Message, PeerFault
+from holdfast.core.records import Record
+from holdfast.endpoint.message import body_bytes, fault_body
+
+
+def message(body: bytes = b"<a>1</a>", headers: bytes = b"") -> Message:
+    return Message.from_record(Record("urn:s", 3, "urn:a", body, 12.5, "urn:m", headers=headers), attempt=2)
+
+
+def test_a_message_is_what_its_record_says() -> None:
+    one = message()
+    assert (one.sequence, one.message_number, one.action, one.message_id) == ("urn:s", 3, "urn:a", "urn:m")
+    assert (one.received_at, one.attempt, one.soap, one.reply_to) == (12.5, 2, "1.2", None)
+    assert one.body_bytes == b"<a>1</a>"
+
+
+def test_the_body_is_parsed_once_when_it_is_asked_for() -> None:
+    one = message()
+    assert one.body is one.body
+    assert one.body.text == "1"
+    with pytest.raises(EnvelopeError):
+        _ = message(b"").body
+
+
+def test_header_blocks_are_elements() -> None:
+    one = message(headers=b"<h:one xmlns:h='urn:h'>1</h:one><two/>")
+    assert [etree.QName(header).localname for header in one.headers] == ["one", "two"]
+    assert message().headers == []
+
+
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+@pytest.mark.parametrize("sender", [True, False])
+def test_a_fault_comes_back_as_it_was_raised(soap: str, sender: bool) -> None:
+    fault = ApplicationFault("no <such> carrier", sender=sender, detail=b"<carrier xmlns='urn:c'>XX</carrier>")
+    with pytest.raises(PeerFault) as caught:
+        message(fault_body(fault, soap)).raise_for_fault()
+    codes = ("Client", "Server") if soap == "1.1" else ("Sender", "Receiver")
+    assert caught.value.message == "no <such> carrier"
+    assert caught.value.code == codes[0 if sender else 1]
+    detail = etree.fromstring(caught.value.detail)
+    assert (detail.tag, detail.text) == ("{urn:c}carrier", "XX")
+
+
+def test_the_subcode_of_a_soap_1_2_fault_is_its_code() -> None:
+    body = (
+        b"<s:Fault xmlns:s='http://www.w3.org/2003/05/soap-envelope' xmlns:x='urn:x'><!-- why --><s:Code>"
+        b"<s:Value>s:Sender</s:Value><s:Subcode><s:Value>x:TooLate</s:Value></s:Subcode></s:Code><s:Reason/></s:Fault>"
+    )
+    with pytest.raises(PeerFault, match="answered with a fault") as caught:
+        message(body).raise_for_fault()
+    assert caught.value.code == "TooLate"
+
+
+@pytest.mark.parametrize("body", [b"<a>Fault</a>", b"<Fault/>", b"<f:Fault xmlns:f='urn:other'/>", b""])
+def test_what_only_looks_like_a_fault_is_none(body: bytes) -> None:
+    message(body).raise_for_fault()
+
+
+def test_bodies_of_every_kind_become_one_element_or_are_refused() -> None:
+    element = etree.fromstring("<r><a x='1'>ö</a>tail</r>")[0]
+    assert body_bytes(element) == b'<a x="1">&#246;</a>'
+    assert body_bytes("<a>ö</a>") == "<a>ö</a>".encode()
+    assert body_bytes("<?xml version='1.0' encoding='UTF-8'?>\n<a>ö</a>") == b"<a>&#246;</a>"
+    assert body_bytes(b"") == body_bytes("  \n") == b""
+    for wrong in ("text", "<a/><b/>", "<a", b"\xff\xfe", "<!DOCTYPE a><a/>"):
+        with pytest.raises(EnvelopeError):
+            body_bytes(wrong)

@@ -1,0 +1,151 @@
+"""What becomes of a transmission: an answer, silence, or something that is no SOAP message."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.core.events import Transmit
+from holdfast.core.messages import (
+    ANONYMOUS_EPR,
+    Acknowledge,
+    CreateSequence,
+    Envelope,
+    SequenceAcknowledgement,
+    TerminateSequence,
+)
+from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.endpoint.http_client import HTTPClient
+from holdfast.endpoint.http_exchange import Exchange
+from holdfast.endpoint.http_server import HTTPServer
+from holdfast.endpoint.sender import RETRYABLE_STATUS, Sender
+from holdfast.wire import encode
+
+ACKNOWLEDGEMENT = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, control=Acknowledge())
+ACKNOWLEDGEMENT.acknowledgements = (SequenceAcknowledgement("urn:s", ((1, 1),)),)
+
+
+class Recorder:
+    """Stands in for an engine: notes what the sender tells the protocol."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.touched = 0
+        self.protocol = self
+
+    def clock(self) -> float:
+        return 1.0
+
+    def touch(self) -> None:
+        self.touched += 1
+
+    def received(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
+        self.told.append(envelope)
+
+    def failed(self, sent: Transmit, now: float) -> None:
+        self.told.append("failed")
+
+
+@asynccontextmanager
+async def answering(answer: Callable[[Exchange], None]) -> AsyncIterator[str]:
+    server = HTTPServer()
+    await server.start(answer, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{server.port}/"
+    await server.close()
+
+
+def message(to: str, control: Any = None) -> Transmit:
+    envelope = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, "urn:a", to, control=control)
+    if control is None:
+        envelope.body = b"<a/>"
+    else:
+        envelope.action, envelope.message_id = "", "urn:m"
+    return Transmit(to, envelope, "urn:local", 1)
+
+
+async def outcome(answer: Callable[[Exchange], None], control: Any = None) -> tuple[Any, list[str]]:
+    """What the protocol was told, and what the user was."""
+    recorder, problems = Recorder(), list[str]()
+    async with answering(answer) as url:
+        http = HTTPClient()
+        sender = Sender(
+            recorder,  # type: ignore[arg-type]
+            http,
+            {"Authorization": "Bearer t"},
+            on_transport_error=lambda sent, reason: problems.append(reason),
+        )
+        await sender._post(message(url, control))
+        assert sender.transmissions == 1
+        await sender.stop()
+    assert recorder.touched == 1
+    (told,) = recorder.told
+    return told, problems
+
+
+async def test_an_envelope_comes_back_decoded_whatever_its_status() -> None:
+    for status in (200, 500):
+        told, problems = await outcome(lambda e, s=status: e.respond(s, encode(ACKNOWLEDGEMENT), b"text/xml"))
+        assert told.acknowledgements == ACKNOWLEDGEMENT.acknowledgements
+        assert problems == []
+
+
+async def test_an_empty_success_is_an_answer_with_nothing_in_it() -> None:
+    for status, body in ((202, b""), (200, b""), (200, b" \r\n")):
+        told, problems = await outcome(lambda e, s=status, b=body: e.respond(s, b))
+        assert told is None
+        assert problems == []
+
+
+@pytest.mark.parametrize("status", [200, 400, 404, *RETRYABLE_STATUS])
+async def test_a_page_in_place_of_a_message_is_a_failure_that_names_the_status(status: int) -> None:
+    told, problems = await outcome(lambda e: e.respond(status, b"<html>oops</html>", b"text/html"))
+    assert told == "failed"
+    (problem,) = problems
+    assert f"HTTP {status}" in problem
+
+
+async def test_a_create_sequence_answered_with_an_error_page_is_refused_unless_it_may_work_later() -> None:
+    create = CreateSequence(ANONYMOUS_EPR)
+    told, _ = await outcome(lambda e: e.respond(404, b"not here"), create)
+    assert told.fault.code == "HTTP 404"
+    told, problems = await outcome(lambda e: e.respond(503, b"later"), create)
+    assert told == "failed"
+    assert "HTTP 503" in problems[0]
+
+
+async def test_a_terminate_sequence_that_arrived_is_answered_whatever_came_back() -> None:
+    told, problems = await outcome(lambda e: e.respond(200, b"thanks"), TerminateSequence("urn:s"))
+    assert told is None
+    assert problems == []
+
+
+async def test_a_refused_connection_is_a_failure_with_the_reason() -> None:
+    recorder, problems = Recorder(), list[str]()
+    async with answering(lambda e: e.respond(202)) as url:
+        pass
+    sender = Sender(
+        recorder,  # type: ignore[arg-type]
+        HTTPClient(),
+        on_transport_error=lambda sent, reason: problems.append(reason),
+    )
+    await sender._post(message(url))
+    await sender.stop()
+    assert recorder.told == ["failed"]
+    assert "Connection refused" in problems[0]
+    assert url in problems[0]
+
+
+async def test_headers_go_with_soaps_own() -> None:
+    seen: list[dict[bytes, bytes]] = []
+
+    def answer(exchange: Exchange) -> None:
+        seen.append(exchange.request.headers)
+        exchange.respond(202)
+
+    await outcome(answer)
+    assert seen[0][b"authorization"] == b"Bearer t"
+    assert b"application/soap+xml" in seen[0][b"content-type"]
+    assert b'action="urn:a"' in seen[0][b"content-type"]
