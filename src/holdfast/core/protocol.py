@@ -274,7 +274,7 @@ class RMProtocol:
     def failed(self, sent: Transmit, now: float) -> None:
         """What we sent did not get an answer."""
         outbox = self.outbound.sources.get(sent.source)
-        if outbox is not None and outbox.source is not None and sent.number:
+        if outbox is not None and outbox.source is not None:
             outbox.source.not_delivered(sent.number, now)
             self.outbound.ready(outbox)
         self.outbound.pump(now)

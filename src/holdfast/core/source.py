@@ -33,7 +33,7 @@ class InFlight:
     tries: int = 0
     """Transmissions since it last was known to wait for another one: what its backoff counts."""
     waits_for: int = 0
-    """The lower number that was in flight when its exchange ended without an acknowledgement of it; 0: none."""
+    """A lower number in flight: it is not sent again before that is acknowledged. 0: none."""
 
 
 class Request(Enum):
@@ -326,7 +326,11 @@ class RMSource:
         """Numbers to transmit now, ascending: those due again first of all, then new ones as the window allows."""
         if self.state not in (SourceState.CREATED, SourceState.ROLLOVER) or self.suspended or self.polled:
             return []
-        due = sorted(number for number, entry in self.flight.items() if self._due(number, entry) <= now)
+        due = sorted(
+            number
+            for number, entry in self.flight.items()
+            if (self._due_behind(number, entry) if entry.waits_for else entry.due) <= now
+        )
         if any(self.flight[number].attempts for number in due):
             due = self._slow_down(due, now)
         window = self.window
@@ -337,17 +341,15 @@ class RMSource:
             self._number()
         return due
 
-    def _due(self, number: int, entry: InFlight) -> float:
-        """When a number is sent again: behind a gap, as soon as that is filled, and a one-way message not before."""
-        if not entry.waits_for:
-            return entry.due
+    def _due_behind(self, number: int, entry: InFlight) -> float:
+        """When a number that waits for a lower one is sent again: as soon as that is acknowledged, and not before."""
         if entry.waits_for not in self.flight:
             return -math.inf
         # A request may be there without an answer saying so, while its reply takes its time: it is asked for again.
         return entry.due if number in self.unreplied else math.inf
 
     def _slow_down(self, due: list[int], now: float) -> list[int]:
-        """Something was lost: halve the window, and send again no more than it allows; the rest follows soon."""
+        """Something was lost: halve the window, and send again no more than it allows; the rest follows that."""
         timeout = self.round_trip.timeout
         if now - self.reduced_at >= timeout:
             self._window = max(1.0, self._window / 2)
@@ -355,7 +357,7 @@ class RMSource:
         allowed = max(1, self.window)
         for number in due[allowed:]:
             self.flight[number].due = now + timeout
-            self.flight[number].waits_for = 0
+            self.flight[number].waits_for = due[allowed - 1]
         return due[:allowed]
 
     def _has_new(self) -> bool:
@@ -416,12 +418,17 @@ class RMSource:
             entry.tries = 0
 
     def not_delivered(self, number: int, now: float) -> None:
-        """The transport surely failed: try again after a short backoff, not after the whole timeout."""
+        """The transport surely failed: try again after a short backoff, not after the whole timeout. ``number``: of
+        the message; 0 for the request that starts or ends the Sequence."""
         entry = self.flight.get(number)
         if entry is not None:
-            floor = self.policy.retransmission.floor
-            soon = min(self.policy.retransmission.cap, floor * 2.0 ** min(max(0, entry.tries - 1), 30))
-            entry.due = min(entry.due, now + soon)
+            entry.due = min(entry.due, now + self._soon(entry.tries))
+        elif number == 0 and self.state in _REQUESTS and self.due is not None:
+            self.due = min(self.due, now + self._soon(self.attempts))
+
+    def _soon(self, tries: int) -> float:
+        policy = self.policy.retransmission
+        return min(policy.cap, policy.floor * 2.0 ** min(max(0, tries - 1), 30))
 
     def issue(self, now: float) -> None:
         """For a polled Sequence: the numbers up to ``available`` are out, to be sent as they are asked for."""
@@ -499,7 +506,10 @@ class RMSource:
                 poll = self._poll_at()
                 if poll is not None:
                     times.append(poll)
-                times.extend(self._due(number, entry) for number, entry in self.flight.items())
+                times.extend(
+                    self._due_behind(number, entry) if entry.waits_for else entry.due
+                    for number, entry in self.flight.items()
+                )
         return min(times, default=None)
 
     def is_given_up(self, now: float) -> bool:
