@@ -1,0 +1,503 @@
+"""Writes the pages that are drawn from the code: ``python docs/generate.py``. ``tests/docs`` checks that they are so.
+
+Sources are read, not imported, wherever that suffices: then a page says the same on every machine. A page may be
+drawn whole, or between a pair of marker lines while the rest of it is written by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+DOCS = Path(__file__).resolve().parent
+SOURCES = DOCS.parent / "src" / "holdfast"
+DRAWN = "<!-- Drawn from the code by docs/generate.py; do not edit. -->"
+BEGIN, END = "<!-- drawn: {} -->", "<!-- end -->"
+
+Section = dict[str, list[tuple[str, str]]]
+
+
+# --- docstrings ------------------------------------------------------------------------------------------------------
+
+
+def as_markdown(text: str) -> str:
+    """A docstring's roles and double backticks as Markdown."""
+    text = re.sub(r":\w+:`~[\w.]*\.(\w+)`", r"`\1`", text)
+    text = re.sub(r":\w+:`([\w.]+)`", r"`\1`", text)
+    return text.replace("``", "`")
+
+
+def split_docstring(text: str) -> tuple[list[str], Section]:
+    """The paragraphs, each one line, and the entries of the sections Args, Attributes, Returns and Raises."""
+    paragraphs: list[str] = []
+    sections: Section = {}
+    for block in re.split(r"\n\s*\n", text):
+        lines = block.splitlines()
+        match = re.fullmatch(r"(Args|Attributes|Returns|Raises):", lines[0].strip())
+        if match is None:
+            paragraphs.append(" ".join(line.strip() for line in lines))
+        else:
+            sections[match[1]] = _entries(lines[1:])
+    return [as_markdown(paragraph) for paragraph in paragraphs], sections
+
+
+def _entries(lines: list[str]) -> list[tuple[str, str]]:
+    indent = min((len(line) - len(line.lstrip()) for line in lines), default=0)
+    entries: list[tuple[str, str]] = []
+    for line in lines:
+        if len(line) - len(line.lstrip()) > indent and entries:
+            name, told = entries[-1]
+            entries[-1] = (name, f"{told} {line.strip()}")
+            continue
+        name, colon, told = line.strip().partition(": ")
+        is_name = colon and re.fullmatch(r"[\w, ]+", name)
+        if line.strip().endswith(":") and re.fullmatch(r"[\w, ]+:", line.strip()):
+            entries.append((line.strip()[:-1], ""))
+        else:
+            entries.append((name, told) if is_name else ("", line.strip()))
+    return [(name, as_markdown(told.strip())) for name, told in entries]
+
+
+def render_docstring(text: str) -> str:
+    """A docstring as Markdown."""
+    paragraphs, sections = split_docstring(text)
+    parts = ["\n\n".join(paragraphs)]
+    for title, entries in sections.items():
+        lines = [f"*{title}*", ""]
+        for name, told in entries:
+            names = ", ".join(f"`{one.strip()}`" for one in name.split(","))
+            lines.append(f"- {names}: {told}" if name else f"- {told}")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+# --- the API ---------------------------------------------------------------------------------------------------------
+
+API: list[tuple[str, str, list[str]]] = [
+    ("The two endpoints", "holdfast", ["Source", "Sent", "Progress", "Destination", "Message", "ApplicationFault"]),
+    ("Blocking code", "holdfast.sync", ["Source", "Sent"]),
+    ("Versions and assurances", "holdfast", ["Versions", "Assurance"]),
+    ("Serving a destination from a program", "holdfast.endpoint.serve", ["Service", "Listeners"]),
+    ("The store", "holdfast.store", ["open_store"]),
+    ("Spark", "holdfast.pipeline", ["session"]),
+    ("Landing", "holdfast.pipeline.landing", ["land", "read_landed", "settle"]),
+    ("Tests of your own code", "holdfast.testing", ["pair", "lossy"]),
+]
+"""Heading, module a user imports from, names. What is not there (yet) is left out."""
+
+FILES = {
+    "holdfast.sync": ["endpoint/sync.py"],
+    "holdfast.endpoint.serve": ["endpoint/serve.py"],
+    "holdfast.store": ["store/__init__.py"],
+    "holdfast.pipeline": ["pipeline/session.py"],
+    "holdfast.pipeline.landing": ["pipeline/landing.py"],
+}
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _files(module: str, name: str) -> list[str]:
+    if module == "holdfast":
+        homes: dict[str, str] = importlib.import_module("holdfast")._HOMES
+        return [homes.get(name, "exceptions").replace(".", "/") + ".py"]
+    if module == "holdfast.testing":
+        return [str(path.relative_to(SOURCES)) for path in sorted((SOURCES / "testing").glob("*.py"))]
+    return FILES[module]
+
+
+def find(module: str, name: str) -> Definition | None:
+    """The definition of a name that users import from ``module``; None if there is none."""
+    for file in _files(module, name):
+        for node in ast.parse((SOURCES / file).read_text(encoding="utf-8")).body:
+            if isinstance(node, Definition) and node.name == name:
+                return node
+    return None
+
+
+def _is_public(node: ast.stmt) -> bool:
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or ast.get_docstring(node) is None:
+        return False
+    if re.search(r"\b_[A-Z]", ast.unparse(node.args)):
+        return False  # it takes what only we have
+    return not node.name.startswith("_") or node.name == "__call__"
+
+
+def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef, *, method: bool) -> str:
+    arguments = ast.unparse(node.args)
+    if method:
+        arguments = re.sub(r"^(self|cls)(, )?", "", arguments)
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
+    awaited = "await " if isinstance(node, ast.AsyncFunctionDef) else ""
+    return _wrapped(f"{awaited}{node.name}({arguments}){returns}")
+
+
+def _wrapped(signature: str) -> str:
+    return "\n".join(textwrap.wrap(signature, 110, subsequent_indent="    ", break_long_words=False))
+
+
+def _decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    return {ast.unparse(one) for one in node.decorator_list}
+
+
+def _class(module: str, node: ast.ClassDef) -> Iterator[str]:
+    initial = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+    yield f"### class {module}.{node.name}"
+    if initial:
+        arguments = re.sub(r"^self(, )?", "", ast.unparse(initial[0].args))
+        yield f"```text\n{_wrapped(f'{node.name}({arguments})')}\n```"
+    yield render_docstring(ast.get_docstring(node) or "")
+    for method in node.body:
+        if not _is_public(method):
+            continue
+        assert isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+        if _decorators(method) & {"property", "cached_property"}:
+            yield f"#### {node.name}.{method.name}"
+        else:
+            yield f"#### {node.name}.{method.name}()\n\n```text\n{_signature(method, method=True)}\n```"
+        yield render_docstring(ast.get_docstring(method) or "")
+
+
+def api() -> str:
+    """docs/reference/api.md."""
+    parts = [
+        "# API",
+        DRAWN,
+        "What an application uses, from its docstrings. Everything else in the package may change without a word.\n"
+        "Settings have [a page of their own](configuration.md), errors are at the end of this one.",
+    ]
+    for title, module, names in API:
+        found = [node for name in names if (node := find(module, name)) is not None]
+        if not found:
+            continue
+        parts.append(f"## {title}")
+        for node in found:
+            if isinstance(node, ast.ClassDef):
+                parts.extend(_class(module, node))
+            else:
+                parts.append(f"### {module}.{node.name}()\n\n```text\n{_signature(node, method=False)}\n```")
+                parts.append(render_docstring(ast.get_docstring(node) or ""))
+    parts.append("## Errors")
+    parts.append(_errors())
+    return "\n\n".join(parts) + "\n"
+
+
+def _errors() -> str:
+    path = SOURCES / "exceptions.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    public = set(importlib.import_module("holdfast").__all__)
+    lines = [
+        "Each is a `holdfast.HoldfastError` with a `message` (what happened, and what is safe) and a `remedy` (what to",
+        "do about it).",
+        "",
+        "| class | base | meaning |",
+        "| --- | --- | --- |",
+    ]
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            told = split_docstring(ast.get_docstring(node) or "")[0][0]
+            module = "holdfast" if node.name in public else "holdfast.exceptions"
+            bases = ", ".join(f"`{ast.unparse(base)}`" for base in node.bases)
+            lines.append(f"| `{module}.{node.name}` | {bases} | {told} |")
+    return "\n".join(lines)
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+SETTINGS = [
+    ("core/policy.py", "DestinationPolicy", "holdfast.Destination(policy=…)"),
+    ("core/policy.py", "SourcePolicy", "holdfast.Source(policy=…)"),
+    ("core/retransmission.py", "RetransmissionPolicy", "holdfast.SourcePolicy(retransmission=…)"),
+    ("core/cursor.py", "HandlingPolicy", "holdfast.Destination(handling=…)"),
+    ("endpoint/http_exchange.py", "HTTPLimits", "holdfast.Destination(limits=…)` and `Listeners(limits=…)"),
+    ("wire/limits.py", "Limits", "holdfast.Destination(wire_limits=…)"),
+]
+PUBLIC_SETTINGS = {"HTTPLimits": "holdfast.endpoint.http_exchange", "Limits": "holdfast.wire"}
+
+
+def _class_of(file: str, name: str) -> ast.ClassDef:
+    for node in ast.parse((SOURCES / file).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return node
+    raise LookupError(f"{file} has no class {name}")
+
+
+def _default(node: ast.expr | None) -> str:
+    text = ast.unparse(node) if node is not None else "required"
+    factory = re.fullmatch(r"field\(default_factory=(\w+)\)", text)
+    text = f"{factory[1]}()" if factory else text
+    named = re.fullmatch(r"(-?\d+\.?\d*(?: (?:\*|<<) \d+)*)", text)
+    return f"{text} = {_number(text)}" if named and not re.fullmatch(r"[\d._]+", text) else text
+
+
+def _number(text: str) -> str:
+    factors = [int(one) for one in re.findall(r"\d+", text)]
+    if "<<" in text:
+        return f"{factors[0] << factors[1]:,}"
+    product = 1
+    for factor in factors:
+        product *= factor
+    return f"{product:,}"
+
+
+def settings_table(file: str, name: str) -> str:
+    """A settings class as a table of names, defaults and meanings.
+
+    Raises:
+        LookupError: a field that the docstring does not explain.
+    """
+    node = _class_of(file, name)
+    _, sections = split_docstring(ast.get_docstring(node) or "")
+    meanings = dict(sections.get("Args") or sections["Attributes"])
+    lines = ["| setting | default | meaning |", "| --- | --- | --- |"]
+    for field in node.body:
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            setting = field.target.id
+            if setting not in meanings:
+                raise LookupError(f"{name}.{setting} is not explained in the docstring")
+            lines.append(f"| `{setting}` | `{_default(field.value)}` | {meanings[setting]} |")
+    return "\n".join(lines)
+
+
+def settings(name: str) -> str:
+    """One settings class: heading, where it goes, table."""
+    file, _, where = next(one for one in SETTINGS if one[1] == name)
+    first = split_docstring(ast.get_docstring(_class_of(file, name)) or "")[0][0]
+    module = PUBLIC_SETTINGS.get(name, "holdfast")
+    return f"{first} `{module}.{name}`, given to `{where}`.\n\n{settings_table(file, name)}"
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """docs/reference/commands.md."""
+    main = importlib.import_module("holdfast.cli.main")
+    parts = [
+        "# Commands",
+        DRAWN,
+        "`holdfast COMMAND --help` says the same. Exit codes: 0 done; 1 not done, and standard error says in a\n"
+        "sentence why and what to do; 2 wrong usage. Ctrl-C ends a command cleanly, a second one at once. The command\n"
+        "line is also there as `python -m holdfast.cli.main`.",
+    ]
+    for name, (module, attribute, summary) in main.COMMANDS.items():
+        if find_spec(module) is None:
+            continue
+        command = getattr(importlib.import_module(module), attribute)
+        parts.append(f"## holdfast {name}")
+        parts.append(f"{summary}")
+        parts.append(_usage(name, command))
+        parts.append(_help_text(command.help or ""))
+        parts.append(_options(command))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _usage(name: str, command: click.Command) -> str:
+    arguments = [one for one in command.params if isinstance(one, click.Argument)]
+    words = " ".join(_argument(one) for one in arguments)
+    return f"```text\nholdfast {name} [OPTIONS]{' ' if words else ''}{words}\n```"
+
+
+def _argument(argument: click.Argument) -> str:
+    metavar = argument.metavar or (argument.name or "").upper()
+    return metavar if argument.required or argument.metavar else f"[{metavar}]"
+
+
+def _help_text(text: str) -> str:
+    paragraphs = []
+    for block in inspect.cleandoc(text).split("\n\n"):
+        if block.startswith("\b"):
+            lines = "\n".join(line.rstrip() for line in block.splitlines()[1:])
+            paragraphs.append(f"```bash\n{lines}\n```")
+        else:
+            paragraphs.append(block)
+    return "\n\n".join(paragraphs)
+
+
+def _options(command: click.Command) -> str:
+    lines = ["| option | meaning |", "| --- | --- |"]
+    for option in command.params:
+        if isinstance(option, click.Option):
+            names = " or ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+            value = _value(option)
+            lines.append(f"| {names}{f' `{value}`' if value else ''} | {_meaning(option)} |")
+    return "\n".join(lines)
+
+
+def _value(option: click.Option) -> str:
+    if option.is_flag:
+        return ""
+    if option.metavar:
+        return option.metavar
+    if isinstance(option.type, click.Choice):
+        return "{" + ",".join(str(choice) for choice in option.type.choices) + "}"
+    kinds = {"integer range": "N", "integer": "N", "float range": "SECONDS", "float": "SECONDS", "path": "PATH"}
+    return kinds.get(option.type.name, {"file": "FILE"}.get(option.type.name, "TEXT"))
+
+
+def _meaning(option: click.Option) -> str:
+    told = (option.help or "").replace("|", "\\|")
+    if option.required:
+        told += " Required."
+    default: Any = option.default
+    if option.show_default and isinstance(default, str | int | float) and not option.is_flag:
+        told += f" Default: `{default}`."
+    if option.multiple:
+        told += " May be repeated."
+    return re.sub(r" {2,}", " ", told).strip()
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+
+def _texts(call: ast.Call) -> list[str]:
+    return [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+
+
+def _calls(file: str, *names: str) -> Iterator[tuple[str, ast.Call]]:
+    tree = ast.parse((SOURCES / file).read_text(encoding="utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    for node in sorted(calls, key=lambda call: call.lineno):
+        assert isinstance(node.func, ast.Name)
+        if node.func.id in names:
+            yield node.func.id, node
+
+
+def metrics() -> str:
+    """The table of metrics."""
+    lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    for function, call in _calls("endpoint/metrics.py", "_counter", "CounterMetricFamily", "GaugeMetricFamily"):
+        texts = _texts(call)
+        if len(texts) < 2:
+            continue  # the helper itself
+        given = [ast.literal_eval(one.value) for one in call.keywords if one.arg == "labels"]
+        labels = ", ".join(f"`{label}`" for label in given[0]) if given else ""
+        is_gauge = function == "GaugeMetricFamily"
+        name = texts[0] if is_gauge else f"{texts[0]}_total"
+        lines.append(f"| `{name}` | {'gauge' if is_gauge else 'counter'} | {labels} | {texts[1]} |")
+    return "\n".join(lines)
+
+
+def incidents() -> str:
+    """The names of incidents, with the level of their log line."""
+    found: dict[str, set[str]] = {}
+    for file in sorted((SOURCES / "core").glob("*.py")):
+        for _, call in _calls(f"core/{file.name}", "Incident"):
+            texts = _texts(call)
+            if not texts or not isinstance(call.args[0], ast.Constant):
+                continue
+            levels = [ast.unparse(one.value).strip("'") for one in call.keywords if one.arg == "level"]
+            positional = [ast.unparse(one).strip("'") for one in call.args[3:4]]
+            level = (levels or positional or ["info"])[0]
+            known = ("debug", "info", "warning", "error")
+            found.setdefault(texts[0], set()).update([level] if level in known else ["info", "warning"])
+    order = ["debug", "info", "warning", "error"]
+    rows = [f"| `{name}` | {' or '.join(sorted(found[name], key=order.index))} |" for name in sorted(found)]
+    return "\n".join(["| name | level |", "| --- | --- |", *rows])
+
+
+# --- Spark -----------------------------------------------------------------------------------------------------------
+
+
+def spark_options() -> str:
+    """The options of the ``wsrm`` source."""
+    node = _class_of("pipeline/options.py", "ReadOptions")
+    meanings = dict(split_docstring(ast.get_docstring(node) or "")[1]["Args"])
+    lines = ["| option | default | meaning |", "| --- | --- | --- |"]
+    for field in node.body:
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        assert isinstance(field.value, ast.Call)
+        given = {one.arg: one.value for one in field.value.keywords}
+        option = _texts(given["metadata"])[0]  # type: ignore[arg-type]
+        if "default" in given:
+            default = f"`{str(ast.literal_eval(given['default'])).lower()}`"
+        else:
+            default = "this machine's cores" if "default_factory" in given else "required"
+        lines.append(f"| `{option}` | {default} | {meanings[field.target.id]} |")
+    return "\n".join(lines)
+
+
+def spark_columns() -> str:
+    """The columns of the ``wsrm`` source."""
+    columns = importlib.import_module("holdfast.pipeline.columns")
+    rows = [(name, kind, False) for name, kind in columns._POSITION]
+    rows += [(name, kind, null) for name, kind, null, _ in columns._columns(body=True, headers=True)]
+    lines = ["| column | type | may be null |", "| --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| `{name}` | {kind} | {'yes' if null else 'no'} |" for name, kind, null in rows)])
+
+
+# --- state tables ----------------------------------------------------------------------------------------------------
+
+
+def states(side: str) -> str:
+    """One side's diagram and its whole table."""
+    module = importlib.import_module("holdfast.core.states")
+    rm = importlib.import_module("holdfast.core.versions").RM
+    is_source = side == "source"
+    table = module.SOURCE_TABLE if is_source else module.DESTINATION_TABLES[rm(side.rpartition("-")[2])]
+    lines = ["```mermaid", module.diagram(side).rstrip(), "```", "", "| state | event | does | next state |"]
+    lines.append("| --- | --- | --- | --- |")
+    order = list(module.SourceState if is_source else module.DestinationState)
+    events = list(module.SourceEvent if is_source else module.DestinationEvent)
+    for state, event in sorted(table, key=lambda cell: (order.index(cell[0]), events.index(cell[1]))):
+        action, after = table[state, event]
+        moved = after.value if after is not state else "—"
+        lines.append(f"| {state.value} | {event.value} | {action.value} | {moved} |")
+    return "\n".join(lines)
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+WHOLE: dict[str, Callable[[], str]] = {"reference/api.md": api, "reference/commands.md": commands}
+PARTS: dict[str, Callable[[], str]] = {
+    **{f"settings {name}": partial(settings, name) for _, name, _ in SETTINGS},
+    "metrics": metrics,
+    "incidents": incidents,
+    "spark options": spark_options,
+    "spark columns": spark_columns,
+    **{f"states {side}": partial(states, side) for side in ("destination-1.0", "destination-1.1", "source")},
+}
+_PART = re.compile(r"(<!-- drawn: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def draw(path: Path) -> str:
+    """What the page should be.
+
+    Raises:
+        KeyError: it asks for a part that there is not.
+    """
+    whole = WHOLE.get(path.relative_to(DOCS).as_posix())
+    if whole is not None:
+        return whole()
+    text = path.read_text(encoding="utf-8")
+    return _PART.sub(lambda match: f"{match[1]}\n{PARTS[match[2]]()}\n\n{match[4]}", text)
+
+
+def pages() -> list[Path]:
+    """Every page that is drawn, wholly or in part."""
+    drawn = {DOCS / name for name in WHOLE}
+    return sorted(drawn | {path for path in DOCS.rglob("*.md") if "<!-- drawn: " in path.read_text(encoding="utf-8")})
+
+
+def main() -> None:
+    """Write what is not current."""
+    for path in pages():
+        text = draw(path)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            sys.stdout.write(f"{path.relative_to(DOCS.parent)}\n")
+
+
+if __name__ == "__main__":
+    main()
