@@ -166,7 +166,9 @@ async def test_a_destination_killed_again_and_again_keeps_what_it_acknowledged_o
             queued, held = stored(tmp_path / "inbox", names)
             for key, numbers in queued.items():
                 assert numbers == list(range(1, len(numbers) + 1)), f"{key}: not once each, or not in order"
-                assert not set(held.get(key, ())) & set(numbers), f"{key}: released, and still held"
+                waiting = set(held.get(key, ()))
+                assert not waiting & set(numbers), f"{key}: released, and still held"
+                assert len(numbers) + 1 not in waiting, f"{key}: held, though its turn has come"
             lost = {(key, n) for key, n in load.acknowledged if n not in queued[key] and n not in held.get(key, ())}
             assert not lost, "acknowledged, and not in the store"
             await child.start()
