@@ -1,7 +1,7 @@
 """Bytes to typed envelopes. Owns the order of things: size, encoding, the hot path, and the complete one.
 
-The hot path (``fast``) reads the usual envelope and says nothing about any other; whatever it does not answer, and
-every error, comes from the complete one here.
+The hot paths read the envelopes they know (``forms``: a header seen before but for its values; ``fast``: the usual
+shape) and say nothing about any other; whatever they do not answer, and every error, comes from the complete one here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from holdfast.wire import addressing as wsa
 from holdfast.wire import rm
 from holdfast.wire.fast import decode_usual
 from holdfast.wire.faults import DIALECTS, FAULT_HEADER_NAMES, decode_fault
+from holdfast.wire.forms import decode_known, learn
 from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.names import (
     EMPTY_CONTROLS,
@@ -51,9 +52,13 @@ def decode(data: bytes, *, limits: Limits = DEFAULT) -> Envelope:
     start = data[:2]
     if start == b"<?" or start == b"<\0" or start[:1] != b"<":
         data = _as_utf8(data)
+    envelope = decode_known(data, limits)
+    if envelope is not None:
+        return envelope
     envelope = decode_usual(data, limits)
     if envelope is None:
-        envelope = decode_any(data, limits)
+        return decode_any(data, limits)
+    learn(data, envelope)
     return envelope
 
 

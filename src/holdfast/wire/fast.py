@@ -36,23 +36,23 @@ from holdfast.wire.text import Declarations, declarations, self_contained
 from holdfast.wire.tree import refuse_doctype, refuse_instruction
 
 (
-    _ODD,
-    _ENVELOPE,
-    _HEADER,
-    _BODY,
-    _TEXT,
-    _REFERENCE,
-    _SEQUENCE,
-    _ACKNOWLEDGEMENT,
-    _REQUEST,
-    _FOREIGN,
-    _ADDRESS,
-    _IDENTIFIER,
-    _NUMBER,
-    _LAST,
-    _NONE,
-    _FINAL,
-    _BUFFER,
+    ODD,
+    ENVELOPE,
+    HEADER,
+    BODY,
+    TEXT,
+    REFERENCE,
+    SEQUENCE,
+    ACKNOWLEDGEMENT,
+    REQUEST,
+    FOREIGN,
+    ADDRESS,
+    IDENTIFIER,
+    NUMBER,
+    LAST,
+    NONE,
+    FINAL,
+    BUFFER,
 ) = range(17)
 
 _SLOTS = {"Action": 0, "To": 1, "MessageID": 2, "RelatesTo": 3, "ReplyTo": 4, "FaultTo": 5, "From": 6}
@@ -60,7 +60,7 @@ _MAX_SEEN = 4_096
 _MAX_TAG = 2_048
 
 
-class _Shape:
+class Shape:
     """What one start tag, under those above it, turned out to be."""
 
     __slots__ = (
@@ -83,18 +83,18 @@ class _Shape:
         self.kind = kind
         self.scope = scope
         self.soap = soap
-        self.kids: dict[bytes, _Shape] = {}
+        self.kids: dict[bytes, Shape] = {}
         self.slot = 0
         self.rm: RM | None = None
         self.addressing: Addressing | None = None
         self.not_understood = ""
         self.references: dict[bytes, EndpointReference] = {}
         self.body_open = self.body_close = self.foot = b""
-        self.declarations: Declarations = declarations(scope) if kind in (_HEADER, _BODY) else ()
+        self.declarations: Declarations = declarations(scope) if kind in (HEADER, BODY) else ()
 
 
-_ROOT = _Shape(_ODD, {}, SOAP.V1_2)
-_ODD_SHAPE = _Shape(_ODD, {}, SOAP.V1_2)
+ROOT = Shape(ODD, {}, SOAP.V1_2)
+_ODD_SHAPE = Shape(ODD, {}, SOAP.V1_2)
 _seen = 0
 _RM_1_0 = RM.V1_0  # an enum's members are slow to look up by its class
 
@@ -108,7 +108,7 @@ _TAG = re.compile(
 _ATTRIBUTE = re.compile(rb"([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 
 
-def _learn(parent: _Shape, tag: bytes) -> _Shape:
+def _learn(parent: Shape, tag: bytes) -> Shape:
     """Works out a tag not seen under ``parent`` before, and remembers it, within bounds."""
     match = _TAG.fullmatch(tag)
     if match is None or len(tag) > _MAX_TAG:
@@ -126,7 +126,7 @@ def _learn(parent: _Shape, tag: bytes) -> _Shape:
             attributes[name] = value
     resolved = {_expand(name, {**scope, "": ""}): value for name, value in attributes.items()}
     shape = _classify(parent, _expand(qname, scope), resolved, scope, empty)
-    if shape.kind == _ENVELOPE:
+    if shape.kind == ENVELOPE:
         prefix = qname.rpartition(":")[0]
         body = f"{prefix}:Body" if prefix else "Body"
         shape.body_open, shape.body_close = f"<{body}".encode(), f"</{body}".encode()
@@ -140,7 +140,7 @@ def _count() -> None:
     """Counts one more thing remembered; forgets all of them when they are too many."""
     global _seen
     if _seen >= _MAX_SEEN:
-        _ROOT.kids = {}  # what is being decoded keeps its own part of the old tree
+        ROOT.kids = {}  # what is being decoded keeps its own part of the old tree
         _seen = 0
     _seen += 1
 
@@ -151,43 +151,43 @@ def _expand(qname: str, scope: dict[str, str]) -> str:
     return f"{namespace}}}{local}" if namespace else local
 
 
-def _classify(parent: _Shape, name: str, attributes: dict[str, str], scope: dict[str, str], empty: bool) -> _Shape:
+def _classify(parent: Shape, name: str, attributes: dict[str, str], scope: dict[str, str], empty: bool) -> Shape:
     namespace, _, local = name.rpartition("}")
-    if parent is _ROOT:
+    if parent is ROOT:
         soap = SOAP_OF_NS.get(namespace)
-        return _Shape(_ENVELOPE, scope, soap) if soap and local == "Envelope" else _ODD_SHAPE
+        return Shape(ENVELOPE, scope, soap) if soap and local == "Envelope" else _ODD_SHAPE
     soap = parent.soap
-    if parent.kind == _ENVELOPE:
-        kind = {"Header": _HEADER, "Body": _BODY}.get(local, _ODD) if namespace == SOAP_NS[soap] else _ODD
-        return _ODD_SHAPE if empty and kind == _HEADER else _Shape(kind, scope, soap)
-    if parent.kind == _HEADER:
+    if parent.kind == ENVELOPE:
+        kind = {"Header": HEADER, "Body": BODY}.get(local, ODD) if namespace == SOAP_NS[soap] else ODD
+        return _ODD_SHAPE if empty and kind == HEADER else Shape(kind, scope, soap)
+    if parent.kind == HEADER:
         return _classify_block(name, attributes, scope, soap, empty)
-    kind = _ODD
-    if parent.kind == _REFERENCE:
+    kind = ODD
+    if parent.kind == REFERENCE:
         if local == "Address" and HEADER_NAMES.get(f"{namespace}}}To") is parent.addressing and not empty:
-            kind = _ADDRESS
+            kind = ADDRESS
     elif namespace == NETRM_NS:
-        kind = _BUFFER if local == "BufferRemaining" and parent.kind == _ACKNOWLEDGEMENT and not empty else _ODD
+        kind = BUFFER if local == "BufferRemaining" and parent.kind == ACKNOWLEDGEMENT and not empty else ODD
     elif RM_HEADER_NAMES.get(f"{namespace}}}Sequence") is parent.rm:
         kind = _classify_part(parent, local, empty)
-    return _Shape(kind, scope, soap)
+    return Shape(kind, scope, soap)
 
 
-def _classify_part(parent: _Shape, local: str, empty: bool) -> int:
+def _classify_part(parent: Shape, local: str, empty: bool) -> int:
     """A child of an RM header block, in the block's own namespace."""
     if local == "Identifier":
-        return _ODD if empty else _IDENTIFIER
-    if parent.kind == _SEQUENCE:
+        return ODD if empty else IDENTIFIER
+    if parent.kind == SEQUENCE:
         if local == "MessageNumber" and not empty:
-            return _NUMBER
+            return NUMBER
         if local == "LastMessage" and empty and parent.rm is RM.V1_0:
-            return _LAST
-    elif parent.kind == _ACKNOWLEDGEMENT and empty and parent.rm is RM.V1_1:
-        return {"None": _NONE, "Final": _FINAL}.get(local, _ODD)
-    return _ODD
+            return LAST
+    elif parent.kind == ACKNOWLEDGEMENT and empty and parent.rm is RM.V1_1:
+        return {"None": NONE, "Final": FINAL}.get(local, ODD)
+    return ODD
 
 
-def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str], soap: SOAP, empty: bool) -> _Shape:
+def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str], soap: SOAP, empty: bool) -> Shape:
     namespace, _, local = name.rpartition("}")
     ours = attributes.get(ROLE_ATTRIBUTE[soap], "").strip() in ROLES_OF_OURS[soap]
     addressing, version = HEADER_NAMES.get(name), RM_HEADER_NAMES.get(name)
@@ -196,15 +196,15 @@ def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str]
         if empty or not ours or relation not in ("", REPLY_RELATION[Addressing.V2005_08]):
             return _ODD_SHAPE
         if version is not None:
-            kind = {"Sequence": _SEQUENCE, "AckRequested": _REQUEST}.get(local, _ACKNOWLEDGEMENT)
+            kind = {"Sequence": SEQUENCE, "AckRequested": REQUEST}.get(local, ACKNOWLEDGEMENT)
         else:
-            kind = _TEXT if _SLOTS[local] < 4 else _REFERENCE
-        shape = _Shape(kind, scope, soap)
+            kind = TEXT if _SLOTS[local] < 4 else REFERENCE
+        shape = Shape(kind, scope, soap)
         shape.rm, shape.addressing, shape.slot = version, addressing, _SLOTS.get(local, 0)
         return shape
     if name in FAULT_HEADER_NAMES:
         return _ODD_SHAPE
-    shape = _Shape(_FOREIGN, scope, soap)
+    shape = Shape(FOREIGN, scope, soap)
     mandatory = attributes.get(SOAP_NS[soap] + "}mustUnderstand", "").strip() in ("1", "true")
     if ours and (mandatory or name in SECURITY_BINDING_NAMES):
         shape.not_understood = f"{{{namespace}}}{local}"
@@ -228,7 +228,7 @@ def decode_usual(data: bytes, limits: Limits) -> Envelope | None:
     Returns:
         The envelope; None for any other shape, and for everything that deserves an error.
     """
-    if data.count(b"<") > 2 * limits.max_depth and _may_be_deep(data, limits.max_depth):
+    if is_deep(data, limits.max_depth):
         return None
     parser = ParserCreate("UTF-8", "}", None)
     parser.StartDoctypeDeclHandler = refuse_doctype
@@ -243,12 +243,14 @@ def decode_usual(data: bytes, limits: Limits) -> Envelope | None:
 _PIECE = 1_024
 
 
-def _may_be_deep(data: bytes, max_depth: int) -> bool:
+def is_deep(data: bytes, max_depth: int) -> bool:
     """Whether some element may be nested deeper: counted in pieces, since a callback an element costs five times it.
 
     Never says no wrongly: every ``<`` that does not begin an end tag counts as an element left open. (Comments and
     CDATA sections could hold what looks like end tags, so a document that has any is not judged here.)
     """
+    if data.count(b"<") <= 2 * max_depth:
+        return False
     if b"<!" in data or b"<?" in data:
         return True
     at, depth, size = 0, 0, len(data)
@@ -282,14 +284,14 @@ def _resolve(value: bytes) -> bytes:
 def _read(data: bytes, limits: Limits) -> Envelope | None:
     end = data.find(b">")
     tag = data[1:end]
-    envelope = _ROOT.kids.get(tag) or _learn(_ROOT, tag)
+    envelope = ROOT.kids.get(tag) or _learn(ROOT, tag)
     at = data.find(envelope.body_open, end)
-    if envelope.kind != _ENVELOPE or at < 0 or at > limits.max_header_bytes:
+    if envelope.kind != ENVELOPE or at < 0 or at > limits.max_header_bytes:
         return None
     head = data[end + 1 : at]
     if head.find(b"\r") >= 0 or (head.find(b"!") >= 0 and b"<!" in head):
         return None
-    body = _body(data, at, envelope)
+    body = read_body(data, at, envelope)
     if body is None:
         return None
     tokens = head.split(b"<")
@@ -300,12 +302,12 @@ def _read(data: bytes, limits: Limits) -> Envelope | None:
         return None
     tag = tokens[1].partition(b">")[0]
     header = envelope.kids.get(tag) or _learn(envelope, tag)
-    if header.kind != _HEADER:
+    if header.kind != HEADER:
         return None
     return _blocks(tokens, header, body, escaped, limits)
 
 
-def _blocks(tokens: list[bytes], header: _Shape, body: bytes, escaped: bool, limits: Limits) -> Envelope:
+def _blocks(tokens: list[bytes], header: Shape, body: bytes, escaped: bool, limits: Limits) -> Envelope:
     """Walks the header's blocks. A token is a tag without its ``<``, and the text after it; 47 is ``/``."""
     values: list[str | None] = [None, None, None, None]
     references: list[EndpointReference | None] = [None, None, None]
@@ -319,7 +321,7 @@ def _blocks(tokens: list[bytes], header: _Shape, body: bytes, escaped: bool, lim
         tag, _, value = tokens[i].partition(b">")
         shape = kids.get(tag) or _learn(header, tag)
         kind = shape.kind
-        if kind == _TEXT:
+        if kind == TEXT:
             slot = shape.slot
             if tokens[i + 1][0] != 47 or values[slot] is not None:
                 raise _Odd
@@ -327,15 +329,15 @@ def _blocks(tokens: list[bytes], header: _Shape, body: bytes, escaped: bool, lim
                 value = _resolve(value)
             values[slot] = value.strip().decode()
             i += 2
-        elif kind == _REFERENCE:
+        elif kind == REFERENCE:
             tag, _, value = tokens[i + 1].partition(b">")
             child = shape.kids.get(tag) or _learn(shape, tag)
             slot = shape.slot - 4
-            if child.kind != _ADDRESS or tokens[i + 2][0] != 47 or tokens[i + 3][0] != 47 or references[slot]:
+            if child.kind != ADDRESS or tokens[i + 2][0] != 47 or tokens[i + 3][0] != 47 or references[slot]:
                 raise _Odd
             references[slot] = shape.references.get(value) or _reference(value, shape)
             i += 4
-        elif kind == _SEQUENCE:
+        elif kind == SEQUENCE:
             if envelope.sequence is not None:
                 raise _Odd
             envelope.sequence, i = _sequence(tokens, i, shape)
@@ -362,20 +364,20 @@ def _blocks(tokens: list[bytes], header: _Shape, body: bytes, escaped: bool, lim
     return envelope
 
 
-def _other_block(tokens: list[bytes], i: int, header: _Shape, shape: _Shape, envelope: Envelope, limits: Limits) -> int:
+def _other_block(tokens: list[bytes], i: int, header: Shape, shape: Shape, envelope: Envelope, limits: Limits) -> int:
     """Reads a block that most messages do not have; gives the index after it."""
-    if shape.kind == _ACKNOWLEDGEMENT:
+    if shape.kind == ACKNOWLEDGEMENT:
         acknowledgement, i = _acknowledgement(tokens, i, shape, limits.max_ranges)
         if any(other.identifier == acknowledgement.identifier for other in envelope.acknowledgements):
             raise _Odd
         envelope.acknowledgements += (acknowledgement,)
         return i
-    if shape.kind == _REQUEST:
+    if shape.kind == REQUEST:
         if tokens[i + 3][0] != 47:
             raise _Odd
         envelope.ack_requested += (AckRequested(_identifier(tokens, i, shape)),)
         return i + 4
-    if shape.kind == _FOREIGN:
+    if shape.kind == FOREIGN:
         stop = _end_of_block(tokens, i)
         end_tag = tokens[stop - 1].partition(b">")[0]
         block = b"<" + b"<".join([*tokens[i : stop - 1], end_tag + b">"])
@@ -386,7 +388,7 @@ def _other_block(tokens: list[bytes], i: int, header: _Shape, shape: _Shape, env
     raise _Odd
 
 
-def _reference(value: bytes, shape: _Shape) -> EndpointReference:
+def _reference(value: bytes, shape: Shape) -> EndpointReference:
     """The reference to an address as written, remembered: the same few come again and again."""
     assert shape.addressing is not None
     reference = endpoint_reference(_resolve(value).strip().decode(), shape.addressing)
@@ -396,22 +398,22 @@ def _reference(value: bytes, shape: _Shape) -> EndpointReference:
     return reference
 
 
-def _identifier(tokens: list[bytes], i: int, shape: _Shape) -> str:
+def _identifier(tokens: list[bytes], i: int, shape: Shape) -> str:
     """The Identifier right after the block's start tag at ``i``."""
     tag, _, value = tokens[i + 1].partition(b">")
     child = shape.kids.get(tag) or _learn(shape, tag)
     identifier = value.strip()
-    if child.kind != _IDENTIFIER or tokens[i + 2][0] != 47 or not identifier:
+    if child.kind != IDENTIFIER or tokens[i + 2][0] != 47 or not identifier:
         raise _Odd
     return identifier.decode()
 
 
-def _sequence(tokens: list[bytes], i: int, shape: _Shape) -> tuple[Sequence, int]:
+def _sequence(tokens: list[bytes], i: int, shape: Shape) -> tuple[Sequence, int]:
     identifier = _identifier(tokens, i, shape)
     tag, _, value = tokens[i + 3].partition(b">")
     child = shape.kids.get(tag) or _learn(shape, tag)
     digits = value.strip()
-    if child.kind != _NUMBER or tokens[i + 4][0] != 47 or not digits.isdigit() or len(digits) > 64:
+    if child.kind != NUMBER or tokens[i + 4][0] != 47 or not digits.isdigit() or len(digits) > 64:
         raise _Odd
     number = int(digits)
     if number < 1:
@@ -420,7 +422,7 @@ def _sequence(tokens: list[bytes], i: int, shape: _Shape) -> tuple[Sequence, int
         return Sequence(identifier, number), i + 6
     tag = tokens[i + 5].partition(b">")[0]
     child = shape.kids.get(tag) or _learn(shape, tag)
-    if child.kind != _LAST or tokens[i + 6][0] != 47:
+    if child.kind != LAST or tokens[i + 6][0] != 47:
         raise _Odd
     return Sequence(identifier, number, True), i + 7
 
@@ -431,9 +433,7 @@ _RANGE = re.compile(
 )
 
 
-def _acknowledgement(
-    tokens: list[bytes], i: int, shape: _Shape, max_ranges: int
-) -> tuple[SequenceAcknowledgement, int]:
+def _acknowledgement(tokens: list[bytes], i: int, shape: Shape, max_ranges: int) -> tuple[SequenceAcknowledgement, int]:
     identifier = _identifier(tokens, i, shape)
     ranges: list[tuple[int, int]] = []
     none = final = False
@@ -453,11 +453,11 @@ def _acknowledgement(
             i += 1
             continue
         child = shape.kids.get(tag) or _learn(shape, tag)
-        if child.kind == _NONE:
+        if child.kind == NONE:
             none = True
-        elif child.kind == _FINAL:
+        elif child.kind == FINAL:
             final = True
-        elif child.kind == _BUFFER and buffer_remaining is None and tokens[i + 1][0] == 47:
+        elif child.kind == BUFFER and buffer_remaining is None and tokens[i + 1][0] == 47:
             digits = value.strip()
             if not digits.isdigit() or len(digits) > 10 or int(digits) > 2**31 - 1:
                 raise _Odd
@@ -473,7 +473,7 @@ def _acknowledgement(
     return SequenceAcknowledgement(identifier, tuple(ranges), (), final, buffer_remaining), i + 1
 
 
-def _namespace_of(child: _Shape, prefix: bytes) -> RM | None:
+def _namespace_of(child: Shape, prefix: bytes) -> RM | None:
     """The WS-RM version that an unprefixed or prefixed name belongs to where ``child`` stands."""
     return RM_HEADER_NAMES.get(child.scope.get(prefix[:-1].decode(), "") + "}Sequence")
 
@@ -503,12 +503,12 @@ _NOT_PLAIN = re.compile(rb"<(?:!|(?:[^\s/>:]*:)?(?:" + b"|".join(sorted(CONTENT_
 """A comment, or an element that would be read if it is in the right namespace."""
 
 
-def _body(data: bytes, at: int, envelope: _Shape) -> bytes | None:
+def read_body(data: bytes, at: int, envelope: Shape) -> bytes | None:
     """The content of the Body whose start tag is at ``at``, when it is an application's or empty."""
     end = data.find(b">", at)
     tag = data[at + 1 : end]
     shape = envelope.kids.get(tag) or _learn(envelope, tag)
-    if shape.kind != _BODY:
+    if shape.kind != BODY:
         return None
     foot = envelope.foot
     if not data.endswith(foot):

@@ -1,0 +1,217 @@
+"""Headers seen before: reads an envelope whose header differs from an earlier one's in its values only.
+
+Peers write every message of a Sequence alike. So the header of a message that ``fast`` has read is remembered as a
+form: the octets between its values, and what each value is. A later message is held against the forms known for its
+Envelope tag. Where one fits, the header is well-formed because the earlier one was, and because its values hold
+nothing that could change that; expat checks the rest of the document, put behind the same Envelope tag.
+
+Owns no meaning of its own: for every document it answers, it answers what ``decode.decode_any`` does.
+"""
+
+from __future__ import annotations
+
+from pyexpat import ExpatError, ParserCreate
+
+from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Sequence
+from holdfast.exceptions import EnvelopeError
+from holdfast.wire import fast
+from holdfast.wire.addressing import endpoint_reference
+from holdfast.wire.limits import Limits
+from holdfast.wire.names import EMPTY_CONTROLS, RM_OF_ACTION
+from holdfast.wire.tree import refuse_doctype, refuse_instruction
+
+# The values a header may have, the first seven as ``fast`` counts them: Action, To, MessageID, RelatesTo, ReplyTo,
+# FaultTo, From; then Sequence's Identifier and MessageNumber, and AckRequested's Identifier.
+_FIELDS = {
+    (fast.SEQUENCE, fast.IDENTIFIER): 7,
+    (fast.SEQUENCE, fast.NUMBER): 8,
+    (fast.REQUEST, fast.IDENTIFIER): 9,
+}
+_CONTAINERS = (fast.HEADER, fast.REFERENCE, fast.SEQUENCE, fast.REQUEST)
+
+_MAX_ROOTS = 64
+_MAX_FORMS = 8
+_MAX_HEAD = 4_096
+_MAX_REFERENCES = 64
+_PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("&")) + b"\t\n"
+"""What a header may consist of here: then no value needs to be resolved, normalised or decoded."""
+
+
+class Form:
+    """What the headers of one form have in common.
+
+    Args:
+        root: What ``fast`` knows of their Envelope tag.
+        pieces: The text before each value, and which value it is.
+        tail: The text after the last value, up to the Body.
+        head: All of a header of this form, its Envelope tag included.
+        usual: What ``fast`` made of that.
+    """
+
+    __slots__ = ("addressing", "closers", "pieces", "references", "rm", "root", "tags", "tail")
+
+    def __init__(self, root: fast.Shape, pieces: list[tuple[str, int]], tail: str, head: str, usual: Envelope) -> None:
+        self.root = root
+        self.pieces = tuple([(piece, len(piece), field) for piece, field in pieces])
+        self.tail = tail
+        self.tags = head.count("<")
+        self.closers = head.count(">")
+        self.addressing = usual.addressing
+        self.rm = usual.rm if usual.sequence is not None or usual.ack_requested else None
+        self.references: dict[str, EndpointReference] = {}
+
+    def values(self, head: str, at: int) -> list[str | None] | None:
+        """The values of the header whose Envelope tag ends at ``at``, by field; None if it has another form."""
+        found: list[str | None] = [None] * 10
+        for piece, length, field in self.pieces:
+            if not head.startswith(piece, at):
+                return None
+            start = at + length
+            at = head.find("<", start)
+            found[field] = head[start:at].strip()
+        # A ">" may stand in a value, but not behind "]]": rather none at all.
+        return found if head[at:] == self.tail and head.count(">") == self.closers else None
+
+    def reference(self, value: str | None) -> EndpointReference | None:
+        """The reference to an address, remembered: the same few come again and again."""
+        if value is None:
+            return None
+        known = self.references.get(value)
+        if known is None:
+            assert self.addressing is not None
+            known = endpoint_reference(value, self.addressing)
+            if len(self.references) >= _MAX_REFERENCES:
+                self.references.clear()
+            self.references[value] = known
+        return known
+
+
+_forms: dict[bytes, list[Form]] = {}  # by the Envelope tag
+
+
+def decode_known(data: bytes, limits: Limits) -> Envelope | None:
+    """Reads an envelope whose header has a known form.
+
+    Args:
+        data: UTF-8 without XML declaration.
+        limits: What it may cost.
+
+    Returns:
+        The envelope; None for any other form, and for everything that deserves an error.
+    """
+    end = data.find(b">") + 1
+    forms = _forms.get(data[:end])
+    if forms is None:
+        return None
+    at = data.find(forms[0].root.body_open, end)
+    if at < 0 or at > _MAX_HEAD or at > limits.max_header_bytes:
+        return None
+    head = data[:at]
+    if head.translate(None, _PLAIN):
+        return None
+    text = head.decode("ascii")
+    for form in forms:
+        values = form.values(text, end)
+        if values is not None:
+            return _envelope(data, end, at, form, values, limits)
+    return None
+
+
+def _envelope(data: bytes, end: int, at: int, form: Form, values: list[str | None], limits: Limits) -> Envelope | None:
+    if form.tags > 2 * limits.max_headers or fast.is_deep(data, limits.max_depth):
+        return None
+    parser = ParserCreate("UTF-8", "}", None)
+    parser.StartDoctypeDeclHandler = refuse_doctype
+    parser.ProcessingInstructionHandler = refuse_instruction
+    try:
+        parser.Parse(data[:end] + data[at:], True)
+        body = fast.read_body(data, at, form.root)
+    except (ExpatError, EnvelopeError):
+        return None
+    if body is None:
+        return None
+    action, to, message_id, relates_to, reply_to, fault_to, from_, identifier, digits, requested = values
+    action = action or ""
+    sequence = None
+    if identifier is not None and digits is not None:
+        if not identifier or not digits.isdigit() or len(digits) > 64 or (number := int(digits)) < 1:
+            return None
+        sequence = Sequence(identifier, number)
+    envelope = Envelope(
+        form.root.soap,
+        form.addressing,
+        form.rm or RM_OF_ACTION.get(action),
+        action,
+        to,
+        message_id,
+        relates_to,
+        form.reference(reply_to),
+        form.reference(fault_to),
+        form.reference(from_),
+        sequence,
+    )
+    if requested is not None:
+        if not requested:
+            return None
+        envelope.ack_requested = (AckRequested(requested),)
+    envelope.body = body
+    if not body and (empty := EMPTY_CONTROLS.get(action)) is not None:
+        envelope.control = empty()
+    return envelope
+
+
+def learn(data: bytes, usual: Envelope) -> None:
+    """Remembers the form of a header, if all that can vary in it are the values known here.
+
+    Args:
+        data: An envelope that ``fast`` has read, whose document is well-formed.
+        usual: What it made of it.
+    """
+    end = data.find(b">") + 1
+    root = fast.ROOT.kids.get(data[1 : end - 1])
+    if root is None or usual.headers or usual.acknowledgements or len(usual.ack_requested) > 1:
+        return
+    at = data.find(root.body_open, end)
+    head = data[:at]
+    if at > _MAX_HEAD or head.translate(None, _PLAIN):
+        return
+    text = head.decode("ascii")
+    form = _form(root, text, end, usual)
+    if form is None:
+        return
+    if len(_forms) >= _MAX_ROOTS:
+        _forms.clear()
+    _forms[data[:end]] = [form, *_forms.get(data[:end], ())][:_MAX_FORMS]
+
+
+def _form(root: fast.Shape, head: str, end: int, usual: Envelope) -> Form | None:
+    pieces: list[tuple[str, int]] = []
+    shapes = [root]
+    before, *tokens = head[end:].split("<")
+    for token in tokens:
+        if token[0] == "/":
+            shapes.pop()
+            before += f"<{token}"
+            continue
+        tag, _, _ = token.partition(">")
+        shape = shapes[-1].kids.get(tag.encode())
+        if shape is None:
+            return None
+        if shape.kind in _CONTAINERS:
+            before += f"<{token}"
+        else:
+            field = _field(shapes[-1], shape)
+            if field is None:
+                return None
+            pieces.append((f"{before}<{tag}>", field))
+            before = ""
+        shapes.append(shape)
+    return Form(root, pieces, before, head, usual)
+
+
+def _field(parent: fast.Shape, shape: fast.Shape) -> int | None:
+    if shape.kind == fast.TEXT:
+        return shape.slot
+    if shape.kind == fast.ADDRESS:
+        return parent.slot
+    return _FIELDS.get((parent.kind, shape.kind))

@@ -1,0 +1,209 @@
+"""Headers known by their form are read as the complete path reads them, or left to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import wire
+from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Sequence, SequenceAcknowledgement
+from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
+from holdfast.exceptions import EnvelopeError
+from holdfast.wire import Limits, forms
+from holdfast.wire.decode import decode_any
+from holdfast.wire.fast import decode_usual
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known() -> Iterator[None]:
+    forms._forms.clear()
+    yield
+    forms._forms.clear()
+
+
+def envelope(versions: Versions = ALL_VERSIONS[5], number: int = 7) -> Envelope:
+    made = Envelope(versions.soap, versions.addressing, versions.rm)
+    made.action, made.to, made.message_id = "urn:a/Submit", "http://here.example/rm?x=1", f"urn:uuid:{number:036}"
+    made.reply_to = EndpointReference("anonymous")
+    made.from_ = EndpointReference("http://there.example/")
+    made.sequence = Sequence("urn:s:1", number)
+    made.ack_requested = (AckRequested("urn:s:1"),)
+    made.body = b"<order xmlns='urn:o'>%d</order>" % number
+    return made
+
+
+def learn(data: bytes) -> None:
+    usual = decode_usual(data, wire.DEFAULT)
+    assert usual is not None
+    forms.learn(data, usual)
+
+
+def agrees(data: bytes) -> Envelope | None:
+    """What the known forms make of it, once compared with what the complete path does."""
+    known = forms.decode_known(data, wire.DEFAULT)
+    if known is not None:
+        assert known == decode_any(data, wire.DEFAULT)
+    return known
+
+
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
+def test_the_next_message_of_a_sequence_is_read_by_its_form(versions: Versions) -> None:
+    assert forms.decode_known(wire.encode(envelope(versions)), wire.DEFAULT) is None
+    learn(wire.encode(envelope(versions)))
+    following = envelope(versions, 8)
+    following.sequence = Sequence("urn:another", 12345678901)
+    following.reply_to = EndpointReference("http://elsewhere.example/acks")
+    assert agrees(wire.encode(following)) == following
+
+
+def test_decoding_learns_by_itself() -> None:
+    wire.decode(wire.encode(envelope()))
+    assert agrees(wire.encode(envelope(number=8))) == envelope(number=8)
+
+
+@pytest.mark.parametrize("change", ["no sequence", "a reply", "no addresses", "an empty body"])
+def test_other_forms_of_the_same_peer_are_kept_beside_the_first(change: str) -> None:
+    learn(wire.encode(envelope()))
+    other = envelope()
+    if change == "no sequence":
+        other.sequence, other.rm = None, RM.V1_1
+    elif change == "a reply":
+        other.relates_to = "urn:uuid:request"
+    elif change == "no addresses":
+        other.reply_to = other.from_ = other.to = None
+    else:
+        other.body = b""
+    data = wire.encode(other)
+    if change != "an empty body":
+        assert agrees(data) is None
+    learn(data)
+    assert agrees(data) == other
+    assert agrees(wire.encode(envelope())) == envelope()
+
+
+def test_a_message_with_an_empty_body_and_an_action_of_reliable_messaging_is_that_message() -> None:
+    asking = envelope()
+    asking.sequence, asking.body = None, b""
+    asking.action = "http://docs.oasis-open.org/ws-rx/wsrm/200702/AckRequested"
+    learn(wire.encode(asking))
+    known = agrees(wire.encode(asking))
+    assert known is not None
+    assert known.control is not None
+
+
+def test_headers_that_vary_in_more_than_their_values_are_not_learnt() -> None:
+    foreign, acknowledging = envelope(), envelope()
+    foreign.headers = (b'<x xmlns="urn:x">1</x>',)
+    acknowledging.acknowledgements = (SequenceAcknowledgement("urn:s:2", ((1, 3),)),)
+    for one in (foreign, acknowledging):
+        learn(wire.encode(one))
+        assert agrees(wire.encode(one)) is None
+
+
+VALUES = [
+    b"", b" ", b"0", b"-1", b"1e3", b"+4", b"9" * 64, b"9" * 65, b"\n 12\t", b"urn:x", b"a>b", b"]]>", b"a&amp;b",
+    b"&", b"&#65;",
+    b"<x/>", b"</wsa:To>", b"<!-- c -->", b"<![CDATA[x]]>", b"<?pi x?>", b"\r\n12", b"\0", b"\x01", b"\x7f",
+    b"\xc3\xa9", b"\xff", b"\xc2\x85", b"http://www.w3.org/2005/08/addressing/none",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("old", [b"urn:a/Submit", b"http://here.example/rm?x=1", b"urn:s:1", b">7<"])
+def test_whatever_stands_for_a_value_is_read_as_the_complete_path_reads_it(old: bytes, value: bytes) -> None:
+    data = wire.encode(envelope())
+    learn(data)
+    replaced = data.replace(old, b">" + value + b"<" if old == b">7<" else value, 1)
+    known = agrees(replaced)
+    if any(byte in value for byte in b"&<>\r\0\x01\xff"):
+        assert known is None
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_a_damaged_message_of_a_known_form_is_read_as_the_complete_path_reads_it(draw: st.DataObject) -> None:
+    data = wire.encode(envelope())
+    learn(data)
+    damaged = bytearray(wire.encode(envelope(number=draw.draw(st.integers(1, 10**6)))))
+    for _ in range(draw.draw(st.integers(0, 3))):
+        at = draw.draw(st.integers(0, len(damaged)))
+        piece = draw.draw(
+            st.one_of(
+                st.binary(max_size=3),
+                st.sampled_from([b"<", b">", b"/", b"&amp;", b"<s:Body>", b"</s:Header>", b"<!DOCTYPE a>", b' a="b"']),
+            )
+        )
+        damaged[at : at + draw.draw(st.integers(0, 4))] = piece
+    agrees(bytes(damaged))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"<a>", b"<a></b>", b"<p:a/>", b"<?pi?><a/>", b"<a xmlns:s='urn:other'/>", b"<a/></s:Body><s:Body>", b"\xff"],
+)
+def test_the_rest_of_the_document_is_checked_all_the_same(body: bytes) -> None:
+    data = wire.encode(envelope())
+    learn(data)
+    changed = data.replace(envelope().body, body)
+    try:
+        complete = decode_any(changed, wire.DEFAULT)
+    except EnvelopeError:
+        assert forms.decode_known(changed, wire.DEFAULT) is None
+    else:
+        assert forms.decode_known(changed, wire.DEFAULT) in (None, complete)
+
+
+def test_prefixes_of_the_envelope_are_declared_in_a_body_that_uses_them() -> None:
+    data = wire.encode(envelope()).replace(b"<order xmlns='urn:o'>7", b'<order xmlns="urn:o" wsa:k="1">7')
+    learn(data)
+    known = agrees(data)
+    assert known is not None
+    assert b'xmlns:wsa="' in known.body
+
+
+def test_the_limits_of_each_call_hold() -> None:
+    made = envelope()
+    made.body = b"<a>" * 30 + b"</a>" * 30
+    data = wire.encode(made)
+    learn(data)
+    assert forms.decode_known(data, wire.DEFAULT) == made
+    header = data.index(b"<s:Body")
+    for limits in (Limits(max_depth=10), Limits(max_headers=3), Limits(max_header_bytes=header - 1)):
+        assert forms.decode_known(data, limits) is None
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    data = wire.encode(envelope())
+    for number in range(forms._MAX_ROOTS + 2):
+        learn(data.replace(b"<s:Envelope", b'<s:Envelope xmlns:n%d="urn:n"' % number))
+    assert len(forms._forms) <= forms._MAX_ROOTS
+    forms._forms.clear()
+    for number in range(forms._MAX_FORMS + 2):
+        learn(data.replace(b"<wsa:To ", b'<wsa:To n="%d" ' % number))
+    ((tag, known),) = forms._forms.items()
+    assert len(known) == forms._MAX_FORMS
+    assert data.startswith(tag)
+    learn(data)
+    for number in range(forms._MAX_REFERENCES + 2):
+        other = envelope()
+        other.from_ = EndpointReference(f"http://from.example/{number}")
+        assert agrees(wire.encode(other)) == other
+    assert all(len(form.references) <= forms._MAX_REFERENCES for known in forms._forms.values() for form in known)
+
+
+def test_a_long_header_is_neither_learnt_nor_read_here() -> None:
+    made = envelope()
+    made.to = "http://here.example/" + "x" * 5000
+    learn(wire.encode(made))
+    assert not forms._forms
+    learn(wire.encode(envelope()))
+    assert forms.decode_known(wire.encode(made), wire.DEFAULT) is None
+
+
+def test_a_message_without_any_header_but_addressing_has_no_version_of_reliable_messaging() -> None:
+    plain = Envelope(SOAP.V1_1, Addressing.V2005_08, action="urn:a", message_id="urn:m", body=b"<a/>")
+    learn(wire.encode(plain))
+    assert agrees(wire.encode(plain)) == plain
