@@ -332,6 +332,11 @@ class Inbound:
         destination = self.destinations.get(identifier)
         return destination.acknowledgement() if destination is not None else None
 
+    def is_all_acknowledged(self, identifier: str) -> bool:
+        """Whether everything accepted in the Sequence may be acknowledged already; True for one that is unknown."""
+        destination = self.destinations.get(identifier)
+        return destination is None or destination.acknowledged.count == destination.accepted.count
+
     # --- recovery -------------------------------------------------------------------------------------------------
 
     def recover(self, snapshot: Snapshot, now: float) -> None:

@@ -508,7 +508,10 @@ class Outbound:
     def _stop(self, outbox: Outbox, code: str, reason: str, now: float, first: int = 1, last: int = 0) -> None:
         outbox.stopped = code
         self.commit.batch.queues[outbox.queue] = outbox.description()
-        self.commit.then(lambda _: self.effects.append(Stopped(outbox.key, code, reason, first, last)))
+        self.commit.then(partial(self._tell, Stopped(outbox.key, code, reason, first, last)))
+
+    def _tell(self, effect: Effect, now: float) -> None:
+        self.effects.append(effect)
 
     def resume(self, outbox: Outbox, choices: list[tuple[Versions, bool]], now: float) -> None:
         """Go on with a stopped outbox: what is not known to have arrived is sent again, in a new Sequence if the old

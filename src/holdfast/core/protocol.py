@@ -42,6 +42,14 @@ from holdfast.core.timers import Deadlines
 from holdfast.core.versions import RM, Addressing, Versions
 
 
+def _always(_value: str) -> bool:
+    return True
+
+
+def _never(_value: str) -> bool:
+    return False
+
+
 class RMProtocol:
     """Both halves of one side, and what ties them: offers, replies, answers.
 
@@ -55,6 +63,7 @@ class RMProtocol:
         allows: Whether messages may be sent to an address that a peer names; nothing but anonymous by default.
         accepts: Whether the application takes messages with this action.
         replies: Whether the application answers requests with this action; if not, they are acknowledged at once.
+        always_replies: Whether this action is a request also where the message says nothing of a reply.
         local: The address the peer can send to; :data:`ANONYMOUS` for a source without a listener.
     """
 
@@ -67,9 +76,10 @@ class RMProtocol:
         *,
         destination_policy: DestinationPolicy | None = None,
         source_policy: SourcePolicy | None = None,
-        allows: Callable[[str], bool] = lambda _address: False,
-        accepts: Callable[[str], bool] = lambda _action: True,
-        replies: Callable[[str], bool] = lambda _action: True,
+        allows: Callable[[str], bool] = _never,
+        accepts: Callable[[str], bool] = _always,
+        replies: Callable[[str], bool] = _always,
+        always_replies: Callable[[str], bool] = _never,
         local: str = ANONYMOUS,
     ):
         self.policy = destination_policy or DestinationPolicy()
@@ -91,6 +101,7 @@ class RMProtocol:
         self._allows = allows
         self._accepts = accepts
         self._replies = replies
+        self._always_replies = always_replies
         self._waiting: dict[tuple[str, int], list[Exchange]] = {}
         self._patience: deque[tuple[float, str, int, Exchange]] = deque()
         self._owed: dict[str, int] = {}
@@ -310,7 +321,7 @@ class RMProtocol:
         if isinstance(verdict, Fault):
             if destination.is_over and not destination.settled:
                 # A source that was told so does not come back: the end must be durable before.
-                self.commit.then(lambda _: self._answer_fault(envelope, verdict, exchange, destination))
+                self.commit.then(partial(self._ended_with_fault, envelope, verdict, exchange, destination))
             else:
                 self._answer_fault(envelope, verdict, exchange, destination)
         elif verdict is Verdict.DUPLICATE:
@@ -324,6 +335,11 @@ class RMProtocol:
                 self._done(exchange)  # .NET: no acknowledgement that leaves out what it answers
         elif envelope.relates_to is not None:
             self.outbound.receive_reply(envelope.relates_to, destination.identifier)
+
+    def _ended_with_fault(
+        self, envelope: Envelope, fault: Fault, exchange: Exchange | None, destination: RMDestination, now: float
+    ) -> None:
+        self._answer_fault(envelope, fault, exchange, destination)
 
     def _check_application_message(self, envelope: Envelope) -> Fault | None:
         if not self._accepts(envelope.action):
@@ -339,14 +355,14 @@ class RMProtocol:
         return reference.is_anonymous or reference.is_none or self._allows(reference.address)
 
     def _awaits_reply(self, envelope: Envelope) -> bool:
-        # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08).
-        return (
-            envelope.message_id is not None
-            and envelope.reply_to is not None
-            and not envelope.reply_to.is_none
-            and envelope.relates_to is None
-            and self._replies(envelope.action)
-        )
+        # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08). But
+        # no ReplyTo is an anonymous one in WS-Addressing 1.0 (core, section 3.2), and gSOAP's requests may have
+        # neither of the two: then only the operation tells.
+        if envelope.relates_to is not None or (envelope.reply_to is not None and envelope.reply_to.is_none):
+            return False
+        if envelope.reply_to is not None and envelope.message_id is not None:
+            return self._replies(envelope.action)
+        return envelope.addressing is Addressing.V2005_08 and self._always_replies(envelope.action)
 
     def stored(
         self, destination: RMDestination, number: int, envelope: Envelope, exchange: Exchange | None, now: float
@@ -479,6 +495,9 @@ class RMProtocol:
         else:
             self._answer_ack_requested(envelope, exchange, now)
 
+    def _done_then(self, exchange: Exchange | None, now: float) -> None:
+        self._done(exchange)
+
     def _done(self, exchange: Exchange | None) -> None:
         if exchange is not None:
             self.effects.append(Respond(exchange, None))
@@ -588,7 +607,7 @@ class RMProtocol:
             response = self._envelope(destination.versions)
             response.control = TerminateSequence(destination.offered)
         else:
-            self.inbound.end(destination, terminate.last_message_number, lambda _: self._done(exchange), now)
+            self.inbound.end(destination, terminate.last_message_number, partial(self._done_then, exchange), now)
             return
         then = partial(self._respond_final, destination, envelope.reply_to, exchange, response)
         self.inbound.end(destination, terminate.last_message_number, then, now)

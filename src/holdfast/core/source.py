@@ -256,6 +256,7 @@ class RMSource:
                     entry = self.flight.get(number)
                     if entry is not None:
                         entry.due = now
+                        entry.waits_for = 0
             return [], None
         event = SourceEvent.FINAL_ACKNOWLEDGEMENT if ack.final else SourceEvent.ACKNOWLEDGEMENT
         action = self.handle(event)
