@@ -75,6 +75,7 @@ class Engine:
         allows: Callable[[str], bool] = lambda _address: False,
         accepts: Callable[[str], bool] = lambda _action: True,
         replies: Callable[[str], bool] = lambda _action: True,
+        always_replies: Callable[[str], bool] = lambda _action: False,
         local: str = ANONYMOUS,
     ) -> Snapshot:
         """Recover what the store holds and run in the current loop; the arguments are :class:`RMProtocol`'s.
@@ -93,6 +94,7 @@ class Engine:
             allows=allows,
             accepts=accepts,
             replies=replies,
+            always_replies=always_replies,
             local=local,
         )
         snapshot = self.store.load()

@@ -110,6 +110,9 @@ class Destination:
         text, bytes or an lxml element, is the reply to a request. If it raises, it is called again with backoff, then
         the message is a dead letter; :class:`ApplicationFault` answers with a fault at once.
 
+        A message asks for a reply by its ReplyTo. One that says nothing of replies is a request all the same (gSOAP
+        sends such) if its handler is annotated to return something, as ``-> str``; otherwise it is one-way.
+
         Raises:
             ConfigurationError: the action has a handler already.
         """
@@ -124,6 +127,10 @@ class Destination:
 
     def _accepts(self, action: str) -> bool:
         return not self.handlers or action in self.handlers or "" in self.handlers
+
+    def _always_replies(self, action: str) -> bool:
+        handler = self.handlers.get(action) or self.handlers.get("")
+        return handler is not None and getattr(handler, "__annotations__", {}).get("return") not in (None, "None")
 
     def _allows(self, address: str) -> bool:
         return any(_is_below(address, allowed) for allowed in self._allowed)
@@ -154,6 +161,7 @@ class Destination:
             allows=self._allows,
             accepts=self._accepts,
             replies=lambda _action: bool(self.handlers),
+            always_replies=self._always_replies,
         )
         stored = snapshot.queues.get(self.queue.name, {}).get("partitions", len(self.queue.ends))
         if stored != len(self.queue.ends):
