@@ -149,6 +149,7 @@ class Node:
             source_policy=self.setup.source_policy,
             allows=always,
             accepts=always,
+            replies=always,
             **({"local": self.setup.address} if self.setup.address else {}),
         )
         self.protocol.recover(snapshot, now)
