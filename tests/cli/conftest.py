@@ -1,0 +1,132 @@
+"""The command line as its users run it: in this process where only words matter, in its own where signals do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import holdfast
+from holdfast.cli.main import main
+from holdfast.endpoint.serve import Listeners, Service
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+
+
+class Result(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Runs a command in this process, in a directory of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Result:
+        monkeypatch.setattr("sys.argv", ["holdfast", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        captured = capsys.readouterr()
+        return Result(int(caught.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+class Started:
+    """A command in a process of its own."""
+
+    def __init__(self, arguments: tuple[str, ...], directory: Path, **options: Any) -> None:
+        command = [sys.executable, "-m", "holdfast.cli.main", *arguments]
+        environment = os.environ | {"PYTHONPATH": SOURCE, "PYTHONUNBUFFERED": "1"}
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, cwd=directory, env=environment, stdout=pipe, stderr=pipe, text=True, **options
+        )
+
+    def line(self) -> str:
+        """The next line of standard output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def url(self) -> str:
+        """Where it says that it listens."""
+        word, _, url = self.line().rpartition(" ")
+        assert word == "listening on", self.end()
+        return url
+
+    def end(self, timeout: float = 60) -> Result:
+        """Wait for its end."""
+        out, err = self.process.communicate(timeout=timeout)
+        return Result(self.process.returncode, out, err)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
+    """Starts commands in processes of their own, killed with the test at the latest."""
+    started: list[Started] = []
+
+    def call(*arguments: str, **options: Any) -> Started:
+        started.append(Started(arguments, tmp_path, **options))
+        return started[-1]
+
+    yield call
+    for one in started:
+        one.process.kill()
+        one.process.communicate()
+
+
+@dataclass
+class Served:
+    """A destination served from a thread: takes anything, answers ``urn:price``, faults at ``urn:fault``."""
+
+    url: str
+    admin: str
+    app: holdfast.Destination
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A destination that is there."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    app = holdfast.Destination(tmp_path / "served")
+    app.on()(lambda message: None)
+    app.on("urn:price")(lambda message: f"<price>{message.body.text}</price>")
+
+    @app.on("urn:fault")
+    def fault(message: holdfast.Message) -> None:
+        raise holdfast.ApplicationFault("out of stock")
+
+    service = Service(app, Listeners(port=0, admin_port=0))
+    asyncio.run_coroutine_threadsafe(service.start(), loop).result(20)
+    yield Served(service.url, service.admin_url, app)
+    asyncio.run_coroutine_threadsafe(service.close(1.0), loop).result(20)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    logger = logging.getLogger("holdfast")
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])

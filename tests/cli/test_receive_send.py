@@ -1,0 +1,270 @@
+"""``holdfast receive`` and ``holdfast send``, with each other: files and lines, interruptions, refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+
+
+def orders(directory: Path, count: int) -> list[str]:
+    (directory / "orders").mkdir(exist_ok=True)
+    names = []
+    for number in range(count):
+        name = f"orders/{number:03}.xml"
+        (directory / name).write_text(f"<order>{number}</order>")
+        names.append(name)
+    return names
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# --- together ---------------------------------------------------------------------------------------------------------
+
+
+def test_files_sent_become_files_received_in_order_and_both_end(start: Any, tmp_path: Path) -> None:
+    receiver = start("receive", "--port", "0", "--store", "inbox", "--out", "landed", "--count", "40")
+    sender = start("send", "--to", receiver.url(), "--json", *orders(tmp_path, 40))
+    sent, received = sender.end(), receiver.end()
+    assert (sent.code, received.code) == (0, 0), (sent, received)
+    assert json.loads(sent.out) == {"stored": 40, "acknowledged": 40, "resent": 0}
+    assert sent.err == "40/40 stored, 40 acknowledged, 0 resent\n"
+    assert received.err.splitlines()[-1] == "40/40 received, 0 duplicates dropped"
+    landed = {path.name: path.read_text() for path in (tmp_path / "landed").iterdir()}
+    assert len(landed) == 40
+    numbers = {int(re.fullmatch(r"[0-9a-f-]{36}-(\d+)\.xml", name)[1]): text for name, text in landed.items()}  # type: ignore[index]
+    assert numbers == {number + 1: f"<order>{number}</order>" for number in range(40)}
+
+
+def test_lines_of_json_are_sent_and_received(start: Any, tmp_path: Path) -> None:
+    lines = [{"body": f"<n>{n}</n>", "action": f"urn:{n % 2}", "key": f"k{n % 3}"} for n in range(30)]
+    lines[0]["message_id"] = "urn:first"
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    receiver = start("receive", "--port", "0", "--jsonl", "got.jsonl", "--count", "30", "--assurance", "exactly-once")
+    sender = start("send", "--to", receiver.url(), "--jsonl", "-", stdin=-1)
+    sender.process.stdin.write(text)
+    sender.process.stdin.close()
+    sender.process.stdin = None
+    assert sender.end().code == 0
+    assert receiver.end().code == 0
+    got = [json.loads(line) for line in (tmp_path / "got.jsonl").read_text().splitlines()]
+    assert {(one["body"], one["action"]) for one in got} == {(one["body"], one["action"]) for one in lines}
+    assert len({one["sequence"] for one in got}) == 3
+    assert "urn:first" in {one["message_id"] for one in got}
+
+
+def test_without_a_place_messages_stay_in_the_queue_and_it_says_so(start: Any, tmp_path: Path) -> None:
+    receiver = start("receive", "--port", "0", "--count", "3")
+    assert start("send", "--to", receiver.url(), *orders(tmp_path, 3)).end().code == 0
+    result = receiver.end()
+    assert result.code == 0
+    assert "messages stay in the queue of inbox" in result.err
+    listed = start("sequences", "inbox", "--json").end()
+    (one,) = json.loads(listed.out)["sequences"]
+    assert (one["count"], one["role"]) == (3, "destination")
+
+
+@pytest.mark.crash
+def test_a_receiver_killed_while_it_writes_goes_on_and_each_line_is_there_once(start: Any, tmp_path: Path) -> None:
+    port = str(free_port())
+    names = orders(tmp_path, 60)
+    receiver = start("receive", "--port", port, "--jsonl", "got.jsonl")
+    receiver.url()
+    sender = start("send", "--to", f"http://127.0.0.1:{port}/", *names)
+    got = tmp_path / "got.jsonl"
+    while not got.exists() or got.read_bytes().count(b"\n") < 5:
+        assert sender.process.poll() is None or got.exists()
+        time.sleep(0.01)
+    receiver.process.kill()
+    receiver.end()
+    again = start("receive", "--port", port, "--jsonl", "got.jsonl")
+    again.url()
+    assert sender.end().code == 0
+    again.process.send_signal(signal.SIGTERM)
+    assert again.end().code == 0
+    bodies = [json.loads(line)["body"] for line in got.read_text().splitlines()]
+    assert bodies == [f"<order>{number}</order>" for number in range(60)]
+
+
+# --- receive ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_receiver_ends_cleanly_when_interrupted(start: Any) -> None:
+    receiver = start("receive", "--port", "0", "--out", "landed")
+    receiver.url()
+    receiver.process.send_signal(signal.SIGINT)
+    result = receiver.end()
+    assert result.code == 0
+    assert "0 received, 0 duplicates dropped" in result.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (["--out", "a", "--jsonl", "b"], 2, "exclude each other"),
+        (["--assurance", "twice"], 1, "no delivery assurance"),
+        (["--out", "file"], 1, "cannot write to file"),
+        (["--jsonl", "file"], 1, "file, line 1, is none that holdfast receive wrote"),
+        (["--store", "."], 1, "holdfast: "),
+    ],
+)
+def test_a_receiver_that_cannot_be_says_why(run: Any, tmp_path: Path, options: list[str], code: int, text: str) -> None:
+    (tmp_path / "file").write_text("something else\n")
+    result = run("receive", "--port", "0", *options)
+    assert result.code == code
+    assert text in result.err
+    assert "Traceback" not in result.err
+
+
+# --- send -------------------------------------------------------------------------------------------------------------
+
+
+def test_replies_are_printed_in_the_order_of_the_files(run: Any, served: Any, tmp_path: Path) -> None:
+    result = run("send", "--to", served.url, "--action", "urn:price", "--request", *orders(tmp_path, 5))
+    assert result.code == 0, result.err
+    assert result.out.splitlines() == [f"<price>{number}</price>" for number in range(5)]
+
+
+def test_a_fault_of_the_service_is_a_sentence_that_names_the_file(run: Any, served: Any, tmp_path: Path) -> None:
+    result = run("send", "--to", served.url, "--action", "urn:fault", "--request", *orders(tmp_path, 1))
+    assert result.code == 1
+    assert "holdfast: the service answered orders/000.xml with a fault: out of stock" in result.err
+
+
+@pytest.mark.parametrize(
+    ("options", "versions"),
+    [
+        (["--rm", "1.0"], "RM 1.0, WSA 2005/08, SOAP 1.2"),
+        (["--addressing", "2004/08", "--soap", "1.1"], "RM 1.0, WSA 2004/08, SOAP 1.1"),
+        (["--profile", "cxf"], "RM 1.0, WSA 2004/08, SOAP 1.1"),
+        (["--rm", "1.2"], "RM 1.1, WSA 2005/08, SOAP 1.2"),
+        ([], "RM 1.1, WSA 2005/08, SOAP 1.2"),
+    ],
+)
+def test_versions_can_be_pinned(run: Any, served: Any, tmp_path: Path, options: list[str], versions: str) -> None:
+    assert run("send", "--to", served.url, *options, *orders(tmp_path, 1)).code == 0
+    shown = json.loads(run("sequences", "--admin", served.admin, "--json").out)["sequences"]
+    assert [one["versions"] for one in shown if one["role"] == "destination"] == [versions]
+
+
+def test_what_could_not_be_sent_in_time_is_safe_and_resume_sends_it(start: Any, run: Any, tmp_path: Path) -> None:
+    port = free_port()
+    result = run("send", "--to", f"http://127.0.0.1:{port}/", "--timeout", "0.5", *orders(tmp_path, 3))
+    assert result.code == 1
+    assert "holdfast: not done within 0.5 s; 3 stored, 0 acknowledged; cannot connect to" in result.err
+    assert "3 unacknowledged messages are safe in outbox" in result.err
+    assert "holdfast send --resume --store outbox" in result.err
+    receiver = start("receive", "--port", str(port), "--out", "landed", "--count", "3")
+    receiver.url()
+    result = run("send", "--resume", "--store", "outbox")
+    assert result.code == 0
+    assert result.err == "3 from before, 3 acknowledged, 0 resent\n"
+    assert receiver.end().code == 0
+    assert len(list((tmp_path / "landed").iterdir())) == 3
+    assert run("send", "--resume", "--store", "outbox").code == 0
+
+
+def test_a_refused_sequence_is_told_with_what_is_safe_and_what_to_do(run: Any, start: Any, tmp_path: Path) -> None:
+    (tmp_path / "strict_module.py").write_text(
+        "import holdfast\napp = holdfast.Destination(':memory:', policy=holdfast.DestinationPolicy(max_sequences=0))\n"
+    )
+    service = start("serve", "strict_module:app", "--port", "0")
+    url = service.url()
+    result = run("send", "--to", url, "--rm", "1.1", *orders(tmp_path, 3))
+    assert result.code == 1
+    assert f"holdfast: the destination {url} refused the sequence: CreateSequenceRefused\n" in result.err
+    assert '  it said: "This destination has 0 open Sequences, its limit. Try again later."' in result.err
+    assert "3 unacknowledged messages are safe in outbox" in result.err
+    result = run("send", "--to", url, *orders(tmp_path, 1))
+    assert result.code == 1
+    assert "sending to" in result.err
+    assert "has stopped: CreateSequenceRefused" in result.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_sender_says_what_is_safe(start: Any, tmp_path: Path, number: signal.Signals) -> None:
+    sender = start("send", "--to", f"http://127.0.0.1:{free_port()}/", "--log-level", "debug", *orders(tmp_path, 2))
+    assert "transmission failed" in sender.process.stderr.readline()
+    sender.process.send_signal(number)
+    result = sender.end()
+    assert result.code == 1
+    assert "holdfast: interrupted; 2 stored, 0 acknowledged" in result.err
+    assert "2 unacknowledged messages are safe in outbox" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_sender_that_waits_for_standard_input_can_be_interrupted(start: Any, tmp_path: Path) -> None:
+    sender = start("send", "--to", f"http://127.0.0.1:{free_port()}/", "-", stdin=-1)
+    while not list(tmp_path.glob("outbox/*")):  # signals are taken care of before the store is opened
+        assert sender.process.poll() is None
+        time.sleep(0.01)
+    sender.process.send_signal(signal.SIGINT)
+    sender.process.wait(30)  # its standard input is still open
+    result = sender.end()
+    assert result.code == 1
+    assert "interrupted; 0 stored" in result.err
+
+
+def test_a_body_that_is_no_xml_is_named_and_nothing_behind_it_is_lost(run: Any, served: Any, tmp_path: Path) -> None:
+    names = orders(tmp_path, 2)
+    (tmp_path / "wrong.xml").write_text("no element")
+    result = run("send", "--to", served.url, names[0], "wrong.xml", names[1])
+    assert result.code == 1
+    assert "wrong.xml cannot be sent" in result.err
+    (tmp_path / "wrong.jsonl").write_text('{"body": "<a/>"}\n{"text": 1}\n')
+    result = run("send", "--to", served.url, "--store", "other", "--jsonl", "wrong.jsonl")
+    assert result.code == 1
+    assert "wrong.jsonl, line 2 is no message" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "Name the files"),
+        (["a.xml"], "--to URL"),
+        (["--to", "ftp://x/", "a.xml"], "not an http or https URL"),
+        (["--to", "http://x/", "missing.xml"], "no file 'missing.xml'"),
+        (["--to", "http://x/", "--profile", "axis", "a.xml"], "axis"),
+        (["--to", "http://x/", "--profile", "wcf", "--rm", "1.0", "a.xml"], "--profile says the versions"),
+        (["--to", "http://x/", "--header", "nonsense", "a.xml"], "not 'Name: value'"),
+        (["--resume", "--request"], "--request needs files"),
+    ],
+)
+def test_wrong_usage_of_send_is_named(run: Any, tmp_path: Path, arguments: list[str], text: str) -> None:
+    (tmp_path / "a.xml").write_text("<a/>")
+    result = run("send", *arguments)
+    assert result.code == 2
+    assert text in result.err
+
+
+def test_versions_that_do_not_go_together_are_a_sentence(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text("<a/>")
+    result = run("send", "--to", "http://x/", "--rm", "1.1", "--addressing", "2004/08", "a.xml")
+    assert result.code == 1
+    assert "WS-RM 1.1 is defined with WS-Addressing 2005/08 only" in result.err
+
+
+def test_an_outbox_of_nobody_cannot_be_resumed(run: Any) -> None:
+    result = run("send", "--resume", "--store", "nothing")
+    assert result.code == 1
+    assert "holds messages for nobody" in result.err
+
+
+def test_the_outbox_is_the_librarys_own(run: Any, served: Any, tmp_path: Path) -> None:
+    with holdfast.sync.Source("http://127.0.0.1:9/", store=tmp_path / "outbox") as source:
+        source.send("<a/>", action="urn:a")
+    result = run("send", "--resume", "--to", served.url)
+    assert result.code == 1
+    assert "holds messages for http://127.0.0.1:9/" in result.err

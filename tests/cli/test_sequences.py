@@ -1,0 +1,91 @@
+"""``holdfast sequences``: a store, also while it is open, and a running server."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.cli.sequences import _age
+
+
+def send(url: str, store: Path | str = ":memory:", count: int = 3) -> None:
+    with holdfast.sync.Source(url, store=store) as source:
+        for number in range(count):
+            source.send(f"<n>{number}</n>", action="urn:a", sequence_key="UA").acknowledged(20)
+
+
+def test_a_store_that_a_server_has_open_is_listed(run: Any, served: Any, tmp_path: Path) -> None:
+    send(served.url)
+    result = run("sequences", str(tmp_path / "served"))
+    assert result.code == 0
+    header, line = result.out.splitlines()
+    assert header.split() == ["identifier", "role", "state", "messages", "ranges", "gaps", "age"]
+    assert line.split()[1:6] == ["destination", "terminated", "3", "1-3", "none"]
+    identifier = line.split()[0]
+    assert identifier.startswith("urn:uuid:")
+
+    shortened = identifier[: len("urn:uuid:") + 8]
+    for asked in (identifier, shortened, shortened.removeprefix("urn:uuid:")):
+        result = run("sequences", str(tmp_path / "served"), asked)
+        assert result.code == 0
+        shown = dict(line.split("  ", 1) for line in result.out.splitlines() if "  " in line)
+        assert shown["identifier"].strip() == identifier
+        assert shown["versions"].strip() == "RM 1.1, WSA 2005/08, SOAP 1.2"
+
+
+def test_a_running_server_is_asked_over_its_admin_listener(run: Any, served: Any) -> None:
+    assert run("sequences", "--admin", served.admin).out == f"There are no Sequences in {served.admin}.\n"
+    send(served.url)
+    listed = json.loads(run("sequences", "--admin", served.admin, "--json").out)["sequences"]
+    (one,) = [one for one in listed if one["role"] == "destination"]
+    assert (one["count"], one["gaps"]) == (3, "none")
+    shown = json.loads(run("sequences", "--admin", served.admin, one["identifier"], "--json").out)
+    assert shown["identifier"] == one["identifier"]
+
+
+def test_an_outbox_shows_what_is_not_acknowledged_yet(run: Any, tmp_path: Path) -> None:
+    with holdfast.sync.Source("http://127.0.0.1:9/", store=tmp_path / "outbox") as source:
+        source.send("<n>1</n>", action="urn:a", sequence_key="UA")
+        result = run("sequences", "outbox")
+    assert result.code == 0
+    line = result.out.splitlines()[1]
+    assert line.startswith("(asked for: 'UA')")
+    assert " source " in line
+
+
+def test_what_cannot_be_shown_is_a_sentence(run: Any, served: Any, tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        unused = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        for arguments, text in (
+            (["nowhere"], "There is no store at nowhere"),
+            (["--admin", unused], "Connection refused"),
+            (["--admin", served.url], "cannot be read"),
+            (["served", "urn:nothing"], "there is no Sequence urn:nothing in served"),
+        ):
+            result = run("sequences", *arguments)
+            assert result.code == 1, arguments
+            assert text in result.err
+            assert "Traceback" not in result.err
+    send(served.url)
+    send(served.url)
+    result = run("sequences", "served", "urn:uuid:")
+    assert result.code == 1
+    assert "2 Sequences begin with urn:uuid:" in result.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--admin", "localhost:1"], ["--admin", "http://x", "inbox", "urn:s"]])
+def test_wrong_usage_is_told(run: Any, arguments: list[str]) -> None:
+    assert run("sequences", *arguments).code == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, ""), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (200_000, "2 d")]
+)
+def test_an_age_is_told_in_the_unit_that_suits_it(seconds: float | None, text: str) -> None:
+    assert _age(seconds) == text

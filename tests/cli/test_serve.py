@@ -1,0 +1,163 @@
+"""``holdfast serve``: finds the Destination or says what is wrong, says where it listens, ends as it is told."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+import holdfast
+
+MODULE = """
+import holdfast
+app = holdfast.Destination(store="inbox")
+number = 3
+
+class holder:
+    app = holdfast.Destination(store="inner")
+
+@app.on("urn:test:submit")
+def submit(message):
+    print("got", message.body.text, flush=True)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> str:
+    """A module with a Destination; its name is new each time, since modules stay imported."""
+    name = f"orders_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    return name
+
+
+def send(url: str, **options: Any) -> None:
+    with holdfast.sync.Source(url, store=":memory:", **options) as source:
+        source.send("<n>1</n>", action="urn:test:submit").acknowledged(20)
+
+
+@pytest.mark.parametrize("attribute", ["app", "holder.app"])
+def test_it_serves_what_the_current_directory_has_and_says_where(start: Any, module: str, attribute: str) -> None:
+    service = start("serve", f"{module}:{attribute}", "--port", "0", "--admin", "0")
+    url = service.url()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
+    assert re.fullmatch(r"admin on http://127\.0\.0\.1:\d+", service.line())
+    if attribute == "app":
+        send(url)
+        assert service.line() == "got 1"
+    service.process.send_signal(signal.SIGTERM)
+    result = service.end()
+    assert result.code == 0
+    assert "event='listening'" in result.err
+    assert "event='destination closed'" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_it_serves_https(start: Any, module: str, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
+    service = start("serve", f"{module}:app", "--port", "0", "--tls-cert", "server.pem", "--log-json")
+    url = service.url()
+    assert url.startswith("https://")
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    send(url, ssl_context=trust)
+    service.process.send_signal(signal.SIGINT)
+    result = service.end()
+    assert result.code == 0
+    assert '"event": "listening"' in result.err
+
+
+@pytest.mark.parametrize("target", ["orders", "orders:", ":app"])
+def test_a_target_of_another_form_is_wrong_usage(run: Any, target: str) -> None:
+    result = run("serve", target)
+    assert result.code == 2
+    assert "MODULE:ATTRIBUTE" in result.err
+
+
+def test_a_module_that_is_not_there_is_named_with_where_it_was_looked_for(run: Any, tmp_path: Path) -> None:
+    result = run("serve", "no_such_module:app")
+    assert result.code == 1
+    assert f"no module 'no_such_module', neither installed nor in {tmp_path}" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_file_name_in_place_of_a_module_is_recognised(run: Any, module: str) -> None:
+    result = run("serve", f"{module}.py:app")
+    assert result.code == 1
+    assert "leave out the .py" in result.err
+
+
+def test_a_wrong_attribute_is_answered_with_the_right_one(run: Any, module: str) -> None:
+    result = run("serve", f"{module}:application")
+    assert result.code == 1
+    assert f"holdfast serve {module}:app" in result.err
+    result = run("serve", f"{module}:number")
+    assert result.code == 1
+    assert "is a int, not a holdfast.Destination" in result.err
+
+
+def test_a_module_without_any_destination_is_told_how_to_have_one(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "bare_module.py").write_text("x = 1\n")
+    result = run("serve", "bare_module:x")
+    assert result.code == 1
+    assert "app = holdfast.Destination" in result.err
+
+
+def test_what_a_module_itself_raises_keeps_its_traceback(start: Any, tmp_path: Path) -> None:
+    (tmp_path / "broken_module.py").write_text("import a_module_that_is_not_there\n")
+    result = start("serve", "broken_module:app").end()
+    assert result.code == 1
+    assert "import a_module_that_is_not_there" in result.err
+
+
+def test_a_port_that_is_taken_is_a_sentence(run: Any, module: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = run("serve", f"{module}:app", "--port", str(taken.getsockname()[1]))
+    assert result.code == 1
+    assert "holdfast: cannot listen" in result.err
+    assert "--port" in result.err
+
+
+def test_a_store_that_is_served_already_is_a_sentence(start: Any, module: str) -> None:
+    first = start("serve", f"{module}:app", "--port", "0")
+    first.url()
+    result = start("serve", f"{module}:app", "--port", "0").end()
+    assert result.code == 1
+    assert "holdfast: " in result.err.splitlines()[-2]
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (["--admin", "nowhere"], 2, "not HOST:PORT"),
+        (["--admin", "127.0.0.1:99999"], 2, "not HOST:PORT"),
+        (["--port", "70000"], 2, "--port"),
+        (["--tls-cert", "missing.pem"], 2, "missing.pem"),
+    ],
+)
+def test_options_that_cannot_be_are_wrong_usage(
+    run: Any, module: str, options: list[str], code: int, text: str
+) -> None:
+    result = run("serve", f"{module}:app", *options)
+    assert result.code == code
+    assert text in result.err
+
+
+def test_a_certificate_that_is_none_is_a_sentence(run: Any, module: str, tmp_path: Path) -> None:
+    (tmp_path / "server.pem").write_text("not a certificate")
+    result = run("serve", f"{module}:app", "--tls-cert", "server.pem")
+    assert result.code == 1
+    assert "no certificate and key can be read from server.pem" in result.err
+    result = run("serve", f"{module}:app", "--tls-key", "server.pem")
+    assert result.code == 2
+    assert "--tls-cert" in result.err
