@@ -1,0 +1,165 @@
+"""The documentation: links lead somewhere, programs compile, drawn pages are current, names that it uses exist."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@cache
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def drawn_pages() -> list[Path]:
+    pages: list[Path] = generator().pages()
+    return pages
+
+
+def prose(page: Path) -> str:
+    """The page without its fenced blocks."""
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    found = FENCE.finditer(page.read_text(encoding="utf-8"))
+    return [
+        "\n".join(line.removeprefix(match[1]) for line in match[3].splitlines())
+        for match in found
+        if match[2] in languages
+    ]
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """The anchors that headings make, as GitHub makes them."""
+    headings = re.findall(r"^#+ +(.+?) *$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """Files and anchors that a page links to; addresses elsewhere are not looked up."""
+    for target in LINK.findall(prose(page)):
+        if "://" not in target and not target.startswith("mailto:"):
+            path, _, anchor = target.partition("#")
+            yield (page.parent / path).resolve() if path else page, anchor
+
+
+def test_the_pages_are_where_these_tests_look() -> None:
+    assert DOCS / "index.md" in PAGES
+    assert ROOT / "README.md" in PAGES
+
+
+@every_page
+def test_every_link_leads_to_a_file_and_a_heading_in_it(page: Path) -> None:
+    for path, anchor in links(page):
+        assert path.exists(), f"{page.name} links to {path}"
+        assert not anchor or anchor in anchors(path), f"{page.name} links to #{anchor} of {path.name}"
+
+
+def test_every_page_can_be_reached_from_the_front_page() -> None:
+    reached: set[Path] = set()
+    waiting = [DOCS / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            waiting.extend(path for path, _ in links(page) if path.is_relative_to(DOCS))
+    assert set(DOCS.rglob("*.md")) - reached == set()
+
+
+@every_page
+def test_every_python_program_compiles(page: Path) -> None:
+    for number, program in enumerate(blocks(page, "python"), 1):
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        compile(program, f"{page.name}, program {number}", "exec", flags=flags)
+
+
+@every_page
+def test_every_name_that_a_program_takes_from_holdfast_is_there(page: Path) -> None:
+    import holdfast
+
+    for program in blocks(page, "python"):
+        for node in ast.walk(ast.parse(program)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "holdfast":
+                assert node.attr in holdfast.__all__, f"{page.name} uses holdfast.{node.attr}"
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast."):
+                assert importlib.util.find_spec(node.module or "") is not None, f"{page.name}: {node.module}"
+
+
+@every_page
+def test_every_command_and_option_is_there(page: Path) -> None:
+    main = importlib.import_module("holdfast.cli.main")
+    text = "\n".join(blocks(page, "bash", "text")) + "\n" + "\n".join(re.findall(r"`(holdfast [^`]+)`", prose(page)))
+    text = text.replace("\\\n", " ")
+    for line in text.splitlines():
+        match = re.search(r"(?:^|[|$/] ?|-f \")holdfast ([a-z]\w*)(.*)", line.strip())
+        if match is None:
+            continue
+        assert match[1] in main.COMMANDS, f"{page.name}: {line}"
+        if importlib.util.find_spec(main.COMMANDS[match[1]][0]) is None:
+            continue
+        module, attribute, _ = main.COMMANDS[match[1]]
+        command = getattr(importlib.import_module(module), attribute)
+        known = {name for option in command.params for name in option.opts} | {"--help"}
+        used = re.findall(r"(?<= )--[a-z][\w-]*", match[2].partition("#")[0])
+        assert set(used) <= known, f"{page.name}: {line}"
+
+
+@pytest.mark.parametrize("page", drawn_pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_drawn_page_is_current(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == generator().draw(page), "run: python docs/generate.py"
+
+
+def test_every_test_that_the_documentation_names_is_there() -> None:
+    named = [(page, *found) for page in PAGES for found in TEST.findall(page.read_text(encoding="utf-8"))]
+    assert any(page.name == "conformance.md" for page, _, _ in named)
+    for page, file, name in named:
+        assert (ROOT / file).is_file(), f"{page.name} names {file}"
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert not name or re.search(rf"def {name}\b|class {name}\b|^{name} = ", text, re.MULTILINE), f"{file}::{name}"
+
+
+def test_every_error_that_the_faults_page_names_has_a_class() -> None:
+    exceptions = importlib.import_module("holdfast.exceptions")
+    text = (DOCS / "reference" / "faults.md").read_text(encoding="utf-8")
+    for code in exceptions.SEQUENCE_FAULTS:
+        assert f"| `{code}` |" in text, code
+
+
+def test_the_settings_page_has_every_settings_class_that_is_public() -> None:
+    import holdfast
+
+    text = (DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
+    for name in holdfast.__all__:
+        if name.endswith("Policy"):
+            assert f"## {name}" in text, name
+
+
+def test_no_page_knows_the_machine_it_was_written_on() -> None:
+    for page in PAGES:
+        found = re.findall(r"/(?:home|root|work|Users)/\S*", page.read_text(encoding="utf-8"))
+        assert not found, f"{page.name}: {found}"
