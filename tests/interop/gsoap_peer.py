@@ -161,6 +161,7 @@ async def run_client(
     soap: Soap = "1.2",
     rounds: int = 60,
     pause_ms: int = 20,
+    ids: bool = True,
     timeout: float = 60.0,
 ) -> ClientResult:
     """Run the gSOAP RM Source to its end.
@@ -170,6 +171,7 @@ async def run_client(
         url: the RM Destination's address (or that of a proxy before it).
         rounds: how often it tries an exchange, or the whole of what is unacknowledged, before it gives up.
         pause_ms: milliseconds between two tries.
+        ids: whether requests have a MessageID.
         timeout: seconds after which it is killed.
 
     Raises:
@@ -178,7 +180,7 @@ async def run_client(
     process = await asyncio.create_subprocess_exec(
         str(built / _DIRECTORIES[rm] / "client"),
         *("--mode", mode, "--count", str(count), "--url", url, "--key", key, "--soap", soap),
-        *("--rounds", str(rounds), "--pause", str(pause_ms)),
+        *("--rounds", str(rounds), "--pause", str(pause_ms), "--ids", "yes" if ids else "no"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

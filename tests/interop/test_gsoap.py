@@ -5,13 +5,14 @@ The peers are built from the system's gSOAP packages when they are there; otherw
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
+import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import gsoap_peer
@@ -33,6 +34,8 @@ BAD = Faults(lose_request=0.15, lose_response=0.15, double=0.1, delay=0.2, max_d
 RMS: list[Rm] = ["1.0", "1.1"]
 MODES: list[Mode] = ["oneway", "twoway"]
 NAMESPACE = gsoap_peer.NAMESPACE
+SEEDS = [3, 4, 5]
+HURRIED = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.5))
 
 
 @pytest.fixture(scope="session")
@@ -107,56 +110,78 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-async def listening(process: asyncio.subprocess.Process, port: int) -> None:
-    """Wait until the port accepts connections; fail when the process ends instead."""
-    while process.returncode is None:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except ConnectionRefusedError:
-            await asyncio.sleep(0.05)
-        else:
-            writer.close()
-            return
-    raise RuntimeError(f"holdfast serve ended with {process.returncode}")
+@dataclass(frozen=True)
+class HoldfastService:
+    """``holdfast serve`` in a process of its own, one for all tests: each has a key of its own."""
+
+    url: str
+    log: Path
+
+    def delivered(self, key: str) -> list[int]:
+        """The numbers of the messages with this key, in the order of delivery."""
+        messages = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [message["number"] for message in messages if message["key"] == key]
 
 
-@asynccontextmanager
-async def holdfast_service(directory: Path) -> AsyncIterator[str]:
-    """``holdfast serve`` in a process of its own; gives the address."""
-    port, here = free_port(), Path(__file__).parent
-    path = os.pathsep.join([str(here), *sys.path])
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from holdfast.cli.main import main; main()"),
-        *("serve", "holdfast_service:app", "--port", str(port)),
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastService]:
+    directory, port = tmp_path_factory.mktemp("holdfast"), free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
+        + ["serve", "holdfast_service:app", "--port", str(port)],
         env={
             **os.environ,
-            "PYTHONPATH": path,
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
             "INTEROP_STORE": str(directory / "inbox"),
             "INTEROP_LOG": str(directory / "log"),
         },
     )
     try:
-        await asyncio.wait_for(listening(process, port), 30)
-        yield f"http://127.0.0.1:{port}/"
+        wait_until_it_listens(process, port)
+        yield HoldfastService(f"http://127.0.0.1:{port}/", directory / "log")
     finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
+        process.terminate()
+        process.wait()
+
+
+def wait_until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
+    while process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError(f"holdfast serve ended with {process.returncode}")
 
 
 @needs_endpoints
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rm", RMS)
 async def test_gsoap_sends_to_holdfast_through_a_bad_network(
-    peers: Path, tmp_path: Path, rm: Rm, mode: Mode, soap: Soap
+    peers: Path, service: HoldfastService, rm: Rm, mode: Mode, soap: Soap, seed: int
 ) -> None:
-    async with holdfast_service(tmp_path) as url, LossyProxy(url, BAD, seed=4) as proxy:
-        result = await run_client(peers, proxy.url, rm=rm, mode=mode, count=COUNT, soap=soap)
+    key = f"{rm} {mode} {soap} {seed}"
+    async with LossyProxy(service.url, BAD, seed=seed) as proxy:
+        result = await run_client(peers, proxy.url, rm=rm, mode=mode, count=COUNT, soap=soap, key=key)
     assert_all_went_well(result, mode)
     assert proxy.counts.lost > 0
-    delivered = [json.loads(line)["number"] for line in (tmp_path / "log").read_text().splitlines()]
-    assert delivered == list(range(1, COUNT + 1))
+    assert service.delivered(key) == list(range(1, COUNT + 1))
+
+
+@needs_endpoints
+@pytest.mark.parametrize("rm", RMS)
+async def test_gsoap_gets_replies_to_requests_that_say_nothing_of_a_reply(
+    peers: Path, service: HoldfastService, rm: Rm
+) -> None:
+    key = f"{rm} without MessageID"
+    async with LossyProxy(service.url, BAD, seed=6) as proxy:
+        result = await run_client(peers, proxy.url, rm=rm, mode="twoway", count=COUNT, key=key, ids=False)
+    assert_all_went_well(result, "twoway")
+    assert proxy.counts.lost > 0
+    assert service.delivered(key) == list(range(1, COUNT + 1))
 
 
 # --- Holdfast's Source, gSOAP's service -------------------------------------------------------------------------
@@ -173,16 +198,21 @@ def values(element: etree._Element) -> tuple[str | None, ...]:
     return tuple(element.findtext(f"{{{NAMESPACE}}}{name}") for name in ("key", "number", "body"))
 
 
+def hurried_source(url: str, directory: Path, versions: holdfast.Versions) -> holdfast.Source:
+    return holdfast.Source(url, store=str(directory / "outbox"), versions=versions, policy=HURRIED)
+
+
 @needs_endpoints
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
 @pytest.mark.parametrize("rm", RMS)
 async def test_holdfast_sends_one_way_to_gsoap_through_a_bad_network(
-    peers: Path, tmp_path: Path, rm: Rm, soap: Soap
+    peers: Path, tmp_path: Path, rm: Rm, soap: Soap, seed: int
 ) -> None:
     versions = holdfast.Versions(rm=rm, addressing="2005/08", soap=soap)
     with GsoapServer(peers, rm, tmp_path / "log") as server:
-        async with LossyProxy(server.url, BAD, seed=4) as proxy:
-            async with holdfast.Source(proxy.url, store=str(tmp_path / "outbox"), versions=versions) as source:
+        async with LossyProxy(server.url, BAD, seed=seed) as proxy:
+            async with hurried_source(proxy.url, tmp_path, versions) as source:
                 sent = [
                     await source.send(body("notify", number), action=f"{NAMESPACE}/notify")
                     for number in range(1, COUNT + 1)
@@ -194,15 +224,16 @@ async def test_holdfast_sends_one_way_to_gsoap_through_a_bad_network(
 
 
 @needs_endpoints
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
 @pytest.mark.parametrize("rm", RMS)
 async def test_holdfast_asks_gsoap_and_gets_every_reply_through_a_bad_network(
-    peers: Path, tmp_path: Path, rm: Rm, soap: Soap
+    peers: Path, tmp_path: Path, rm: Rm, soap: Soap, seed: int
 ) -> None:
     versions = holdfast.Versions(rm=rm, addressing="2005/08", soap=soap)
     with GsoapServer(peers, rm, tmp_path / "log") as server:
-        async with LossyProxy(server.url, BAD, seed=4) as proxy:
-            async with holdfast.Source(proxy.url, store=str(tmp_path / "outbox"), versions=versions) as source:
+        async with LossyProxy(server.url, BAD, seed=seed) as proxy:
+            async with hurried_source(proxy.url, tmp_path, versions) as source:
                 for number in range(1, COUNT + 1):
                     reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo")
                     assert values(reply.body) == ("k", str(number), f'<{number}> & "quoted"')

@@ -22,13 +22,18 @@ for version in rm10 rm11; do
     # message that an acknowledgement has freed while an earlier one is still unacknowledged: what is appended
     # there is written into freed memory, and never sent again.
     # SOAP_WSRM_TIMEOUT: how long a LastMessage that arrives early may hold up this one-threaded server.
-    for program in client server; do
+    for source in "$here/client.c" "$here/server.c" "$directory/soapC.c" "$directory/soapClient.c" \
+        "$directory/soapServer.c" "$directory/wsrmapi.c" "$share/plugin/wsaapi.c" "$share/plugin/threads.c" \
+        "$share/custom/duration.c"; do
         # shellcheck disable=SC2046  # the flags are words
-        gcc -O1 -w -DSOAP_WSRM_FAST_ALLOC -DSOAP_WSRM_TIMEOUT=1 -o "$directory/$program" \
-            -I"$directory" -I"$here" -I"$share/plugin" -I"$share" \
-            "$here/$program.c" "$directory/soapC.c" "$directory/soapClient.c" \
-            $([ "$program" = server ] && echo "$directory/soapServer.c") \
-            "$directory/wsrmapi.c" "$share/plugin/wsaapi.c" "$share/plugin/threads.c" "$share/custom/duration.c" \
-            $(pkg-config --cflags --libs gsoap) -lpthread
+        gcc -O0 -w -DSOAP_WSRM_FAST_ALLOC -DSOAP_WSRM_TIMEOUT=1 -c -o "$directory/$(basename "$source" .c).o" \
+            -I"$directory" -I"$here" -I"$share/plugin" -I"$share" $(pkg-config --cflags gsoap) "$source"
     done
+    common="soapC.o soapClient.o wsrmapi.o wsaapi.o threads.o duration.o"
+    # shellcheck disable=SC2046,SC2086  # the objects and the libraries are words
+    (
+        cd "$directory"
+        gcc -o client client.o $common $(pkg-config --libs gsoap) -lpthread
+        gcc -o server server.o soapServer.o $common $(pkg-config --libs gsoap) -lpthread
+    )
 done

@@ -1,8 +1,9 @@
 /* An RM Source built with gSOAP, for interoperability tests: sends COUNT messages on one Sequence and does not
    stop until the RM Destination has acknowledged them all (and, two-way, answered them all), or it gives up.
 
-   client --mode oneway|twoway --count N --url URL [--key K] [--soap 1.1|1.2] [--rounds R] [--pause MS]
+   client --mode oneway|twoway --count N --url URL [--key K] [--soap 1.1|1.2] [--rounds R] [--pause MS] [--ids yes|no]
 
+   With --ids no, requests have no MessageID, as in the plugin's documentation.
    The RM version is the one it was built for (rm10.h or rm11.h). Each event is one JSON line on stdout; the last
    line is {"sent":N,"acked":N,"replies":[...]}. Exit code 0: all acknowledged, and every reply correct, exactly
    once; 1: not; 2: wrong usage.
@@ -27,7 +28,7 @@
 struct options
 {
   const char *url, *key;
-  int twoway, soap11, rounds;
+  int twoway, soap11, rounds, no_ids;
   ULONG64 count;
   useconds_t pause;
 };
@@ -189,7 +190,7 @@ static int request(struct soap *soap, const struct options *options, soap_wsrm_s
   struct t__echoResponse response;
   struct SOAP_ENV__Header header;
   int attempt;
-  if (soap_wsrm_request_acks(soap, seq, soap_wsa_rand_uuid(soap), ACTION_ECHO))
+  if (soap_wsrm_request_acks(soap, seq, options->no_ids ? NULL : soap_wsa_rand_uuid(soap), ACTION_ECHO))
     return soap->error;
   header = *soap->header;
   for (attempt = 1; attempt <= options->rounds; attempt++)
@@ -322,6 +323,8 @@ static int parse(int argc, char **argv, struct options *options)
       options->count = strtoull(value, NULL, 10);
     else if (!strcmp(argv[i], "--soap") && (!strcmp(value, "1.1") || !strcmp(value, "1.2")))
       options->soap11 = !strcmp(value, "1.1");
+    else if (!strcmp(argv[i], "--ids") && (!strcmp(value, "yes") || !strcmp(value, "no")))
+      options->no_ids = !strcmp(value, "no");
     else if (!strcmp(argv[i], "--rounds"))
       options->rounds = atoi(value);
     else if (!strcmp(argv[i], "--pause"))
@@ -344,7 +347,7 @@ int main(int argc, char **argv)
   if (!parse(argc, argv, &options))
   {
     fprintf(stderr, "usage: client --mode oneway|twoway --count N --url URL [--key K] [--soap 1.1|1.2]"
-                    " [--rounds R] [--pause MS]\n");
+                    " [--rounds R] [--pause MS] [--ids yes|no]\n");
     return 2;
   }
   signal(SIGPIPE, SIG_IGN);
