@@ -1,0 +1,124 @@
+"""The examples do what they say, run as their readers would run them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
+from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.wire import action_of, decode, encode, http_headers
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """With the package, the examples and a ``holdfast`` command."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    script = commands / "holdfast"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m holdfast.cli.main "$@"\n')
+    script.chmod(0o755)
+    return os.environ | {
+        "PYTHONPATH": f"{ROOT / 'src'}:{EXAMPLES}",
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+@pytest.fixture
+def orders_url(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
+    """orders.py, served."""
+    process = subprocess.Popen(
+        ["holdfast", "serve", "orders:app", "--port", "0"],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    yield process.stdout.readline().split()[-1]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def run(example: str, *arguments: str, cwd: Path, env: dict[str, str]) -> str:
+    command = ["sh" if example.endswith(".sh") else sys.executable, str(EXAMPLES / example), *arguments]
+    return subprocess.run(command, cwd=cwd, env=env, check=True, capture_output=True, text=True, timeout=100).stdout
+
+
+def ordered(directory: Path) -> list[str]:
+    database = sqlite3.connect(directory / "orders.db")
+    rows = [what for (what,) in database.execute("SELECT what FROM orders ORDER BY rowid")]
+    database.close()
+    return rows
+
+
+def test_send_and_orders(tmp_path: Path, environment: dict[str, str], orders_url: str) -> None:
+    for _ in range(2):
+        said = run("send.py", orders_url, cwd=tmp_path, env=environment).splitlines()
+        assert said[0].startswith("stored here: urn:uuid:")
+        assert said[1:] == ["stored there", "a box costs 12"]
+    assert ordered(tmp_path) == ["12 boxes", "12 boxes"]
+
+
+def test_send_blocking(tmp_path: Path, environment: dict[str, str], orders_url: str) -> None:
+    assert run("send_blocking.py", orders_url, cwd=tmp_path, env=environment) == "3 orders are stored there\n"
+
+
+def test_shell(tmp_path: Path, environment: dict[str, str]) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        environment["PORT"] = str(probe.getsockname()[1])
+    said = run("shell.sh", str(tmp_path / "work"), cwd=tmp_path, env=environment)
+    assert "1-20" in said
+    assert f"20 orders landed in {tmp_path / 'work' / 'landed'}" in said
+    assert len(list((tmp_path / "work" / "landed").iterdir())) == 20
+
+
+async def test_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    specification = importlib.util.spec_from_file_location("mounted", EXAMPLES / "mounted.py")
+    assert specification is not None
+    assert specification.loader is not None
+    mounted = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(mounted)
+    transport = httpx.ASGITransport(mounted.api)
+    versions = (SOAP.V1_2, Addressing.V2005_08, RM.V1_1)
+    async with mounted.api.router.lifespan_context(mounted.api), httpx.AsyncClient(transport=transport) as client:
+
+        async def say(envelope: Envelope) -> Envelope:
+            headers = http_headers(envelope.soap, action_of(envelope))
+            return decode((await client.post("http://host/rm/", content=encode(envelope), headers=headers)).content)
+
+        create = Envelope(*versions, to="http://host/rm/", message_id="urn:1", control=CreateSequence(ANONYMOUS_EPR))
+        created = (await say(create)).control
+        assert isinstance(created, CreateSequenceResponse)
+        order = Envelope(*versions, "urn:orders/Submit", "http://host/rm/", body=b"<order>1 box</order>")
+        order.sequence = Sequence(created.identifier, 1)
+        assert (await say(order)).acknowledgements[0].ranges == ((1, 1),)
+        assert mounted.app.dispatcher is not None
+        await mounted.app.engine.settled()
+        while not mounted.app.dispatcher.handled:
+            await mounted.app.engine.settled()
+            await client.get("http://host/")
+        assert (await client.get("http://host/")).json() == {"received": ["1 box"]}
+
+
+def test_every_example_is_listed_and_run_here() -> None:
+    files = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".sh")}
+    readme = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    for name in files:
+        assert f"({name})" in readme
+        assert f"test_{name.partition('.')[0]}" in tests or f"_and_{name.partition('.')[0]}" in tests
