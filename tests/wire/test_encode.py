@@ -135,3 +135,32 @@ def test_the_action_is_that_of_the_message_unless_said() -> None:
     terminate.action = "urn:other"
     assert wire.action_of(terminate) == "urn:other"
     assert wire.action_of(Envelope(SOAP.V1_2)) == ""
+
+
+@pytest.mark.parametrize("versions", ALL_VERSIONS)
+@pytest.mark.parametrize(
+    "header",
+    [
+        SequenceAcknowledgement("urn:s", ((1, 7),), buffer_remaining=8),
+        SequenceAcknowledgement("urn:s?a=1&b=<2>", ((1, 2), (4, 4)), final=True),
+        SequenceAcknowledgement("urn:s"),
+        SequenceAcknowledgement("urn:s", (), (3, 5)),
+    ],
+    ids=["one range", "more", "nothing", "nacks"],
+)
+def test_an_acknowledgement_by_itself_is_written_like_any_other_message(
+    versions: Versions, header: SequenceAcknowledgement
+) -> None:
+    alone = Envelope(versions.soap, versions.addressing, versions.rm, control=Acknowledge(), acknowledgements=(header,))
+    named = Envelope(versions.soap, versions.addressing, versions.rm, control=Acknowledge(), acknowledgements=(header,))
+    named.action = wire.action_of(alone)
+    assert wire.encode(alone) == wire.encode(named)
+    assert wire.decode(wire.encode(alone)).acknowledgements == (
+        SequenceAcknowledgement(
+            header.identifier,
+            header.ranges,
+            header.nacks,
+            header.final and versions.rm is RM.V1_1,
+            header.buffer_remaining,
+        ),
+    )

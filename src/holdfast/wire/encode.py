@@ -25,20 +25,32 @@ def _frame(soap: SOAP, addressing: Addressing | None, version: RM | None) -> str
     return f'<s:Envelope xmlns:s="{SOAP_NS[soap]}"{wsa}{wsrm}><s:Header>'
 
 
-_FRAMES = tuple(
-    _frame(soap, addressing, version)
+_COMBINATIONS = tuple(
+    (soap, addressing, version)
     for soap in (SOAP.V1_2, SOAP.V1_1)
     for addressing in (Addressing.V2005_08, Addressing.V2004_08, None)
     for version in (RM.V1_1, RM.V1_0, None)
 )
+_FRAMES = tuple(_frame(*combination) for combination in _COMBINATIONS)
 
 
-def _frame_of(soap: SOAP, addressing: Addressing | None, version: RM | None) -> str:
-    return _FRAMES[
+def _index(soap: SOAP, addressing: Addressing | None, version: RM | None) -> int:
+    return (
         (0 if soap is _SOAP_1_2 else 9)
         + (0 if addressing is _V2005_08 else 6 if addressing is None else 3)
         + (0 if version is _RM_1_1 else 2 if version is None else 1)
-    ]
+    )
+
+
+def _acknowledgement_foot(addressing: Addressing | None, version: RM | None) -> str:
+    """What follows the one header of an acknowledgement by itself."""
+    if addressing is None or version is None:
+        return ""
+    action = actions[version][Acknowledge]
+    return f'<wsa:Action s:mustUnderstand="1">{action}</wsa:Action></s:Header><s:Body></s:Body></s:Envelope>'
+
+
+_ACKNOWLEDGEMENT_FEET = tuple(_acknowledgement_foot(*combination[1:]) for combination in _COMBINATIONS)
 
 
 def action_of(envelope: Envelope) -> str:
@@ -79,7 +91,13 @@ def encode(envelope: Envelope) -> bytes:
         ConfigurationError: if it says something its versions have no words for.
     """
     version, addressing = envelope.rm, envelope.addressing
-    parts = [_frame_of(envelope.soap, addressing, version)]
+    index = _index(envelope.soap, addressing, version)
+    if _ACKNOWLEDGEMENT_FEET[index] and _only_acknowledges(envelope):
+        # The answer to nearly every message.
+        dialect = _DIALECT_1_1 if version is _RM_1_1 else _DIALECT_1_0
+        header = rm.encode_acknowledgement(envelope.acknowledgements[0], dialect)
+        return f"{_FRAMES[index]}{header}{_ACKNOWLEDGEMENT_FEET[index]}".encode()
+    parts = [_FRAMES[index]]
     if version is not None:
         dialect = _DIALECT_1_1 if version is _RM_1_1 else _DIALECT_1_0
         if envelope.sequence is not None:
@@ -108,6 +126,24 @@ def _action_header(action: str) -> str:
 
 
 _ACTION_HEADERS = {action: _action_header(action) for action in RM_OF_ACTION}
+
+
+def _only_acknowledges(envelope: Envelope) -> bool:
+    return type(envelope.control) is Acknowledge and not (
+        envelope.action
+        or envelope.sequence
+        or envelope.ack_requested
+        or envelope.headers
+        or envelope.reference_parameters
+        or envelope.fault
+        or envelope.message_id is not None
+        or envelope.relates_to is not None
+        or envelope.reply_to is not None
+        or envelope.to is not None
+        or envelope.from_ is not None
+        or envelope.fault_to is not None
+        or len(envelope.acknowledgements) != 1
+    )
 
 
 def _append_addressing(parts: list[str], envelope: Envelope, addressing: Addressing) -> None:

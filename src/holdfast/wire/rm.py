@@ -219,7 +219,10 @@ def encode_sequence(header: Sequence, dialect: Dialect) -> str:
 
 def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) -> str:
     """Writes a SequenceAcknowledgement header, children in the schema's order, BufferRemaining last."""
-    if header.ranges:
+    if len(header.ranges) == 1:
+        ((lower, upper),) = header.ranges
+        said = f'<wsrm:AcknowledgementRange Lower="{lower}" Upper="{upper}"/>'
+    elif header.ranges:
         said = "".join(
             [f'<wsrm:AcknowledgementRange Lower="{lower}" Upper="{upper}"/>' for lower, upper in header.ranges]
         )
