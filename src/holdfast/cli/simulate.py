@@ -1,0 +1,64 @@
+"""``holdfast simulate``: the shipped simulator from the command line. Thin: everything is in holdfast.testing."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from holdfast.core.versions import Versions
+
+
+@click.command()
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides everything; the same seed, the same run.")
+@click.option("--runs", type=click.IntRange(1), default=1, show_default=True, help="So many seeds, from --seed on.")
+@click.option("--loss", type=click.FloatRange(0, 1), help="Share of requests, and of responses, that is lost.")
+@click.option("--trace", is_flag=True, help="Tell every step.")
+@click.option("--exhaustive", is_flag=True, help="Search every interleaving within the bounds below, not one run.")
+@click.option("--messages", type=click.IntRange(1, 5), default=2, show_default=True, help="Messages submitted.")
+@click.option("--losses", type=click.IntRange(0), default=1, show_default=True, help="Packets lost, at most.")
+@click.option("--duplicates", type=click.IntRange(0), default=0, show_default=True, help="Requests that arrive twice.")
+@click.option("--crashes", type=click.IntRange(0), default=0, show_default=True, help="Crashes of either side, at most.")
+@click.option("--early", type=click.IntRange(0), default=0, show_default=True, help="Timers that fire too early.")
+@click.option("--requests", is_flag=True, help="Every message wants a reply.")
+@click.option("--rm", type=click.Choice(["1.0", "1.1"]), default="1.1", show_default=True, help="WS-RM version.")
+@click.option("--most-states", type=click.IntRange(1), help="End the search after so many states.")
+def simulate(
+    seed: int,
+    runs: int,
+    loss: float | None,
+    trace: bool,
+    exhaustive: bool,
+    messages: int,
+    losses: int,
+    duplicates: int,
+    crashes: int,
+    early: int,
+    requests: bool,
+    rm: str,
+    most_states: int | None,
+) -> None:
+    """Run the protocol itself in a world where everything goes wrong, and see that its promises hold.
+
+    \b
+    holdfast simulate --seed 7 --trace
+    holdfast simulate --runs 1000
+    holdfast simulate --exhaustive --messages 2 --losses 1 --crashes 1
+
+    A seed decides the versions, the policies, what is lost, doubled, late, and who crashes when. Exits with 1 if a
+    promise was broken, and says which seed or which shortest schedule shows it.
+    """
+    from holdfast.testing import simulate as shown
+    from holdfast.testing.explore import Bounds
+
+    if not exhaustive:
+        if trace and runs > 1:
+            raise click.UsageError("--trace tells one run: leave out --runs.")
+        sys.exit(1 if shown.simulate(seed, runs, loss=loss, trace=trace, say=click.echo).failures else 0)
+    bounds = Bounds(messages, losses, duplicates, crashes, early, requests, Versions(rm), most_states)
+
+    def progress(states: int, transitions: int) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r{states:,} states, {transitions:,} transitions", nl=False, err=True)
+
+    sys.exit(1 if shown.explore(bounds, say=click.echo, progress=progress).violation is not None else 0)
