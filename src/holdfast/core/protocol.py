@@ -50,6 +50,10 @@ def _never(_value: str) -> bool:
     return False
 
 
+_NEW = Verdict.NEW  # an enum's members are slow to look up by its class
+_ACKNOWLEDGE = Acknowledge()  # it says nothing by itself
+
+
 class RMProtocol:
     """Both halves of one side, and what ties them: offers, replies, answers.
 
@@ -278,8 +282,10 @@ class RMProtocol:
         if envelope is not None:
             self.receive(envelope, None, now, sent)
         outbox = self.outbound.sources.get(sent.source)
-        if outbox is not None and outbox.source is not None:
+        is_fault = envelope is not None and envelope.fault is not None
+        if outbox is not None and outbox.source is not None and not is_fault:
             outbox.source.answered(sent.number, in_answers=self.outbound.is_anonymous)
+            self.outbound.ready(outbox)
         self.outbound.pump(now)
 
     def failed(self, sent: Transmit, now: float) -> None:
@@ -324,17 +330,18 @@ class RMProtocol:
                 self.commit.then(partial(self._ended_with_fault, envelope, verdict, exchange, destination))
             else:
                 self._answer_fault(envelope, verdict, exchange, destination)
+        elif verdict is _NEW:
+            if envelope.relates_to is not None:
+                self.outbound.receive_reply(envelope.relates_to, destination.identifier)
         elif verdict is Verdict.DUPLICATE:
             self.effects.append(Incident("duplicate dropped", destination.identifier, sequence.message_number, "debug"))
             self._answer_again(destination, sequence.message_number, exchange, now)
-        elif verdict is Verdict.NOT_YET:
+        else:
             self.effects.append(Incident("message not held", destination.identifier, sequence.message_number, "debug"))
             if destination.offered is None:
                 self._acknowledge(destination, exchange, now)
             else:
                 self._done(exchange)  # .NET: no acknowledgement that leaves out what it answers
-        elif envelope.relates_to is not None:
-            self.outbound.receive_reply(envelope.relates_to, destination.identifier)
 
     def _ended_with_fault(
         self, envelope: Envelope, fault: Fault, exchange: Exchange | None, destination: RMDestination, now: float
@@ -682,7 +689,7 @@ class RMProtocol:
                 self._done(exchange)
             elif exchange is not None:
                 envelope = self._envelope(destination.versions)
-                envelope.control = Acknowledge()
+                envelope.control = _ACKNOWLEDGE
                 envelope.acknowledgements = (acknowledgement,)
                 self.effects.append(Respond(exchange, envelope))
             return

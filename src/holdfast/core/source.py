@@ -45,6 +45,9 @@ class Request(Enum):
     ACK_REQUESTED = "AckRequested"
 
 
+_LAST_MESSAGE_TRIES = 3
+"""Answers without an acknowledgement of 1.0's LastMessage after which it is taken for one."""
+
 NOT_DURABLE_YET = "not durable yet"
 """Why a Sequence is suspended from CreateSequenceResponse until that is durable."""
 
@@ -401,7 +404,7 @@ class RMSource:
             self.unreplied[number] = message_id
 
     def answered(self, number: int, *, in_answers: bool) -> None:
-        """The exchange that carried ``number`` is over, and whatever it acknowledged has been taken in.
+        """The exchange that carried ``number`` ended without a fault; whatever it acknowledged has been taken in.
 
         Args:
             number: What it carried; 0 for no message.
@@ -414,7 +417,12 @@ class RMSource:
             return
         entry.answered = True
         lowest = min(self.flight)
-        if in_answers and lowest < number:
+        if lowest == number == self.last_number and entry.attempts >= _LAST_MESSAGE_TRIES:
+            # It was answered again and again, carries nothing, and all before it is acknowledged. gSOAP acknowledges
+            # it never: then TerminateSequence says the same.
+            del self.flight[number]
+            self.acknowledged.add(number)
+        elif in_answers and lowest < number:
             entry.waits_for = lowest
             entry.tries = 0
 
