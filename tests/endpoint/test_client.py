@@ -24,6 +24,7 @@ from holdfast import (
     CreateSequenceRefused,
     DeliveryError,
     Destination,
+    DestinationPolicy,
     EnvelopeError,
     NotAcknowledged,
     PeerFault,
@@ -493,3 +494,23 @@ async def test_killed_at_any_moment_while_it_sends_every_stored_message_arrives_
     numbers = [int(text) for text in got]
     assert numbers == sorted(set(numbers)), "each once, in order"
     assert told <= set(numbers), "each that was said to be stored"
+
+
+async def test_a_sequence_that_stops_does_not_disturb_who_waits_for_a_reply_in_another(serve: Any) -> None:
+    app = Destination(":memory:", policy=DestinationPolicy(max_sequences=1))
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    @app.on(ACTION)
+    async def slow(message: Any) -> str:
+        begun.set()
+        await gate.wait()
+        return "<done/>"
+
+    async with Source((await serve(app)).url, ":memory:") as source:
+        asked = asyncio.ensure_future(source.request("<a/>", action=ACTION, sequence_key="one", timeout=20))
+        await begun.wait()
+        with pytest.raises(CreateSequenceRefused):
+            await source.request("<a/>", action=ACTION, sequence_key="two", timeout=20)
+        assert not asked.done()
+        gate.set()
+        assert (await asked).body.tag == "done"

@@ -180,6 +180,8 @@ class Source:
         self._address = address
         self._lanes: dict[str, _Lane] = {}
         self._replies: dict[str, asyncio.Future[Message]] = {}
+        self._asked: dict[str, _Lane] = {}
+        """MessageID of each request of this process that has no reply yet -> where it went."""
         self._unclaimed: dict[str, Message] = {}
         self._open = False
 
@@ -396,6 +398,7 @@ class Source:
         )
         if wants_reply:
             self._replies[message_id] = asyncio.get_running_loop().create_future()
+            self._asked[message_id] = lane
         offset = self._engine.protocol.submit(lane.outbox, record, self._engine.clock())
         stored = lane.submitted[offset] = asyncio.get_running_loop().create_future()
         self._engine.touch()
@@ -547,6 +550,7 @@ class Source:
         record = effect.record
         if record is None or record.relates_to is None:
             return
+        self._asked.pop(record.relates_to, None)
         message = Message.from_record(record)
         future = self._replies.get(record.relates_to)
         if future is not None and not future.done():
@@ -565,7 +569,8 @@ class Source:
         error = lane.stop_error = self._stop_error(effect)
         log.error("sending stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
         _fail(lane.acknowledged.values(), error)
-        _fail(self._replies.values(), error)
+        # Of a request of a former process nobody knows where it went: whoever waits for its reply is told too.
+        _fail((reply for name, reply in self._replies.items() if self._asked.get(name, lane) is lane), error)
         lane.acknowledged.clear()
         if lane.ended is not None and not lane.ended.done():
             lane.ended.set_exception(error)

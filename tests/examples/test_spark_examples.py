@@ -1,0 +1,45 @@
+"""The examples that need Spark: each a process with a Java of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.endpoint.serve import Listeners, Service
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).parents[2]
+FLIGHT = "<flight><carrier>{}</carrier><flight>{}</flight><delay>{}</delay></flight>"
+
+
+async def run(*arguments: str, cwd: Path) -> str:
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT / "src"),
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, cwd=cwd, env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode()
+
+
+async def test_late_flights(tmp_path: Path) -> None:
+    service = Service(holdfast.Destination(":memory:"), Listeners(port=0, admin_port=0))
+    await service.start()
+    async with holdfast.Source(service.url, ":memory:") as source:
+        for carrier, delay in (("UA", 61), ("UA", 5), ("AA", 200), ("UA", 90)):
+            await source.send(FLIGHT.format(carrier, 1, delay), action="urn:flight", sequence_key=carrier)
+        await source.flush(30)
+    said = await run(str(ROOT / "examples" / "late_flights.py"), service.admin_url, "late", cwd=tmp_path)
+    await service.close()
+    counts = dict(cells for line in said.splitlines() if len(cells := line.strip("|").split("|")) == 2)
+    assert {key.strip(): value.strip() for key, value in counts.items()} == {"carrier": "count", "AA": "1", "UA": "2"}
+    assert {path.name for path in tmp_path.iterdir()} >= {"late", "late.checkpoint"}
