@@ -134,9 +134,9 @@ class HoldfastService:
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastService]:
     directory, port = tmp_path_factory.mktemp("holdfast"), free_port()
+    program = "from holdfast.cli.main import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
-        + ["serve", "holdfast_service:app", "--port", str(port)],
+        [sys.executable, "-c", program, "serve", "holdfast_service:app", "--port", str(port)],
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),

@@ -27,7 +27,7 @@ from holdfast.core.messages import (
 from holdfast.core.outbox import Outbox, ReadRecords
 from holdfast.core.policy import Delivery, SourcePolicy
 from holdfast.core.records import Record, Snapshot, State
-from holdfast.core.source import NOT_DURABLE_YET, Request, RMSource
+from holdfast.core.source import ANSWERED_ENOUGH, NOT_DURABLE_YET, Request, RMSource
 from holdfast.core.states import SourceAction, SourceEvent, SourceState
 from holdfast.core.timers import Deadlines
 from holdfast.core.versions import RM, Addressing, Versions
@@ -439,11 +439,14 @@ class Outbound:
         """TerminateSequenceResponse."""
         self._lifecycle(identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
 
-    def terminate_sent(self, source_id: str, now: float) -> None:
-        """1.0's one-way TerminateSequence reached the destination: that is all there is to it."""
+    def terminate_sent(self, source_id: str, was_empty: bool, now: float) -> None:
+        """TerminateSequence reached the destination. In 1.0 it is one-way: that is all there is to it. In 1.1 it is
+        over too once repeats of it are answered with nothing, as gSOAP does when its response was lost."""
         outbox = self.sources.get(source_id)
         source = outbox.source if outbox is not None else None
-        if source is not None and source.versions.rm is RM.V1_0 and source.identifier is not None:
+        if source is None or source.identifier is None or source.state is not SourceState.TERMINATING:
+            return
+        if source.versions.rm is RM.V1_0 or (was_empty and source.attempts >= ANSWERED_ENOUGH):
             self._lifecycle(source.identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
 
     def ended_by_peer(self, identifier: str, event: SourceEvent, now: float) -> bool:

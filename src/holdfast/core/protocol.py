@@ -278,7 +278,7 @@ class RMProtocol:
     def received(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
         """The peer answered what we sent: with a message, or with nothing (``None``: an empty 200 or 202)."""
         if isinstance(sent.envelope.control, TerminateSequence):
-            self.outbound.terminate_sent(sent.source, now)
+            self.outbound.terminate_sent(sent.source, envelope is None, now)
         if envelope is not None:
             self.receive(envelope, None, now, sent)
         outbox = self.outbound.sources.get(sent.source)

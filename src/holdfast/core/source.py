@@ -45,8 +45,8 @@ class Request(Enum):
     ACK_REQUESTED = "AckRequested"
 
 
-_LAST_MESSAGE_TRIES = 3
-"""Answers without an acknowledgement of 1.0's LastMessage after which it is taken for one."""
+ANSWERED_ENOUGH = 3
+"""Attempts after which an answer that says nothing will do, to 1.0's LastMessage and to TerminateSequence."""
 
 NOT_DURABLE_YET = "not durable yet"
 """Why a Sequence is suspended from CreateSequenceResponse until that is durable."""
@@ -417,7 +417,7 @@ class RMSource:
             return
         entry.answered = True
         lowest = min(self.flight)
-        if lowest == number == self.last_number and entry.attempts >= _LAST_MESSAGE_TRIES:
+        if lowest == number == self.last_number and entry.attempts >= ANSWERED_ENOUGH:
             # It was answered again and again, carries nothing, and all before it is acknowledged. gSOAP acknowledges
             # it never: then TerminateSequence says the same.
             del self.flight[number]
