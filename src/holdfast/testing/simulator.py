@@ -125,6 +125,9 @@ class Simulator:
         except InvariantViolation as violation:
             self._finish()
             raise SimulationFailed(self.seed, violation.invariant, violation.what, self.report) from violation
+        except Exception as error:  # an error of the core's own: only the seed can tell how it came about
+            self._finish()
+            raise SimulationFailed(self.seed, type(error).__name__, str(error), self.report) from error
         self._finish()
         return self.report
 

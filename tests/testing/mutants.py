@@ -1,0 +1,244 @@
+"""Protocol bugs planted by hand: each replaces one method of the core by one that is wrong in one way.
+
+``expected`` names the invariants that may notice it first. The explorer's tests plant some of them as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.cursor import HandlerCursor
+from holdfast.core.destination import RMDestination
+from holdfast.core.inbound import Inbound
+from holdfast.core.outbound import Outbound
+from holdfast.core.outbox import Outbox
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import Record
+from holdfast.core.source import RMSource
+from holdfast.core.states import DestinationState
+from holdfast.core.versions import RM
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A planted bug, and who may notice it."""
+
+    name: str
+    plant: Plant
+    expected: frozenset[str]
+
+
+MUTANTS: list[Mutant] = []
+
+
+def mutant(*expected: str) -> Callable[[Plant], Plant]:
+    """Register a planted bug with the invariants that may notice it first."""
+
+    def register(plant: Plant) -> Plant:
+        MUTANTS.append(Mutant(plant.__name__, plant, frozenset(expected)))
+        return plant
+
+    return register
+
+
+def replace(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, method: Any) -> Any:
+    """Put ``method`` in the place of another, under its name, so that what is saved by name finds it; the original."""
+    original = getattr(owner, name)
+    if not isinstance(method, property | classmethod):
+        method.__name__ = name
+    monkeypatch.setattr(owner, name, method)
+    return original
+
+
+@mutant("AcknowledgedIsStored", "AcknowledgedIsRemembered")
+def acknowledge_before_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    def receive(self: Inbound, destination: RMDestination, envelope: Any, awaits: bool, exchange: Any, now: float) -> Any:
+        verdict = original(self, destination, envelope, awaits, exchange, now)
+        if envelope.sequence.message_number in destination.accepted and not awaits:
+            destination.acknowledge(envelope.sequence.message_number)
+        return verdict
+
+    original = replace(monkeypatch, Inbound, "receive", receive)
+
+
+@mutant("TransmittedIsDurable")
+def transmit_before_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def submit(self: Outbound, outbox: Outbox, record: Record) -> int:
+        offset = original(self, outbox, record)
+        outbox.durable_end = outbox.end
+        outbox.update_available()
+        self.ready(outbox)
+        return offset
+
+    original = replace(monkeypatch, Outbound, "submit", submit)
+
+
+@mutant("RangesNeverShrink")
+def forget_a_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    def acknowledgement(self: RMDestination) -> Any:
+        answer = original(self)
+        if len(answer.ranges) > 1:
+            answer.ranges = answer.ranges[1:]
+        return answer
+
+    original = replace(monkeypatch, RMDestination, "acknowledgement", acknowledgement)
+
+
+@mutant("HandledOnce")
+def reset_the_order_cursor_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self: HandlerCursor, policy: Any, in_order: bool, state: Any = None) -> None:
+        original(self, policy, in_order, None)
+
+    original = replace(monkeypatch, HandlerCursor, "__init__", __init__)
+
+
+@mutant("Liveness", "InOrder", "Bounded")
+def skip_saving_next_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_state(self: RMDestination) -> Any:
+        return {**original(self), "next_in_order": 1}
+
+    original = replace(monkeypatch, RMDestination, "to_state", to_state)
+
+
+@mutant("NumbersNeverReused", "TransmittedIsDurable")
+def reuse_a_number_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = RMSource.from_state.__func__  # type: ignore[attr-defined]
+
+    def from_state(cls: type[RMSource], state: Any, *arguments: Any) -> RMSource:
+        source: RMSource = original(cls, state, *arguments)
+        if not source.polled:
+            source.start += source.records_done
+            source.acknowledged = AcknowledgementRanges()
+            source.next_number = 1
+        return source
+
+    replace(monkeypatch, RMSource, "from_state", classmethod(from_state))
+
+
+@mutant("Liveness", "NothingUnacknowledgedDropped")
+def take_a_stale_acknowledgement_for_the_whole_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _mark(self: RMSource, ranges: Any, now: float) -> Any:
+        fresh = original(self, ranges, now)
+        self.acknowledged = AcknowledgementRanges(ranges)
+        return fresh
+
+    original = replace(monkeypatch, RMSource, "_mark", _mark)
+
+
+@mutant("InOrder")
+def deliver_a_held_message_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, RMDestination, "hold", lambda self, number: False)
+
+
+@mutant("Liveness")
+def never_acknowledge_a_duplicate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _answer_again(self: RMProtocol, destination: RMDestination, number: int, exchange: Any, now: float) -> None:
+        self._done(exchange)
+
+    replace(monkeypatch, RMProtocol, "_answer_again", _answer_again)
+
+
+@mutant("Liveness")
+def lose_the_reply_on_a_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reply(self: RMProtocol, record: Record, reply: Record | None, now: float) -> None:
+        original(self, record, reply, now)
+        destination = self.inbound.destinations.get(record.sequence)
+        if destination is not None:
+            destination.replies.clear()
+
+    original = replace(monkeypatch, RMProtocol, "reply", reply)
+
+
+@mutant("ReplyBeforeAcknowledgement")
+def acknowledge_a_request_without_its_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, RMProtocol, "_awaits_reply", lambda self, envelope: False)
+
+
+@mutant("ReplyBeforeAcknowledgement")
+def forget_over_a_crash_that_a_reply_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_state(self: RMDestination) -> Any:
+        return {**original(self), "awaiting": []}
+
+    original = replace(monkeypatch, RMDestination, "to_state", to_state)
+
+
+@mutant("NothingUnacknowledgedDropped")
+def trim_the_outbox_beyond_what_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def acknowledged(self: Outbox, commit: GroupCommit) -> None:
+        original(self, commit)
+        if self.source is not None:
+            commit.batch.trims[self.queue, 0] = self.source.start + self.source.acknowledged.highest
+
+    original = replace(monkeypatch, Outbox, "acknowledged", acknowledged)
+
+
+@mutant("FinalIsFinal", "Liveness")
+def say_final_before_it_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, RMDestination, "is_final", property(lambda self: self.versions.rm is RM.V1_1))
+
+
+@mutant("AtMostOnce", "Bounded", "InOrder")
+def take_a_duplicate_for_a_new_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    def receive(self: RMDestination, number: int, last_message: bool, now: float) -> Any:
+        self.accepted.discard(number)
+        return original(self, number, last_message, now)
+
+    original = replace(monkeypatch, RMDestination, "receive", receive)
+
+
+@mutant("AcknowledgedIsRemembered")
+def save_all_but_the_newest_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_state(self: RMDestination) -> Any:
+        accepted = self.accepted.copy()
+        accepted.discard(accepted.highest)
+        return {**original(self), "accepted": accepted.to_state()}
+
+    original = replace(monkeypatch, RMDestination, "to_state", to_state)
+
+
+@mutant("Bounded")
+def ignore_the_send_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, RMSource, "window", property(lambda self: 1000))
+
+
+@mutant("Bounded")
+def hold_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, RMDestination, "_has_room", lambda self, number: True)
+
+
+@mutant("LegalMoves")
+def wake_an_ended_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def receive(self: RMDestination, number: int, last_message: bool, now: float) -> Any:
+        self.state = DestinationState.CREATED
+        return original(self, number, last_message, now)
+
+    original = replace(monkeypatch, RMDestination, "receive", receive)
+
+
+@mutant("NothingUnacknowledgedDropped")
+def take_an_acknowledgement_for_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _mark(self: RMSource, ranges: Any, now: float) -> Any:
+        self.unreplied.clear()
+        return original(self, ranges, now)
+
+    original = replace(monkeypatch, RMSource, "_mark", _mark)
+
+
+@mutant("Liveness", "TimersMakeProgress")
+def forget_that_a_sequence_was_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = RMSource.from_state.__func__  # type: ignore[attr-defined]
+
+    def from_state(cls: type[RMSource], state: Any, *arguments: Any) -> RMSource:
+        source: RMSource = original(cls, state, *arguments)
+        source.suspended = state["suspended"]
+        return source
+
+    replace(monkeypatch, RMSource, "from_state", classmethod(from_state))
