@@ -177,9 +177,12 @@ class Demo:
         self._admin = f"http://127.0.0.1:{admin_port}"
         out = options.out
         self._destination = destination(out / "inbox", port, admin_port, out / "destination.log")
-        rows = max(1, min(20_000, options.messages // 8))  # so that there are batches to be killed in
+        # Few batches, for each costs Spark seconds of processor time; but enough to be killed among them.
+        rows = max(1, min(20_000, options.messages // 5))
+        interval = min(15.0, options.messages / 10_000)
         job = ["--broker", self._admin, "--queue", QUEUE, "--out", str(out / "landed")]
-        job += ["--checkpoint", str(out / "checkpoint"), "--schema", SCHEMA_DDL, "--max-rows-per-batch", str(rows)]
+        job += ["--checkpoint", str(out / "checkpoint"), "--schema", SCHEMA_DDL]
+        job += ["--max-rows-per-batch", str(rows), "--interval", f"{interval:g}"]
         self._driver = Child("the Spark driver", "holdfast.pipeline.land_job", job, out / "spark.log")
         self._progress = Progress()
         self._duplicates_dropped = self._duplicates_now = self._landed = 0
