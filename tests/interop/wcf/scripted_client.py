@@ -628,7 +628,9 @@ class ScriptedWCFClient:
             deadline = min(self._last_local + interval, self._last_remote + self._inactivity)
             self._poke.clear()
             try:
-                await asyncio.wait_for(self._poke.wait(), max(0.0, deadline - time.monotonic()))
+                # Not wait_for: in Python 3.11 it loses a cancellation that comes together with what it waits for.
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    await self._poke.wait()
             except TimeoutError:
                 if time.monotonic() - self._last_remote >= self._inactivity:
                     raise self._die("nothing came from the peer for the whole inactivity timeout") from None
