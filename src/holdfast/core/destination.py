@@ -42,6 +42,14 @@ def sequence_fault(code: str, identifier: str | None = None, **detail: object) -
     return Fault(code, REASONS[code], is_rm=True, identifier=identifier, **detail)  # type: ignore[arg-type]
 
 
+# An enum's members are slow to look up by its class, and these are asked for with every message.
+_CREATED = DestinationState.CREATED
+_NEW_MESSAGE = DestinationEvent.NEW_MESSAGE
+_ACCEPT = DestinationAction.ACCEPT
+_DISCARD_ENTIRE_SEQUENCE = IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
+_RM_1_1 = RM.V1_1
+
+
 class Verdict(Enum):
     """What a received message turns out to be."""
 
@@ -49,6 +57,9 @@ class Verdict(Enum):
     DUPLICATE = "duplicate"
     NOT_YET = "not yet"
     """Too far beyond a gap, or one range too many: not accepted, to be sent again."""
+
+
+_NEW = Verdict.NEW
 
 
 class RMDestination:
@@ -142,7 +153,7 @@ class RMDestination:
     @property
     def holds_everything(self) -> bool:
         """Whether nothing may be released before the Sequence is complete (DiscardEntireSequence, section 3.4)."""
-        return self.behavior is IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
+        return self.behavior is _DISCARD_ENTIRE_SEQUENCE
 
     def receive(self, number: int, last_message: bool, now: float) -> Verdict | Fault:
         """Judge a message by its number. NEW: it is accepted from now on and awaits :meth:`acknowledge`."""
@@ -154,16 +165,16 @@ class RMDestination:
             event = DestinationEvent.MESSAGE_ABOVE_LIMIT
         elif self.last_message_number is not None and number > self.last_message_number:
             event = DestinationEvent.MESSAGE_AFTER_LAST
-        elif self.state is DestinationState.CREATED and not self._has_room(number):
+        elif self.state is _CREATED and not self._has_room(number):
             return Verdict.NOT_YET
         else:
-            event = DestinationEvent.NEW_MESSAGE
+            event = _NEW_MESSAGE
         action = self.handle(event)
-        if action is DestinationAction.ACCEPT:
+        if action is _ACCEPT:
             self.accepted.add(number)
             if last_message:
                 self.last_message_number = number
-            return Verdict.NEW
+            return _NEW
         if action is DestinationAction.ACKNOWLEDGE:
             return Verdict.DUPLICATE
         return self._fault(action)
@@ -200,7 +211,7 @@ class RMDestination:
 
     def hold(self, number: int) -> bool:
         """Whether the new ``number`` must wait for others before it is released; if so it is held from now on."""
-        if self.holds_everything or (self._holds_beyond_gap and number != self.next_in_order):
+        if self.holds_everything or (number != self.next_in_order and self._holds_beyond_gap):
             self.held.add(number)
             return True
         return False
@@ -219,12 +230,12 @@ class RMDestination:
 
     def is_too_late(self, number: int) -> bool:
         """Whether releasing it would go back in order: at-most-once in-order drops it then."""
-        return self.is_in_order and self._may_skip and number < self.next_in_order
+        return number < self.next_in_order and self.is_in_order and self._may_skip
 
     def release(self) -> list[int]:
         """Numbers that may leave the held ones now, ascending, each once; call after :meth:`hold` said False, too."""
         released: list[int] = []
-        if self.holds_everything:
+        if (not self.held and self.marker is None) or self.holds_everything:
             return released
         while self.next_in_order in self.held or self.next_in_order == self.marker:
             if self.next_in_order != self.marker:
@@ -280,7 +291,7 @@ class RMDestination:
     @property
     def is_final(self) -> bool:
         """Whether its acknowledgement never changes again (section 3.9, Final; 1.1 only)."""
-        return self.settled and self.versions.rm is RM.V1_1
+        return self.settled and self.versions.rm is _RM_1_1
 
     @property
     def beyond_gap(self) -> int:
@@ -312,7 +323,7 @@ class RMDestination:
         state["accepted"] = self.accepted.to_state()
         state["next_in_order"] = self.next_in_order
         state["last_activity"] = self.last_activity
-        if self.state is not DestinationState.CREATED:
+        if self.state is not _CREATED:
             state["state"] = self.state.value
         if self.awaiting:
             state["awaiting"] = list(self.awaiting)

@@ -28,6 +28,8 @@ from holdfast.core.states import DestinationEvent
 from holdfast.core.timers import Deadlines
 from holdfast.core.versions import Versions
 
+_NEW = Verdict.NEW  # an enum's members are slow to look up by its class
+
 
 class Answers(Protocol):
     """What Inbound asks of whoever owns it."""
@@ -164,7 +166,7 @@ class Inbound:
         assert sequence is not None
         number = sequence.message_number
         verdict = destination.receive(number, sequence.last_message, now)
-        if verdict is not Verdict.NEW:
+        if verdict is not _NEW:
             if isinstance(verdict, Fault) and destination.is_over and destination.ended_at is None:
                 self._end(destination, None, now)
             return verdict
@@ -175,7 +177,8 @@ class Inbound:
             if awaits_reply:
                 destination.awaiting.add(number)
             deliveries = self._place(destination, number, self._record(destination, envelope, awaits_reply, now))
-        deliveries += self._release(destination, destination.release())
+        if released := destination.release():
+            deliveries += self._release(destination, released)
         self.commit.save(destination.identifier, destination)
         self.commit.then(partial(self._stored, destination, number, deliveries, envelope, exchange))
         return verdict
@@ -194,7 +197,7 @@ class Inbound:
             envelope.to,
             envelope.reply_to.address if envelope.reply_to is not None else None,
             envelope.relates_to,
-            envelope.soap.value,
+            envelope.soap._value_,  # what .value gives, without a call
             b"".join(envelope.headers),
             awaits_reply,
         )

@@ -71,8 +71,11 @@ class AcknowledgementRanges:
 
     def __contains__(self, number: object) -> bool:
         assert isinstance(number, int)
-        index = bisect_left(self._upper, number)
-        return index < len(self._upper) and self._lower[index] <= number
+        uppers = self._upper
+        if not uppers or number > uppers[-1]:
+            return False  # most are asked for before they come
+        index = bisect_left(uppers, number)
+        return self._lower[index] <= number
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return zip(self._lower, self._upper, strict=True)
