@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.retransmission import RoundTrip
-from holdfast.core.source import InFlight
 from holdfast.core.timers import Deadlines
 from holdfast.core.versions import Versions
 from holdfast.store.memory import MemoryStore
@@ -42,7 +41,7 @@ BACK = 2.0
 _ALIKE = (Versions, DestinationPolicy, SourcePolicy, RoundTrip, Setup, SimStore, Invariant)
 _REPORTS = frozenset(
     {"_state", "_usual", "_fixed", "created_at", "last_activity", "last_heard", "received_at", "first_sent_at", "number"}
-    | {"run", "answered"}
+    | {"run"}
 )
 """Names of fields that only report, or cache what others say."""
 _COUNTS = frozenset({"attempts"})
@@ -131,8 +130,6 @@ class _Fingerprint:
         self._met[id(value)] = len(self._met)
         if kind is Deadlines:
             return tuple((self._of(key), self._time(time)) for key, time in value._times.items())
-        if kind is InFlight:
-            return (self._time(value.sent_at), self._time(value.due), min(value.attempts, 2), value.answered)
         if kind is MemoryStore:
             return None
         parts: list[Any] = [kind.__name__]
