@@ -180,6 +180,9 @@ class Options:
         replies_policy = replace(
             destination_policy,
             assurance=Assurance(Delivery.EXACTLY_ONCE, self.assurance.in_order),
+            # Replies come when their requests are sent, so a source that cannot hold a window of them would wait for ever.
+            buffer=256,
+            max_ranges=128,
             max_message_number=MAX_MESSAGE_NUMBER,
             inactivity_timeout=None,
         )

@@ -1,0 +1,372 @@
+"""RMProtocol as a whole: scenarios between two endpoints, each with a title. The simulator covers what has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.events import Incident, Respond, Transmit
+from holdfast.core.inbound import Queue
+from holdfast.core.messages import (
+    ANONYMOUS_EPR,
+    Acknowledge,
+    AckRequested,
+    CloseSequence,
+    CloseSequenceResponse,
+    CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
+    Envelope,
+    Fault,
+    LastMessage,
+    Offer,
+    RequestAcknowledgement,
+    Sequence,
+    SequenceAcknowledgement,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from holdfast.core.policy import DestinationPolicy
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.records import Record
+from holdfast.core.versions import Versions
+from holdfast.store.memory import MemoryStore
+
+
+class Endpoint:
+    """One protocol with a store, asked one request at a time; ``ask`` gives the answers that are there at once."""
+
+    def __init__(self, rm: str = "1.1", store: MemoryStore | None = None, now: float = 0.0, **policy: Any) -> None:
+        self.versions = Versions(rm)
+        self.store = store or MemoryStore()
+        self.now = now
+        self.granted = 0
+        self.incidents: list[Incident] = []
+        self.transmitted: list[Transmit] = []
+        self.answers: dict[object, Envelope | None] = {}
+        self.policy = DestinationPolicy(**policy)
+        self.protocol = RMProtocol(
+            Queue("inbox", [0]), self.store.read, self._identifier, lambda: 0.0, destination_policy=self.policy
+        )
+        self.protocol.recover(self.store.load(), now)
+
+    def _identifier(self) -> str:
+        self.granted += 1
+        return f"urn:d{self.granted}"
+
+    def restart(self, now: float | None = None) -> Endpoint:
+        """What comes up after it was killed."""
+        again = Endpoint.__new__(Endpoint)
+        again.__init__(self.versions.rm.value, self.store, self.now if now is None else now)  # type: ignore[misc]
+        again.granted = self.granted
+        return again
+
+    def envelope(self, **fields: Any) -> Envelope:
+        return Envelope(self.versions.soap, self.versions.addressing, self.versions.rm, **fields)
+
+    def settle(self, *, durable: bool = True) -> None:
+        while True:
+            for effect in self.protocol.take_effects():
+                if isinstance(effect, Respond):
+                    assert effect.exchange not in self.answers
+                    self.answers[effect.exchange] = effect.envelope
+                elif isinstance(effect, Transmit):
+                    self.transmitted.append(effect)
+                elif isinstance(effect, Incident):
+                    self.incidents.append(effect)
+            if not (durable and self.protocol.wants_commit):
+                return
+            self.store.commit(self.protocol.take_batch())
+            self.protocol.batch_durable(self.now)
+
+    def ask(self, *, durable: bool = True, **fields: Any) -> Envelope | None:
+        exchange = object()
+        self.protocol.receive(self.envelope(**fields), exchange, self.now)
+        self.settle(durable=durable)
+        return self.answers.get(exchange, self.envelope(action="no answer yet"))
+
+    def create(self, message_id: str = "urn:create", **fields: Any) -> str:
+        answer = self.ask(control=CreateSequence(ANONYMOUS_EPR, **fields), message_id=message_id, to="http://d/")
+        assert answer is not None and isinstance(answer.control, CreateSequenceResponse), answer
+        return answer.control.identifier
+
+    def send(self, identifier: str, number: int, **fields: Any) -> Envelope | None:
+        return self.ask(
+            sequence=Sequence(identifier, number), action="urn:a", body=b"<m%d/>" % number, durable=True, **fields
+        )
+
+    def request(self, identifier: str, number: int) -> Envelope | None:
+        return self.send(identifier, number, message_id=f"urn:m{number}", reply_to=ANONYMOUS_EPR)
+
+    def records(self) -> list[Record]:
+        return [record for _, record in self.store.read("inbox", 0, 0, 100)]
+
+
+def ranges(answer: Envelope | None) -> tuple[tuple[int, int], ...]:
+    assert answer is not None
+    return answer.acknowledgements[0].ranges
+
+
+def code(answer: Envelope | None) -> str:
+    assert answer is not None and answer.fault is not None, answer
+    return answer.fault.code
+
+
+def test_nothing_is_answered_before_it_is_durable() -> None:
+    endpoint = Endpoint()
+    create = CreateSequence(ANONYMOUS_EPR)
+    answer = endpoint.ask(control=create, message_id="urn:c", durable=False)
+    assert answer is not None and answer.action == "no answer yet"
+    identifier = endpoint.create("urn:other")
+    answer = endpoint.ask(sequence=Sequence(identifier, 1), action="urn:a", body=b"<m/>", durable=False)
+    assert answer is not None and answer.action == "no answer yet"
+
+
+def test_a_repeated_create_sequence_gives_the_same_sequence_also_after_a_crash() -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create("urn:c")
+    assert endpoint.create("urn:c") == identifier
+    assert endpoint.restart().create("urn:c") == identifier
+    assert endpoint.create("urn:another") != identifier
+
+
+def test_an_offered_identifier_in_use_or_used_before_is_refused() -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create("urn:c", offer=Offer("urn:o"))
+    refused = endpoint.ask(control=CreateSequence(ANONYMOUS_EPR, offer=Offer("urn:o")), message_id="urn:c2")
+    assert code(refused) == "CreateSequenceRefused"
+    endpoint.ask(control=TerminateSequence(identifier), message_id="urn:t")
+    late = endpoint.ask(control=CreateSequence(ANONYMOUS_EPR, offer=Offer("urn:o")), message_id="urn:c")
+    assert code(late) == "CreateSequenceRefused"
+
+
+@pytest.mark.parametrize(
+    ("asked", "longest", "granted"), [(None, None, None), (60.0, None, 60.0), (60.0, 30.0, 30.0), (10.0, 30.0, 10.0), (None, 30.0, 30.0)]
+)
+def test_expires_is_shortened_and_never_lengthened(
+    asked: float | None, longest: float | None, granted: float | None
+) -> None:
+    endpoint = Endpoint(max_expires=longest)
+    answer = endpoint.ask(control=CreateSequence(ANONYMOUS_EPR, asked), message_id="urn:c")
+    assert answer is not None and isinstance(answer.control, CreateSequenceResponse)
+    assert answer.control.expires == granted
+
+
+def test_more_sequences_than_the_limit_are_refused_for_now() -> None:
+    endpoint = Endpoint(max_sequences=1)
+    identifier = endpoint.create("urn:1")
+    refused = endpoint.ask(control=CreateSequence(ANONYMOUS_EPR), message_id="urn:2")
+    assert refused is not None and refused.fault is not None
+    assert (refused.fault.code, refused.fault.sender) == ("CreateSequenceRefused", False)
+    endpoint.ask(control=TerminateSequence(identifier), message_id="urn:t")
+    endpoint.create("urn:3")
+
+
+def test_an_address_that_is_not_allowed_is_refused() -> None:
+    endpoint = Endpoint()
+    create = CreateSequence(EndpointReference("http://elsewhere/"))
+    assert code(endpoint.ask(control=create, message_id="urn:c")) == "CreateSequenceRefused"
+
+
+def test_accept_acks_to_is_the_address_the_request_was_sent_to() -> None:
+    endpoint = Endpoint()
+    create = CreateSequence(ANONYMOUS_EPR, offer=Offer("urn:o"))
+    answer = endpoint.ask(control=create, message_id="urn:c", to="http://D:80/x")
+    assert answer is not None and isinstance(answer.control, CreateSequenceResponse)
+    assert answer.control.accept_acks_to == EndpointReference("http://D:80/x")
+
+
+def test_every_answer_to_an_anonymous_sender_acknowledges() -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create()
+    assert ranges(endpoint.send(identifier, 1)) == ((1, 1),)
+    assert ranges(endpoint.send(identifier, 3)) == ((1, 1), (3, 3))
+    assert ranges(endpoint.send(identifier, 1)) == ((1, 1), (3, 3))
+    asked = endpoint.ask(control=RequestAcknowledgement(), ack_requested=(AckRequested(identifier),))
+    assert asked is not None and isinstance(asked.control, Acknowledge)
+    assert ranges(asked) == ((1, 1), (3, 3))
+
+
+def test_a_message_and_an_ack_requested_of_an_unknown_sequence_are_unknown_sequence() -> None:
+    endpoint = Endpoint()
+    assert code(endpoint.send("urn:none", 1)) == "UnknownSequence"
+    asked = endpoint.ask(control=RequestAcknowledgement(), ack_requested=(AckRequested("urn:none"),))
+    assert code(asked) == "UnknownSequence"
+    acknowledged = endpoint.ask(
+        control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:none", ((1, 1),)),)
+    )
+    assert code(acknowledged) == "UnknownSequence"
+
+
+def test_a_message_without_a_sequence_is_refused_in_its_versions_own_way() -> None:
+    assert code(Endpoint().ask(action="urn:a", body=b"<m/>")) == "WSRMRequired"
+
+
+def test_in_order_the_queue_has_what_the_gap_allows_also_over_a_restart() -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create()
+    endpoint.send(identifier, 2)
+    assert endpoint.records() == []
+    again = endpoint.restart()
+    assert ranges(again.send(identifier, 1)) == ((1, 2),)
+    assert [record.message_number for record in again.records()] == [1, 2]
+    assert ranges(again.send(identifier, 2)) == ((1, 2),)
+    assert len(again.records()) == 2
+
+
+def test_close_answers_with_the_final_acknowledgement_and_takes_nothing_more() -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create()
+    endpoint.send(identifier, 1)
+    closed = endpoint.ask(control=CloseSequence(identifier, 1), message_id="urn:x")
+    assert closed is not None and isinstance(closed.control, CloseSequenceResponse)
+    assert closed.relates_to == "urn:x"
+    assert closed.acknowledgements[0].final
+    refused = endpoint.send(identifier, 2)
+    assert code(refused) == "SequenceClosed"
+    assert refused is not None and refused.acknowledgements[0].final
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_comes_again_after_the_end_is_answered_in_kind(is_restarted: bool) -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create()
+    endpoint.send(identifier, 1)
+    for _ in range(2):
+        answer = endpoint.ask(control=TerminateSequence(identifier, 1), message_id="urn:t")
+        assert answer is not None and isinstance(answer.control, TerminateSequenceResponse)
+        if is_restarted:
+            endpoint = endpoint.restart()
+    assert ranges(endpoint.send(identifier, 1)) == ((1, 1),)
+    assert code(endpoint.send(identifier, 2)) == "SequenceTerminated"
+    endpoint.now = endpoint.policy.remember_terminated + 1.0
+    endpoint.protocol.pump(endpoint.now)
+    endpoint.settle()
+    assert code(endpoint.send(identifier, 1)) == "UnknownSequence"
+
+
+def test_a_sequence_that_expires_or_falls_silent_is_ended_and_tells_its_gap() -> None:
+    for fields in ({"expires": 10.0}, {}):
+        endpoint = Endpoint(inactivity_timeout=10.0)
+        identifier = endpoint.create(**fields)
+        endpoint.send(identifier, 1)
+        endpoint.send(identifier, 3)
+        endpoint.now = endpoint.protocol.deadline() or 0.0
+        assert endpoint.now == 10.0
+        endpoint.protocol.pump(endpoint.now)
+        endpoint.settle()
+        (told,) = (incident for incident in endpoint.incidents if incident.name == "sequence incomplete")
+        assert told.detail is not None and told.detail["missing"] == [2, 2]
+        assert [record.message_number for record in endpoint.records()] == [1, 3]
+        assert code(endpoint.send(identifier, 2)) == "SequenceTerminated"
+
+
+def test_a_1_0_rollover_is_durable_before_it_is_told() -> None:
+    endpoint = Endpoint("1.0", max_message_number=1)
+    identifier = endpoint.create()
+    endpoint.send(identifier, 1)
+    waiting = endpoint.ask(sequence=Sequence(identifier, 2), action="urn:a", body=b"<m/>", durable=False)
+    assert waiting is not None and waiting.action == "no answer yet"
+    endpoint.settle()
+    faults = [answer for answer in endpoint.answers.values() if answer is not None and answer.fault is not None]
+    assert [code(fault) for fault in faults] == ["MessageNumberRollover"]
+    assert code(endpoint.restart().send(identifier, 2)) == "SequenceTerminated"
+
+
+class TestRequestAndReply:
+    """Two-way: the reply is a message of the offered Sequence, and its request is acknowledged with it."""
+
+    def reply(self, endpoint: Endpoint, number: int, *, durable: bool = True) -> None:
+        record = next(record for record in endpoint.records() if record.message_number == number)
+        endpoint.protocol.reply(record, Record("", 0, "urn:reply", b"<r%d/>" % number, 0.0), endpoint.now)
+        endpoint.settle(durable=durable)
+
+    def test_a_request_is_acknowledged_in_the_answer_that_carries_its_reply(self) -> None:
+        endpoint = Endpoint()
+        identifier = endpoint.create(offer=Offer("urn:o"))
+        waiting = endpoint.request(identifier, 1)
+        assert waiting is not None and waiting.action == "no answer yet"
+        self.reply(endpoint, 1)
+        (answer,) = (a for a in endpoint.answers.values() if a is not None and a.body)
+        assert answer.sequence == Sequence("urn:o", 1)
+        assert answer.body == b"<r1/>"
+        assert answer.relates_to == "urn:m1"
+        assert ranges(answer) == ((1, 1),)
+
+    def test_a_repeat_is_answered_by_the_same_reply_also_after_a_crash(self) -> None:
+        endpoint = Endpoint()
+        identifier = endpoint.create(offer=Offer("urn:o"))
+        endpoint.request(identifier, 1)
+        self.reply(endpoint, 1)
+        for again in (endpoint, endpoint.restart()):
+            answer = again.request(identifier, 1)
+            assert answer is not None
+            assert (answer.sequence, answer.body) == (Sequence("urn:o", 1), b"<r1/>")
+
+    def test_a_repeat_waits_for_a_reply_that_is_not_durable_yet(self) -> None:
+        endpoint = Endpoint()
+        identifier = endpoint.create(offer=Offer("urn:o"))
+        endpoint.request(identifier, 1)
+        self.reply(endpoint, 1, durable=False)
+        waiting = endpoint.ask(
+            sequence=Sequence(identifier, 1), action="urn:a", message_id="urn:m1", reply_to=ANONYMOUS_EPR, durable=False
+        )
+        assert waiting is not None and waiting.action == "no answer yet"
+        endpoint.settle()
+        assert sum(a is not None and a.body == b"<r1/>" for a in endpoint.answers.values()) == 2
+
+    def test_a_late_repeat_never_gets_the_reply_to_another_request(self) -> None:
+        endpoint = Endpoint()
+        identifier = endpoint.create(offer=Offer("urn:o"))
+        for number in (1, 2):
+            endpoint.request(identifier, number)
+            self.reply(endpoint, number)
+        endpoint.ask(control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 2),)),))
+        endpoint.request(identifier, 3)
+        self.reply(endpoint, 3)
+        for again in (endpoint, endpoint.restart()):
+            answer = again.request(identifier, 1)
+            assert answer is not None and not answer.body
+            assert ranges(answer) == ((1, 3),)
+
+    def test_a_crash_before_the_reply_leaves_the_request_unacknowledged(self) -> None:
+        endpoint = Endpoint()
+        identifier = endpoint.create(offer=Offer("urn:o"))
+        endpoint.request(identifier, 1)
+        again = endpoint.restart()
+        asked = again.ask(control=RequestAcknowledgement(), ack_requested=(AckRequested(identifier),))
+        assert ranges(asked) == ()
+        waiting = again.request(identifier, 1)
+        assert waiting is not None and waiting.action == "no answer yet"
+        self.reply(again, 1)
+        assert any(a is not None and a.body == b"<r1/>" for a in again.answers.values())
+
+    def test_a_requester_that_waits_too_long_gets_an_empty_answer_and_may_ask_again(self) -> None:
+        endpoint = Endpoint(reply_patience=5.0)
+        identifier = endpoint.create(offer=Offer("urn:o"))
+        endpoint.request(identifier, 1)
+        endpoint.now = 5.0
+        endpoint.protocol.pump(endpoint.now)
+        endpoint.settle()
+        assert list(endpoint.answers.values())[-1] is None
+        self.reply(endpoint, 1)
+        answer = endpoint.request(identifier, 1)
+        assert answer is not None and answer.body == b"<r1/>"
+
+    def test_last_message_of_1_0_is_answered_in_kind_after_every_reply(self) -> None:
+        endpoint = Endpoint("1.0")
+        identifier = endpoint.create(offer=Offer("urn:o"))
+        endpoint.request(identifier, 1)
+        self.reply(endpoint, 1)
+        answer = endpoint.ask(sequence=Sequence(identifier, 2, True), control=LastMessage())
+        assert answer is not None and isinstance(answer.control, LastMessage)
+        assert answer.sequence == Sequence("urn:o", 2, True)
+        assert ranges(answer) == ((1, 2),)
+        ended = endpoint.ask(control=TerminateSequence(identifier))
+        assert ended is not None and ended.control == TerminateSequence("urn:o")
+
+
+def test_a_fault_is_never_answered() -> None:
+    endpoint = Endpoint()
+    assert endpoint.ask(fault=Fault("Sender", "no")) is None
