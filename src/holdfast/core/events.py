@@ -74,6 +74,14 @@ class Acknowledged:
 
 
 @dataclass(slots=True)
+class Unanswered:
+    """The destination has the request with that MessageID, of the outbox ``key``, and will send no reply."""
+
+    key: str
+    message_id: str
+
+
+@dataclass(slots=True)
 class Ended:
     """The outbox ``key`` has nothing more to send and its Sequence is over."""
 
@@ -117,4 +125,4 @@ class Incident:
     detail: dict[str, Any] | None = None
 
 
-Effect = Respond | Transmit | Delivered | Submitted | Acknowledged | Ended | Stopped | Incident
+Effect = Respond | Transmit | Delivered | Submitted | Acknowledged | Unanswered | Ended | Stopped | Incident

@@ -326,6 +326,14 @@ class Inbound:
         self.offered.pop(destination.offered or "", None)
         self.commit.forget(destination.identifier)
 
+    def forget_offered(self, identifier: str) -> None:
+        """The Sequence that this one was offered with is over, and so is this one."""
+        destination = self.destinations.get(identifier)
+        if destination is not None:
+            if not destination.is_over:
+                self._open_count -= 1
+            self._forget(destination)
+
     def deadline(self) -> float | None:
         """When :meth:`pump` has something to do next."""
         return self._deadlines.next()

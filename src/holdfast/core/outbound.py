@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from holdfast.core.commit import GroupCommit
-from holdfast.core.events import Acknowledged, Effect, Ended, Incident, Stopped, Submitted, Transmit
+from holdfast.core.events import Acknowledged, Effect, Ended, Incident, Stopped, Submitted, Transmit, Unanswered
 from holdfast.core.messages import (
     ANONYMOUS,
     ANONYMOUS_EPR,
@@ -35,6 +36,22 @@ from holdfast.core.versions import RM, Addressing, Versions
 ENDING_FAULTS = ("UnknownSequence", "SequenceTerminated", "LastMessageNumberExceeded")
 
 
+class Offered(Protocol):
+    """What Outbound asks of the receiving half about Sequences that it offered."""
+
+    def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
+        """What may be acknowledged of it now; None if it is unknown."""
+        ...
+
+    def is_all_acknowledged(self, identifier: str) -> bool:
+        """Whether all that came in it is durable."""
+        ...
+
+    def forget_offered(self, identifier: str) -> None:
+        """The Sequence it was offered with is over."""
+        ...
+
+
 class Outbound:
     """The sending half of one side.
 
@@ -46,8 +63,7 @@ class Outbound:
         new_identifier: Makes a URI never used before.
         jitter: A number in [0, 1), another at each call.
         local: The address the peer can send to; :data:`ANONYMOUS` for one without a listener.
-        acknowledgement_for: The acknowledgement to piggyback for an offered Sequence, None for nothing new.
-        may_acknowledge: Whether all that came in an offered Sequence is durable.
+        offered: The Sequences that this side offered for replies.
     """
 
     def __init__(
@@ -59,8 +75,7 @@ class Outbound:
         new_identifier: Callable[[], str],
         jitter: Callable[[], float],
         local: str,
-        acknowledgement_for: Callable[[str], SequenceAcknowledgement | None],
-        may_acknowledge: Callable[[str], bool],
+        offered: Offered,
     ):
         self.policy = policy
         self.commit = commit
@@ -74,8 +89,7 @@ class Outbound:
         self._new_identifier = new_identifier
         self._jitter = jitter
         self._local = EndpointReference(local) if local != ANONYMOUS else ANONYMOUS_EPR
-        self._acknowledgement_for = acknowledgement_for
-        self._may_acknowledge = may_acknowledge
+        self._offered = offered
         self._deadlines = Deadlines()
         self._ready: dict[str, None] = {}
 
@@ -199,7 +213,7 @@ class Outbound:
 
     def _may_end(self, source: RMSource) -> bool:
         # The last word on the requests acknowledges every reply, so it waits for the last one to be durable.
-        return source.end_is_durable and (source.offer is None or self._may_acknowledge(source.offer))
+        return source.end_is_durable and (source.offer is None or self._offered.is_all_acknowledged(source.offer))
 
     def _end_durable(self, outbox: Outbox, source: RMSource, now: float) -> None:
         source.end_is_durable = True
@@ -267,8 +281,8 @@ class Outbound:
 
     def _piggyback(self, source: RMSource, envelope: Envelope) -> None:
         if source.offer is not None:
-            acknowledgement = self._acknowledgement_for(source.offer)
-            if acknowledgement is not None:
+            acknowledgement = self._offered.acknowledgement(source.offer)
+            if acknowledgement is not None and acknowledgement.ranges:
                 envelope.acknowledgements = (acknowledgement,)
 
     def _send_message(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
@@ -382,6 +396,20 @@ class Outbound:
                 self.commit.then(partial(self._replied, outbox, outbox.source, number))
                 return True
         return False
+
+    def acknowledged_alone(self, ack: SequenceAcknowledgement, number: int, now: float) -> None:
+        """The answer to message ``number`` is nothing but an acknowledgement. If it names a request, there is no reply
+        and there will be none: they leave together (or, with CXF, the reply was lost for good)."""
+        outbox = self.sources.get(self.by_identifier.get(ack.identifier, ""))
+        source = outbox.source if outbox is not None else None
+        if outbox is None or source is None or not any(lower <= number <= upper for lower, upper in ack.ranges):
+            return
+        message_id = source.unreplied.get(number)
+        if message_id is not None and number not in source.replying:
+            self.effects.append(Unanswered(outbox.key, message_id))
+            if source.replied(number, now):
+                self._report(outbox, [(number, number)])
+                self._after_news(outbox, source, now)
 
     def _replied(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
         if outbox.source is source and source.replied(number, now):
@@ -533,6 +561,7 @@ class Outbound:
             self.by_identifier.pop(source.identifier, None)
         if source.offer is not None:
             self.by_offer.pop(source.offer, None)
+            self._offered.forget_offered(source.offer)
         self.commit.forget(source.local_id)
         outbox.first = max(outbox.first, source.start + source.records_done)
         self.commit.batch.trims[outbox.queue, 0] = outbox.first

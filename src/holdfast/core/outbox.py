@@ -91,9 +91,9 @@ class Outbox:
                 return number
         # An earlier run may have transmitted what this one has not come to yet.
         for number in range(source.next_number, source.sent_before + 1):
-            if number not in source.replying and self._is_unacknowledged(source, number):
-                if self.record(self.offset_of(number)).message_id == message_id:
-                    return number
+            is_open = number not in source.replying and self._is_unacknowledged(source, number)
+            if is_open and self.record(self.offset_of(number)).message_id == message_id:
+                return number
         return 0
 
     def find_requests(self, ranges: tuple[tuple[int, int], ...]) -> None:

@@ -28,11 +28,10 @@ from holdfast.core.messages import (
     Envelope,
     Fault,
     LastMessage,
-    SequenceAcknowledgement,
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.outbound import ENDING_FAULTS, Outbound
+from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox, ReadRecords
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.records import Batch, Record, Snapshot
@@ -98,8 +97,7 @@ class RMProtocol:
             new_identifier,
             jitter,
             local,
-            self._acknowledgement_to_piggyback,
-            self.inbound.is_all_acknowledged,
+            self.inbound,
         )
         self.ending = Ending(self.inbound, self.commit, self.effects, new_identifier)
         self._allows = allows
@@ -281,6 +279,9 @@ class RMProtocol:
             self.outbound.terminate_sent(sent.source, envelope is None, now)
         if envelope is not None:
             self.receive(envelope, None, now, sent)
+            if sent.number and isinstance(envelope.control, Acknowledge):
+                for acknowledgement in envelope.acknowledgements:
+                    self.outbound.acknowledged_alone(acknowledgement, sent.number, now)
         outbox = self.outbound.sources.get(sent.source)
         is_fault = envelope is not None and envelope.fault is not None
         if outbox is not None and outbox.source is not None and not is_fault:
@@ -714,15 +715,6 @@ class RMProtocol:
         envelope.control = Acknowledge()
         envelope.acknowledgements = (destination.acknowledgement(),)
         self.effects.append(Transmit(destination.acks_to.address, envelope))
-
-    def _acknowledgement_to_piggyback(self, identifier: str) -> SequenceAcknowledgement | None:
-        destination = self.inbound.destinations.get(identifier)
-        # Once the peer said that it does not know the Sequence, each mention of it would be answered by that fault,
-        # in place of what the carrier asks for.
-        if destination is None or destination.last_fault in ENDING_FAULTS:
-            return None
-        acknowledgement = destination.acknowledgement()
-        return acknowledgement if acknowledgement.ranges else None
 
     def _respond(
         self, reply_to: EndpointReference | None, exchange: Exchange | None, response: Envelope, now: float

@@ -14,15 +14,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.core.events import Acknowledged, Delivered, Effect, Ended, Incident, Respond, Stopped, Submitted, Transmit
+from holdfast.core.events import (
+    Acknowledged,
+    Delivered,
+    Effect,
+    Ended,
+    Incident,
+    Respond,
+    Stopped,
+    Submitted,
+    Transmit,
+    Unanswered,
+)
 from holdfast.core.inbound import Queue
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.versions import ALL_VERSIONS, Versions
-from holdfast.endpoint.engine import Engine, new_identifier
-from holdfast.endpoint.http_client import HTTPClient
+from holdfast.endpoint.engine import Clock, Engine, new_identifier
+from holdfast.endpoint.http_client import HTTPClient, Transport
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.logs import log, log_incident
@@ -133,6 +144,8 @@ class Source:
         listen: ``(host, port)`` of a listener of its own for acknowledgements and replies, with the ``address`` the
             destination reaches it by; None: everything comes back on the HTTP responses, no inbound port is needed.
         address: The URL of that listener as the destination sees it.
+        transport: What carries its requests instead of HTTP, for tests; with it, ``headers`` alone count of the above.
+        clock: What time it is, for tests.
 
     Raises:
         ConfigurationError: for arguments that contradict each other.
@@ -153,6 +166,8 @@ class Source:
         timeout: float = 60.0,
         listen: tuple[str, int] | None = None,
         address: str = "",
+        transport: Transport | None = None,
+        clock: Clock | None = None,
     ):
         if profile is not None:
             if profile not in PROFILES or versions is not None:
@@ -170,6 +185,8 @@ class Source:
         self.incidents: Counter[str] = Counter()
         self.on_progress: Callable[[Progress], None] | None = None
         self._store_location = store
+        self._transport = transport
+        self._clock = clock
         self._versions = versions
         self._offer = offer
         self._choices = self._make_choices()
@@ -217,7 +234,7 @@ class Source:
         self._open = True
 
     async def _start(self) -> None:
-        self._engine = Engine(self._store, self._carry_out, self._store_failed)
+        self._engine = Engine(self._store, self._carry_out, self._store_failed, self._clock)
         local = ANONYMOUS
         self._server: HTTPServer | None = None
         if self._listen is not None:
@@ -226,7 +243,8 @@ class Source:
             local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
         self._sender = Sender(
             self._engine,
-            HTTPClient(total_timeout=self._timeout, connections_per_host=64, ssl_context=self._ssl),
+            self._transport
+            or HTTPClient(total_timeout=self._timeout, connections_per_host=64, ssl_context=self._ssl),
             self._headers,
             on_transport_error=self._transport_error,
         )
@@ -508,6 +526,8 @@ class Source:
             self._acknowledged(effect)
         elif isinstance(effect, Delivered):
             self._replied(effect)
+        elif isinstance(effect, Unanswered):
+            self._unanswered(effect)
         elif isinstance(effect, Stopped):
             self._stopped(effect)
         elif isinstance(effect, Ended):
@@ -557,6 +577,15 @@ class Source:
             future.set_result(message)
         else:
             self._unclaimed[record.relates_to] = message
+
+    def _unanswered(self, effect: Unanswered) -> None:
+        future = self._replies.get(effect.message_id)
+        if future is not None:
+            error = DeliveryError(
+                f"{self.to} has the request {effect.message_id} and sent no reply to it",
+                remedy="The service takes this action as one-way: use send(). If it should reply, look at its handler.",
+            )
+            _fail([future], error)
 
     def _trim_replies(self) -> None:
         """Every reply that is here was taken: none need be kept."""
@@ -624,6 +653,11 @@ class Source:
             return
         self._engine.protocol.receive(envelope, exchange, self._engine.clock())
         self._engine.touch()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has something to do without waiting for time to pass or for the destination."""
+        return self._open and self._engine.is_busy
 
     def sequences(self) -> list[dict[str, Any]]:
         """The Sequences as they are, for a person to read; see ``inspection.describe_sequence``."""

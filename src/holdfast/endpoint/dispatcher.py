@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.core.cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.policy import Delivery
 from holdfast.core.records import Record, Snapshot
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine import Cancellable, Engine
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, fault_body
 
@@ -55,7 +55,7 @@ class Dispatcher:
         self._records: dict[tuple[int, int], Record] = {}
         self._held_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Cancellable | None = None
         self._stopping = False
         self._dead_letter_end = 0
         self.handled = 0
@@ -159,7 +159,7 @@ class Dispatcher:
             self._timer.cancel()
             self._timer = None
         if due is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._run)
+            self._timer = self._engine.clock.call_at(due, self._run)
 
     async def _handle(self, partition: int, offset: int) -> None:
         cursor = self._cursors[partition]
@@ -254,6 +254,11 @@ class Dispatcher:
         batch.appends.append((DEAD_LETTERS, 0, self._dead_letter_end, letter))
         self._dead_letter_end += 1
         self._finish(partition, offset, record, _fault_reply(record, _SET_ASIDE))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a handler runs."""
+        return bool(self._tasks)
 
     async def stop(self, grace: float) -> None:
         """Start no more handlers; let those that run finish, for ``grace`` seconds, then cancel them."""

@@ -12,6 +12,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable
+from typing import Protocol
 
 from holdfast.core.events import Effect
 from holdfast.core.inbound import Queue
@@ -24,7 +25,10 @@ from holdfast.store import CommitThread, Store
 
 
 class Clock:
-    """Seconds since 1970 that never go back and never jump while the process runs, whatever the wall clock does."""
+    """Seconds since 1970 that never go back and never jump while the process runs, whatever the wall clock does.
+
+    Tests put one of their own in its place (``holdfast.testing.pair``).
+    """
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
@@ -32,6 +36,19 @@ class Clock:
     def __call__(self) -> float:
         """Now."""
         return time.monotonic() + self._offset
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Cancellable:
+        """Make the call in the running loop when it is ``when``, or soon if that is past."""
+        # The loop's clock and ours tick alike: both are the machine's monotonic one.
+        return asyncio.get_running_loop().call_later(max(0.0, when - self()), callback)
+
+
+class Cancellable(Protocol):
+    """A call that was asked for and may be called off."""
+
+    def cancel(self) -> None:
+        """Call it off."""
+        ...
 
 
 def new_identifier() -> str:
@@ -46,6 +63,7 @@ class Engine:
         store: Where everything is kept; the engine commits to it, its caller closes it.
         carry_out: Called in the loop with every effect, in order.
         on_failed: Called once if the store fails: nothing is accepted or acknowledged from then on.
+        clock: What time it is.
     """
 
     def __init__(
@@ -53,16 +71,17 @@ class Engine:
         store: Store,
         carry_out: Callable[[Effect], None],
         on_failed: Callable[[BaseException], None],
+        clock: Clock | None = None,
     ) -> None:
         self.store = store
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.failure: BaseException | None = None
         self._carry_out = carry_out
         self._on_failed = on_failed
         self._thread: CommitThread[None] | None = None
         self._committing = False
         self._scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Cancellable | None = None
         self._timer_at = 0.0
         self._idle: asyncio.Event | None = None
 
@@ -161,19 +180,22 @@ class Engine:
         deadline = self.protocol.deadline()
         if deadline is None:
             return
-        if self._timer is not None and self._timer_at <= deadline and self._timer_at > self._loop.time() - 1:
+        if self._timer is not None and self._timer_at <= deadline:
             return
         if self._timer is not None:
             self._timer.cancel()
-        # The loop's clock and ours tick alike: both are the machine's monotonic one.
-        at = self._loop.time() + max(0.0, deadline - self.clock())
         self._timer_at = deadline
-        self._timer = self._loop.call_at(at, self._timer_fired)
+        self._timer = self.clock.call_at(deadline, self._timer_fired)
 
     def _timer_fired(self) -> None:
         self._timer = None
         self.protocol.pump(self.clock())
         self._turn()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has something to do without waiting for time to pass or for a peer."""
+        return self._scheduled or self._committing or self.protocol.wants_commit
 
     async def settled(self) -> None:
         """Wait until nothing is waiting to become durable."""

@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace, TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import aiohttp
 
@@ -54,6 +54,18 @@ class Response:
     headers: Mapping[str, str]
     body: bytes
     content_type: str
+
+
+class Transport(Protocol):
+    """What carries requests: :class:`HTTPClient`, or whatever a test puts in its place."""
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
+        """Post once; see :meth:`HTTPClient.post`."""
+        ...
+
+    async def close(self) -> None:
+        """Give up its connections."""
+        ...
 
 
 class HTTPClient:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
 from holdfast.endpoint.engine import Engine
-from holdfast.endpoint.http_client import HTTPClient, Response, TransportError
+from holdfast.endpoint.http_client import Response, Transport, TransportError
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire import DEFAULT, Limits, action_of, decode, encode, http_headers
@@ -31,7 +31,7 @@ class Sender:
     def __init__(
         self,
         engine: Engine,
-        http: HTTPClient,
+        http: Transport,
         headers: Mapping[str, str] | None = None,
         limits: Limits = DEFAULT,
         on_transport_error: Callable[[Transmit, str], None] = lambda _sent, _reason: None,

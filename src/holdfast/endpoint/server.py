@@ -24,7 +24,7 @@ from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.asgi import serve_asgi
 from holdfast.endpoint.dispatcher import Dispatcher, Handler
-from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.engine import Clock, Engine
 from holdfast.endpoint.http_client import HTTPClient
 from holdfast.endpoint.http_exchange import Exchange, HTTPLimits
 from holdfast.endpoint.logs import log, log_incident
@@ -91,7 +91,10 @@ class Destination:
         self.accepted = 0
         self.queue = Queue(queue, [0] * partitions)
         self.dispatcher: Dispatcher | None = None
-        self._store_location = store
+        self.store_location = store
+        """Where its store is or will be opened; may be changed before it is started."""
+        self.clock: Clock | None = None
+        """What time it is, if not the machine's: for tests, set before it is started."""
         self._source_policy = source_policy
         self._handling = handling or HandlingPolicy()
         self._concurrency = concurrency
@@ -152,8 +155,8 @@ class Destination:
                 self._started = True
 
     async def _start(self) -> None:
-        self.store = await asyncio.to_thread(open_store, self._store_location)
-        self.engine = Engine(self.store, self._carry_out, self._store_failed)
+        self.store = await asyncio.to_thread(open_store, self.store_location)
+        self.engine = Engine(self.store, self._carry_out, self._store_failed, self.clock)
         snapshot = self.engine.start(
             self.queue,
             destination_policy=self.policy,
@@ -253,6 +256,12 @@ class Destination:
         self.readers.delivered(effect.partition, effect.offset)
         if self.dispatcher is not None:
             self.dispatcher.delivered(effect.partition, effect.offset, record)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has something to do without waiting for time to pass or for a peer: a commit, a handler."""
+        handling = self.dispatcher is not None and self.dispatcher.is_busy
+        return self._started and (self.engine.is_busy or handling)
 
     # --- ASGI -----------------------------------------------------------------------------------------------------
 
