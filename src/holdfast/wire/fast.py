@@ -528,7 +528,8 @@ def read_body(data: bytes, at: int, envelope: Shape) -> bytes | None:
     if _NOT_PLAIN.match(body, first) is not None:
         return None
     for declaration in shape.declarations:
-        if (prefixed or not declaration.sign) and declaration.needed_by(body):
+        sign = declaration.sign
+        if (prefixed or not sign) and body.find(sign) >= 0 and declaration.needed_by(body):
             return self_contained(body, (first,), shape.declarations) if _is_single(body, first) else None
     return body
 
