@@ -284,7 +284,11 @@ class RMSource:
         for number in self.unreplied:
             fresh.discard(number)
         resent_at: float | None = None
-        for number in [number for number in self.flight if number in fresh]:
+        if fresh.count <= len(self.flight):  # it seldom is news of more than a few
+            news = [number for lower, upper in fresh for number in range(lower, upper + 1) if number in self.flight]
+        else:
+            news = [number for number in self.flight if number in fresh]
+        for number in news:
             entry = self.flight.pop(number)
             if entry.attempts == 1:
                 self.round_trip.sample(now - entry.sent_at)
