@@ -89,6 +89,7 @@ class Destination:
         self.handlers: dict[str, Handler] = {}
         self.incidents: Counter[str] = Counter()
         self.accepted = 0
+        self._unanswered: set[Exchange] = set()
         self.queue = Queue(queue, [0] * partitions)
         self.dispatcher: Dispatcher | None = None
         self.store_location = store
@@ -203,6 +204,9 @@ class Destination:
 
     def _store_failed(self, error: BaseException) -> None:
         log.critical("store failed", error=repr(error), what="nothing is accepted or acknowledged any more")
+        for exchange in self._unanswered:
+            _refuse_all(exchange)
+        self._unanswered.clear()
 
     # --- one message's walk ---------------------------------------------------------------------------------------
 
@@ -213,13 +217,14 @@ class Destination:
             exchange.respond(405, b"WS-ReliableMessaging endpoint: POST only.\n", b"text/plain", ((b"Allow", b"POST"),))
             return
         if self.engine.failure is not None:
-            exchange.respond(503, b"The store failed; nothing is accepted.\n", b"text/plain", ((b"Retry-After", b"5"),))
+            _refuse_all(exchange)
             return
         try:
             envelope = decode(request.body, limits=self._wire_limits)
         except EnvelopeError as error:
             self._refuse(exchange, error)
             return
+        self._unanswered.add(exchange)
         self.engine.protocol.receive(envelope, exchange, self.engine.clock())
         self.engine.touch()
 
@@ -237,7 +242,9 @@ class Destination:
 
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Respond):
-            respond(effect)
+            if effect.exchange in self._unanswered:  # not once the store has failed and everybody was told so
+                self._unanswered.discard(effect.exchange)
+                respond(effect)
         elif isinstance(effect, Delivered):
             self.accepted += 1
             self._delivered(effect)
@@ -321,6 +328,10 @@ def _is_below(address: str, allowed: str) -> bool:
     path = given.path.rstrip("/")
     is_below = asked.path == path or asked.path.startswith(f"{path}/")
     return same_place and same_port and is_below and "@" not in asked.netloc and ".." not in asked.path.split("/")
+
+
+def _refuse_all(exchange: Exchange) -> None:
+    exchange.respond(503, b"The store failed; nothing is accepted.\n", b"text/plain", ((b"Retry-After", b"5"),))
 
 
 def respond(effect: Respond) -> None:
