@@ -163,3 +163,28 @@ def test_no_page_knows_the_machine_it_was_written_on() -> None:
     for page in PAGES:
         found = re.findall(r"/(?:home|root|work|Users)/\S*", page.read_text(encoding="utf-8"))
         assert not found, f"{page.name}: {found}"
+
+
+@cache
+def members() -> dict[str, set[str]]:
+    """Every class of the source with the names of its methods and fields."""
+    found: dict[str, set[str]] = {}
+    for path in (ROOT / "src" / "holdfast").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                names = {one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+                targets = (one.target for one in ast.walk(node) if isinstance(one, ast.AnnAssign))
+                names |= {one.attr if isinstance(one, ast.Attribute) else ast.unparse(one) for one in targets}
+                found.setdefault(node.name, set()).update(names)
+                assigned = (one for one in ast.walk(node) if isinstance(one, ast.Assign))
+                names = {t.attr for one in assigned for t in one.targets if isinstance(t, ast.Attribute)}
+                found[node.name].update(names)
+    return found
+
+
+@every_page
+def test_every_method_and_setting_that_is_named_with_its_class_is_there(page: Path) -> None:
+    for name in re.findall(r"`([^`\n]+)`", prose(page)):
+        match = re.match(r"(?:[a-z_]+\.)*([A-Z]\w+)\.(\w+)", name)
+        if match is not None and match[1] in members():
+            assert match[2] in members()[match[1]], f"{page.name} names {name}"
