@@ -142,7 +142,8 @@ def test_an_offered_identifier_in_use_or_used_before_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "longest", "granted"), [(None, None, None), (60.0, None, 60.0), (60.0, 30.0, 30.0), (10.0, 30.0, 10.0), (None, 30.0, 30.0)]
+    ("asked", "longest", "granted"),
+    [(None, None, None), (60.0, None, 60.0), (60.0, 30.0, 30.0), (10.0, 30.0, 10.0), (None, 30.0, 30.0)],
 )
 def test_expires_is_shortened_and_never_lengthened(
     asked: float | None, longest: float | None, granted: float | None

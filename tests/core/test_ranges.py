@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +45,7 @@ def test_it_behaves_like_a_set(steps: list[tuple[str, int, int]]) -> None:
         apply(ranges, model, *step)
         pairs = list(ranges)
         assert {n for lower, upper in pairs for n in range(lower, upper + 1)} == model
-        assert all(upper + 1 < lower for (_, upper), (lower, _) in zip(pairs, pairs[1:], strict=False))
+        assert all(upper + 1 < lower for (_, upper), (lower, _) in itertools.pairwise(pairs))
         assert len(ranges) == len(pairs)
         assert ranges.count == len(model)
         assert ranges.highest == max(model, default=0)

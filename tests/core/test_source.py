@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -222,7 +223,7 @@ def test_an_unanswered_keep_alive_is_not_repeated_at_once() -> None:
         assert source.request_to_send(0.0, now) is Request.ACK_REQUESTED
         assert source.request_to_send(0.0, now) is None
         asked.append(now)
-    assert all(later - earlier >= 50.0 for earlier, later in zip(asked, asked[1:], strict=False))
+    assert all(later - earlier >= 50.0 for earlier, later in itertools.pairwise(asked))
 
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.integers(1, 60), st.floats(0, 0.999))

@@ -60,7 +60,9 @@ def replace(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, method: Any
 
 @mutant("AcknowledgedIsStored", "AcknowledgedIsRemembered")
 def acknowledge_before_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    def receive(self: Inbound, destination: RMDestination, envelope: Any, awaits: bool, exchange: Any, now: float) -> Any:
+    def receive(
+        self: Inbound, destination: RMDestination, envelope: Any, awaits: bool, exchange: Any, now: float
+    ) -> Any:
         verdict = original(self, destination, envelope, awaits, exchange, now)
         if envelope.sequence.message_number in destination.accepted and not awaits:
             destination.acknowledge(envelope.sequence.message_number)
@@ -108,7 +110,7 @@ def skip_saving_next_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     original = replace(monkeypatch, RMDestination, "to_state", to_state)
 
 
-@mutant("NumbersNeverReused", "TransmittedIsDurable")
+@mutant("NumbersNeverReused", "TransmittedIsDurable", "NothingUnacknowledgedDropped")
 def reuse_a_number_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     original = RMSource.from_state.__func__  # type: ignore[attr-defined]
 
@@ -146,7 +148,7 @@ def never_acknowledge_a_duplicate(monkeypatch: pytest.MonkeyPatch) -> None:
     replace(monkeypatch, RMProtocol, "_answer_again", _answer_again)
 
 
-@mutant("Liveness")
+@mutant("Liveness", "NothingUnacknowledgedDropped")
 def lose_the_reply_on_a_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     def reply(self: RMProtocol, record: Record, reply: Record | None, now: float) -> None:
         original(self, record, reply, now)

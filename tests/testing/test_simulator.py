@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from holdfast.core.destination import RMDestination
+from holdfast.core.messages import IncompleteSequenceBehavior
 from holdfast.testing.clock import EPOCH, SimClock
 from holdfast.testing.invariants import ALL_INVARIANTS
 from holdfast.testing.network import NetworkFaults, lossy
@@ -35,6 +37,16 @@ def load_mutants() -> ModuleType:
 MUTANTS = load_mutants().MUTANTS
 
 
+def first_failure(seeds: range) -> SimulationFailed | None:
+    """What the first seed that fails breaks; None if none does."""
+    for seed in seeds:
+        try:
+            Simulator(seed).run()
+        except SimulationFailed as failure:
+            return failure
+    return None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_promise_holds_and_everything_heals_in_thousands_of_worlds(first: int) -> None:
@@ -48,13 +60,9 @@ def test_every_promise_holds_and_everything_heals_in_thousands_of_worlds(first: 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_simulator_catches_a_planted_bug(mutant: object, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.plant(monkeypatch)  # type: ignore[attr-defined]
-    for seed in range(400):
-        try:
-            Simulator(seed).run()
-        except SimulationFailed as failure:
-            assert failure.invariant in mutant.expected, str(failure)  # type: ignore[attr-defined]
-            return
-    pytest.fail("400 seeds did not notice it")
+    failure = first_failure(range(400))
+    assert failure is not None, "400 seeds did not notice it"
+    assert failure.invariant in mutant.expected, str(failure)  # type: ignore[attr-defined]
 
 
 def test_there_are_more_than_ten_planted_bugs_and_most_invariants_catch_one() -> None:
@@ -62,6 +70,28 @@ def test_there_are_more_than_ten_planted_bugs_and_most_invariants_catch_one() ->
     caught = set().union(*(mutant.expected for mutant in MUTANTS))
     never_planted = {invariant.__name__ for invariant in ALL_INVARIANTS} - caught
     assert never_planted == {"IncompleteSequences"}  # its planted bug has a test of its own, in a world made for it
+
+
+def test_a_sequence_that_is_not_discarded_as_it_should_be_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(self: RMDestination, last_message_number: int | None) -> object:
+        released, discarded, gaps = original(self, last_message_number)
+        return sorted([*released, *discarded]), [], gaps
+
+    original = load_mutants().replace(monkeypatch, RMDestination, "end", end)
+    # A destination that soon expires while a gap is open: the source's messages are late and lost.
+    options = Options(
+        messages=12,
+        behavior=IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE,
+        expires=8.0,
+        network=NetworkFaults(lose_request=0.6, delay=0.3, silent=1.0),
+    )
+    found = set()
+    for seed in range(40):
+        try:
+            Simulator(seed, options).run()
+        except SimulationFailed as failure:
+            found.add(failure.invariant)
+    assert found == {"IncompleteSequences"}
 
 
 def test_a_seed_tells_the_same_story_every_time() -> None:
@@ -78,10 +108,9 @@ def test_a_trace_changes_nothing() -> None:
 
 def test_a_failure_names_its_seed_and_how_to_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
     load_mutants().deliver_a_held_message_early(monkeypatch)
-    with pytest.raises(SimulationFailed) as failure:
-        for seed in range(400):
-            Simulator(seed).run()
-    assert f"holdfast simulate --seed {failure.value.seed} --trace" in str(failure.value)
+    failure = first_failure(range(400))
+    assert failure is not None
+    assert f"holdfast simulate --seed {failure.seed} --trace" in str(failure)
 
 
 def test_an_error_inside_the_core_is_a_failure_with_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:

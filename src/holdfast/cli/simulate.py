@@ -18,7 +18,9 @@ from holdfast.core.versions import Versions
 @click.option("--messages", type=click.IntRange(1, 5), default=2, show_default=True, help="Messages submitted.")
 @click.option("--losses", type=click.IntRange(0), default=1, show_default=True, help="Packets lost, at most.")
 @click.option("--duplicates", type=click.IntRange(0), default=0, show_default=True, help="Requests that arrive twice.")
-@click.option("--crashes", type=click.IntRange(0), default=0, show_default=True, help="Crashes of either side, at most.")
+@click.option(
+    "--crashes", type=click.IntRange(0), default=0, show_default=True, help="Crashes of either side, at most."
+)
 @click.option("--early", type=click.IntRange(0), default=0, show_default=True, help="Timers that fire too early.")
 @click.option("--requests", is_flag=True, help="Every message wants a reply.")
 @click.option("--rm", type=click.Choice(["1.0", "1.1"]), default="1.1", show_default=True, help="WS-RM version.")

@@ -21,8 +21,8 @@ from holdfast.testing.fingerprint import HORIZON, fingerprint
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
 from holdfast.testing.liveness import unfinished
 from holdfast.testing.node import Arrival, Exchange, Node, Setup
-from holdfast.testing.options import DESTINATION_ADDRESS
-from holdfast.testing.world import DESTINATION, SOURCE, World
+from holdfast.testing.options import DESTINATION_ADDRESS, USUAL_VERSIONS
+from holdfast.testing.world import World
 
 NEVER = 1e9
 """Seconds: a time beyond the horizon."""
@@ -49,7 +49,7 @@ class Bounds:
     crashes: int = 0
     early: int = 0
     requests: bool = False
-    versions: Versions = Versions()
+    versions: Versions = USUAL_VERSIONS
     most_states: int | None = None
 
 
@@ -217,7 +217,9 @@ class Situation:
         self.world.crash(node, survivors)
         broken = [arrival.exchange for arrival in self.open if arrival.exchange.receiver == node.index]
         self.open = [arrival for arrival in self.open if arrival.exchange.receiver != node.index]
-        self.packets = [packet for packet in self.packets if not packet.is_response or packet.exchange.sender != node.index]
+        self.packets = [
+            packet for packet in self.packets if not packet.is_response or packet.exchange.sender != node.index
+        ]
         self.world.start(node)
         for exchange in broken:
             self._fail(exchange)

@@ -3,18 +3,17 @@
 Identifiers are renamed in the order they are met. Times count relative to now and no further back than the longest
 delay that is compared with anything; those that only report (when a Sequence was created, last heard of, the round-trip
 estimate between its floor and cap) do not count at all, since in the explorer's setups every retransmission delay is
-alike and every other delay is beyond the horizon. Attempts count as one, or more than one. Of the past only what was
-said and queued counts.
+alike and every other delay is beyond the horizon. Attempts count up to three. Of the past only what was said and queued
+counts.
 """
 
 from __future__ import annotations
 
 import marshal
 from collections import deque
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import cache, partial
+from functools import partial
 from hashlib import blake2b
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -40,11 +39,24 @@ BACK = 2.0
 
 _ALIKE = (Versions, DestinationPolicy, SourcePolicy, RoundTrip, Setup, SimStore, Invariant)
 _REPORTS = frozenset(
-    {"_state", "_usual", "_fixed", "created_at", "last_activity", "last_heard", "received_at", "first_sent_at", "number"}
+    {
+        "_state",
+        "_usual",
+        "_fixed",
+        "created_at",
+        "last_activity",
+        "last_heard",
+        "received_at",
+        "first_sent_at",
+        "number",
+    }
     | {"run"}
 )
 """Names of fields that only report, or cache what others say."""
-_COUNTS = frozenset({"attempts"})
+_COUNTS = frozenset({"attempts", "tries"})
+_MOST = 3
+"""Attempts that are told apart: the core asks for one, and for so many answered ones."""
+_FIELDS: dict[type[Any], tuple[str, ...] | None] = {}
 
 
 def fingerprint(situation: Situation) -> bytes:
@@ -133,20 +145,18 @@ class _Fingerprint:
         if kind is MemoryStore:
             return None
         parts: list[Any] = [kind.__name__]
-        for name in _fields(kind)(value):
-            part = getattr(value, name, None)
-            parts.append(min(part, 2) if name in _COUNTS else self._of(part))
+        if kind not in _FIELDS:
+            _FIELDS[kind] = _fields(kind)
+        names = _FIELDS[kind]
+        for name in vars(value) if names is None else names:
+            part: Any = getattr(value, name, None)
+            if name not in _REPORTS:
+                parts.append(min(part, _MOST) if name in _COUNTS else self._of(part))
         return tuple(parts)
 
 
-@cache
-def _fields(kind: type) -> Callable[[Any], list[str]]:
-    """Gives the names of an object's fields that count."""
+def _fields(kind: type[Any]) -> tuple[str, ...] | None:
+    """The names of an object's fields; None: those it has in its ``__dict__``."""
     if is_dataclass(kind):
-        named = [field.name for field in fields(kind) if field.name not in _REPORTS]
-        return lambda _value: named
-    slots = getattr(kind, "__slots__", None)
-    if slots:
-        kept = [name for name in slots if name not in _REPORTS]
-        return lambda _value: kept
-    return lambda value: [name for name in vars(value) if name not in _REPORTS]
+        return tuple(field.name for field in fields(kind))
+    return tuple(getattr(kind, "__slots__", ())) or None

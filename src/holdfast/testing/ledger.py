@@ -143,6 +143,11 @@ class Ledger:
         if acknowledgement.final:
             self.finals.setdefault(acknowledgement.identifier, acknowledgement.ranges)
 
+    def reply_is_lost(self, body: bytes) -> bool:
+        """Whether a Sequence the request came in ended early at the destination, so that no reply can come from it."""
+        states = self.disks[1].behaviors
+        return any(name in states and states[name]["state"] != "created" for name, _ in self.numbers.get(body, ()))
+
     def has_arrived(self, receiver: int, body: bytes) -> bool:
         """Whether the message is durably accepted at the receiver under any number."""
         accepted = self.disks[receiver].accepted

@@ -28,7 +28,8 @@ def unfinished(world: World, *, may_stop: bool) -> str | None:
     for record in ledger.disks[0].outbound[f"outbox/{OUTBOX}"]:
         if record.body not in queued and record.body not in discarded and not skips(destination):
             return f"{record.body.decode()} has not reached the application"
-        if record.wants_reply and b"r" + record.body[1:] not in ledger.disks[0].replies:
+        has_reply = b"r" + record.body[1:] in ledger.disks[0].replies
+        if record.wants_reply and not has_reply and not (may_stop and ledger.reply_is_lost(record.body)):
             return f"the reply to {record.body.decode()} has not come"
     for partition, records in disk.queues.items():
         done = disk.done.get(partition)

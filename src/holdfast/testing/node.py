@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 INBOX = "inbox"
 CURSOR = "handler"
+USUAL_HANDLING = HandlingPolicy()
 OUTBOX = "orders"
 """The key of the one outbox that the source's application fills."""
 
@@ -96,7 +97,7 @@ class Setup:
     address: str
     destination_policy: DestinationPolicy
     source_policy: SourcePolicy
-    handling: HandlingPolicy = HandlingPolicy()
+    handling: HandlingPolicy = USUAL_HANDLING
     choices: tuple[tuple[Versions, bool], ...] = ()
     partitions: int = 1
     batches: int = 1

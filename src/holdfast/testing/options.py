@@ -10,11 +10,14 @@ from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavio
 from holdfast.core.policy import Assurance, Delivery, DestinationPolicy, SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, RM, Versions
-from holdfast.testing.network import NetworkFaults
+from holdfast.testing.network import PERFECT, NetworkFaults
 from holdfast.testing.node import Setup
 
 SOURCE_ADDRESS = "http://source.test/"
 DESTINATION_ADDRESS = "http://destination.test/"
+USUAL_VERSIONS = Versions()
+_USUAL_ASSURANCE = Assurance()
+_USUAL_RETRANSMISSION = RetransmissionPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +52,15 @@ class Options:
         network: How bad the network is.
         partition_rate: How often, at an event, the network is parted for a while.
         crash_source, crash_destination: How often, at an event, an endpoint crashes.
+        again: Whether more is submitted once everything has ended.
         clock_jumps: Whether a restarted endpoint finds its wall clock moved.
     """
 
-    versions: Versions = Versions()
+    versions: Versions = USUAL_VERSIONS
     offer: bool = False
     requests: float = 0.0
     listener: bool = False
-    assurance: Assurance = Assurance()
+    assurance: Assurance = _USUAL_ASSURANCE
     behavior: IncompleteSequenceBehavior = IncompleteSequenceBehavior.NO_DISCARD
     messages: int = 10
     storm: float = 20.0
@@ -68,7 +72,7 @@ class Options:
     destination_limit: int | None = None
     expires: float | None = None
     inactivity_timeout: float | None = None
-    retransmission: RetransmissionPolicy = RetransmissionPolicy()
+    retransmission: RetransmissionPolicy = _USUAL_RETRANSMISSION
     acknowledgement_interval: float = 0.2
     acknowledgement_count: int = 8
     advertise_buffer: bool = True
@@ -79,11 +83,12 @@ class Options:
     trims: bool = False
     handler_latency: float = 0.01
     handler_failures: float = 0.0
-    network: NetworkFaults = NetworkFaults()
+    network: NetworkFaults = PERFECT
     partition_rate: float = 0.0
     crash_source: float = 0.0
     crash_destination: float = 0.0
     clock_jumps: bool = False
+    again: bool = False
 
     @classmethod
     def draw(cls, chance: random.Random) -> Options:
@@ -91,7 +96,9 @@ class Options:
         versions = chance.choice(ALL_VERSIONS)
         pattern = chance.choice(("one-way", "one-way", "offer", "offer", "plain"))
         # At-most-once in order may drop a request, and nobody would answer it: there are none then without an Offer.
-        delivery = chance.choice((Delivery.EXACTLY_ONCE, Delivery.EXACTLY_ONCE, *Delivery)[: 2 if pattern == "plain" else 5])
+        delivery = chance.choice(
+            (Delivery.EXACTLY_ONCE, Delivery.EXACTLY_ONCE, *Delivery)[: 2 if pattern == "plain" else 5]
+        )
         window = chance.choice((1, 2, 4, 8, 32))
         source_limit = chance.choice((None, None, None, chance.randint(2, 8)))
         destination_limit = chance.choice((None,) * 9 + (chance.randint(2, 8),))
@@ -134,6 +141,7 @@ class Options:
             crash_source=chance.choice((0.0, 0.0, 0.01, 0.05)),
             crash_destination=chance.choice((0.0, 0.0, 0.01, 0.05)),
             clock_jumps=chance.random() < 0.3,
+            again=chance.random() < 0.3,
         )
 
     @staticmethod
@@ -180,7 +188,7 @@ class Options:
         replies_policy = replace(
             destination_policy,
             assurance=Assurance(Delivery.EXACTLY_ONCE, self.assurance.in_order),
-            # Replies come when their requests are sent, so a source that cannot hold a window of them would wait for ever.
+            # Replies come when their requests are sent: a source that cannot hold a window of them waits for ever.
             buffer=256,
             max_ranges=128,
             max_message_number=MAX_MESSAGE_NUMBER,

@@ -122,6 +122,8 @@ class Simulator:
         try:
             self._storm()
             self._heal()
+            if self.options.again:
+                self._go_on()
         except InvariantViolation as violation:
             self._finish()
             raise SimulationFailed(self.seed, violation.invariant, violation.what, self.report) from violation
@@ -161,6 +163,19 @@ class Simulator:
                 self._restart(node)
         self._end()
         self.world.settle(self.world.nodes[0])
+        self._wait_until_well()
+
+    def _go_on(self) -> None:
+        """The source's application has more to send after all: in another Sequence, for the last one has ended."""
+        node, world = self.world.nodes[0], self.world
+        world.has_ended = False
+        for _ in range(2):
+            world.submit(self.random.random() < self.options.requests)
+        self._end()
+        world.settle(node)
+        self._wait_until_well()
+
+    def _wait_until_well(self) -> None:
         end = self.world.clock.now + HEALING
         while (missing := self._unfinished()) is not None:
             if self.world.clock.now >= end:

@@ -9,7 +9,7 @@ from holdfast.core.messages import Envelope, SequenceAcknowledgement
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Batch, Record
 from holdfast.testing.clock import SimClock
-from holdfast.testing.invariants import ALL_INVARIANTS, Invariant
+from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.node import OUTBOX, Arrival, Exchange, Node, Setup, Surroundings
 from holdfast.testing.words import describe
@@ -171,6 +171,10 @@ class World:
             return
         records = self.ledger.disks[node.index].outbound[f"outbox/{OUTBOX}"]
         for offset in range(effect.first, effect.last + 1):
+            if offset >= len(records):
+                raise InvariantViolation(
+                    "NothingUnacknowledgedDropped", f"{node.name} reports offset {offset}: no such"
+                )
             for invariant in self.invariants:
                 invariant.reported(self, node, records[offset].body)
 
@@ -192,7 +196,9 @@ class World:
     def told(self, node: Node, effect: Submitted | Incident) -> None:
         """Something for an application or an operator."""
         if isinstance(effect, Incident):
-            self.note(lambda: f"{node.name}: {effect.name} {effect.identifier} {effect.number or ''} {effect.detail or ''}")
+            self.note(
+                lambda: f"{node.name}: {effect.name} {effect.identifier} {effect.number or ''} {effect.detail or ''}"
+            )
             self.count(effect.name)
 
 
