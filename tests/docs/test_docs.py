@@ -177,8 +177,8 @@ def members() -> dict[str, set[str]]:
                 names |= {one.attr if isinstance(one, ast.Attribute) else ast.unparse(one) for one in targets}
                 found.setdefault(node.name, set()).update(names)
                 assigned = (one for one in ast.walk(node) if isinstance(one, ast.Assign))
-                names = {t.attr for one in assigned for t in one.targets if isinstance(t, ast.Attribute)}
-                found[node.name].update(names)
+                targets = (target for one in assigned for target in one.targets)
+                found[node.name].update(ast.unparse(one).rpartition(".")[2] for one in targets)
     return found
 
 
