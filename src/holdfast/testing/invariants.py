@@ -286,9 +286,9 @@ class NothingUnacknowledgedDropped(Invariant):
     def _look(self, world: World, node: Node, body: bytes, verb: str) -> None:
         if not world.ledger.has_arrived(1 - node.index, body):
             self.broken(f"{node.name} {verb} {body.decode()}, which has not arrived")
-        if body in world.ledger.wants_reply and b"r" + body[1:] not in world.ledger.disks[node.index].replies:
-            if not world.ledger.reply_is_lost(body):
-                self.broken(f"{node.name} {verb} {body.decode()} without having its reply")
+        is_answered = b"r" + body[1:] in world.ledger.disks[node.index].replies
+        if body in world.ledger.wants_reply and not is_answered and not world.ledger.reply_is_lost(body):
+            self.broken(f"{node.name} {verb} {body.decode()} without having its reply")
 
 
 class HandledOnce(Invariant):
@@ -333,7 +333,7 @@ class IncompleteSequences(Invariant):
 
 
 class LegalMoves(Invariant):
-    """A Sequence moves by its state table only, and a restart finds it in the state that was saved."""
+    """A Sequence moves by its state table only."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str], tuple[object, Enum]] = {}
