@@ -224,6 +224,17 @@ async def test_sequences_are_listed_and_shown_whole(admin: Client) -> None:
     assert (status, one["identifier"], one["state"]) == (200, inbound[0]["identifier"], "terminated")
 
 
+@pytest.mark.parametrize(("how", "state"), [("close", "closed"), ("terminate", "terminating")])
+async def test_an_operator_can_end_a_sequence(admin: Client, peer: Any, how: str, state: str) -> None:
+    source = peer(admin.service.url)
+    await source.create()
+    await source.message(1)
+    status, shown = await admin.ask(f"/sequences/{source.identifier}/{how}", "POST")
+    assert (status, shown["state"]) == (200, state)
+    assert (await source.message(2)).status == 500
+    assert (await admin.ask(f"/sequences/urn:unknown/{how}", "POST"))[0] == 404
+
+
 async def test_health_follows_the_store(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await admin.ask("/healthz") == (200, {"status": "ok"})
     monkeypatch.setattr(admin.app.engine, "failure", OSError("no space left"))

@@ -84,6 +84,8 @@ class Admin:
                 json_answer(exchange, 200, {"sequences": self._sequences()})
             case ("GET", ["sequences", identifier]):
                 self._sequence(exchange, identifier)
+            case ("POST", ["sequences", identifier, ("close" | "terminate") as how]):
+                await self._end_sequence(exchange, identifier, how)
             case ("GET", ["queues"]):
                 queue = self._app.queue
                 described = {"epoch": queue.epoch, "partitions": self._partitions()}
@@ -122,6 +124,12 @@ class Admin:
         if not found:
             raise Refused(404, f"no Sequence {identifier}", "GET /sequences lists them.")
         json_answer(exchange, 200, found[0])
+
+    async def _end_sequence(self, exchange: Exchange, identifier: str, how: str) -> None:
+        if not self._app.end_sequence(identifier, terminate=how == "terminate"):
+            raise Refused(404, f"no open Sequence {identifier}", "GET /sequences lists them.")
+        await self._durable()
+        self._sequence(exchange, identifier)
 
     # --- queues ---------------------------------------------------------------------------------------------------
 

@@ -202,6 +202,24 @@ class Destination:
         self.store.close()
         log.info("destination closed")
 
+    def end_sequence(self, identifier: str, *, terminate: bool = False) -> bool:
+        """Close an inbound Sequence of our own accord, so that it takes no new message; or terminate it.
+
+        What it delivered stays; what it holds beyond a gap is settled by its IncompleteSequenceBehavior. The source is
+        told at AcksTo; an anonymous one by the answer to its next message (WS-RM 1.2 sections 3.5 and 3.6). In 1.0,
+        which has neither, it is terminated with the fault SequenceTerminated.
+
+        Args:
+            identifier: The Sequence.
+            terminate: Whether to terminate it rather than close it.
+
+        Returns:
+            Whether it was there and not over.
+        """
+        ended = self.engine.protocol.end_inbound(identifier, self.engine.clock(), terminate=terminate)
+        self.engine.touch()
+        return ended
+
     def _store_failed(self, error: BaseException) -> None:
         log.critical("store failed", error=repr(error), what="nothing is accepted or acknowledged any more")
         for exchange in self._unanswered:
