@@ -173,12 +173,12 @@ def members() -> dict[str, set[str]]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 names = {one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
-                targets = (one.target for one in ast.walk(node) if isinstance(one, ast.AnnAssign))
-                names |= {one.attr if isinstance(one, ast.Attribute) else ast.unparse(one) for one in targets}
+                targets: list[ast.expr] = []
+                for one in ast.walk(node):
+                    targets += one.targets if isinstance(one, ast.Assign) else []
+                    targets += [one.target] if isinstance(one, ast.AnnAssign) else []
+                names |= {ast.unparse(target).rpartition(".")[2] for target in targets}
                 found.setdefault(node.name, set()).update(names)
-                assigned = (one for one in ast.walk(node) if isinstance(one, ast.Assign))
-                targets = (target for one in assigned for target in one.targets)
-                found[node.name].update(ast.unparse(one).rpartition(".")[2] for one in targets)
     return found
 
 
