@@ -43,7 +43,8 @@ def run_and_kill(path: Path, draw: random.Random) -> int:
     if draw.random() < 0.25:
         time.sleep(draw.uniform(0.05, 0.4))  # while it starts, opens, recovers or commits its first batches
     else:
-        while said.count(b"\n") < (wanted := draw.choice([1, 5, 30, 120])):
+        wanted = draw.choice([1, 5, 30, 120])
+        while said.count(b"\n") < wanted:
             if not (more := os.read(process.stdout.fileno(), wanted)):
                 break
             said += more
