@@ -19,7 +19,7 @@ from holdfast.testing.network import NetworkFaults, lossy
 from holdfast.testing.options import Options
 from holdfast.testing.simulator import SimulationFailed, Simulator
 
-SEEDS = 1500
+SEEDS = 2000
 CHUNK = 250
 
 

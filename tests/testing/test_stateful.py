@@ -71,6 +71,10 @@ class PairOfEndpoints(RuleBasedStateMachine):
             return
         budget = situation.budget
         budget.losses = budget.duplicates = budget.crashes = budget.early = 0
+        world = situation.world
+        world.has_ended = False  # what was submitted after an end has an end of its own
+        world.nodes[0].end()
+        world.settle(world.nodes[0])
         for _ in range(3000):
             action = next(situation.actions(), None)
             if action is None:

@@ -191,11 +191,11 @@ class AtMostOnce(Invariant):
 
     @staticmethod
     def _may_repeat(world: World, body: bytes) -> bool:
-        return repeats(world) or offset_of(body) in world.ledger.in_doubt
+        return repeats(world) or body in world.ledger.in_doubt or b"m" + body[1:] in world.ledger.in_doubt
 
 
-def offset_of(body: bytes) -> int:
-    """The offset in the source's outbox that a body names: the simulator's bodies are m0, m1 ..., replies r0, r1 ..."""
+def order_of(body: bytes) -> int:
+    """When it was submitted: the simulator's bodies are m0, m1 ..., their replies r0, r1 ..."""
     return int(body[1:])
 
 
@@ -205,7 +205,7 @@ class InOrder(Invariant):
     def __init__(self) -> None:
         self._seen: tuple[dict[int, int], ...] = ({}, {})
         self._last: dict[tuple[int, str], int] = {}
-        self._last_offset = -1
+        self._last_order = -1
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         if not node.setup.destination_policy.assurance.in_order:
@@ -228,10 +228,10 @@ class InOrder(Invariant):
     def _follow_outbox(self, world: World, node: Node, body: bytes) -> None:
         if node.index != 1 or node.setup.partitions != 1 or repeats(world) or world.ledger.in_doubt:
             return
-        offset = offset_of(body)
-        if offset <= self._last_offset:
-            self.broken(f"{node.name} queues {body.decode()} after m{self._last_offset}")
-        self._last_offset = offset
+        order = order_of(body)
+        if order <= self._last_order:
+            self.broken(f"{node.name} queues {body.decode()} after m{self._last_order}")
+        self._last_order = order
 
 
 class NumbersNeverReused(Invariant):

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.messages import Envelope, LastMessage, SequenceAcknowledgement
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Record
-from holdfast.testing.node import CURSOR, INBOX
+from holdfast.testing.node import CURSOR, INBOX, OUTBOX
 
 Key = tuple[str, int]
 """A Sequence's Identifier and a message number in it."""
@@ -123,8 +123,8 @@ class Ledger:
     """Bodies of requests."""
     stopped: list[str] = field(default_factory=list)
     """Codes of the errors that the source's application was told."""
-    in_doubt: set[int] = field(default_factory=set)
-    """Offsets of the outbox that it was told are in doubt, and so may be doubled when it goes on."""
+    in_doubt: set[bytes] = field(default_factory=set)
+    """Bodies of messages that it was told are in doubt, and so may be doubled when it goes on."""
 
     def transmitted(self, envelope: Envelope) -> None:
         """An application's message, or 1.0's LastMessage, left an endpoint."""
@@ -142,6 +142,11 @@ class Ledger:
         said.update(acknowledgement.ranges)
         if acknowledgement.final:
             self.finals.setdefault(acknowledgement.identifier, acknowledgement.ranges)
+
+    def doubt(self, first: int, last: int) -> None:
+        """The source's application was told that these offsets of its outbox may or may not have arrived."""
+        records = self.disks[0].outbound[f"outbox/{OUTBOX}"]
+        self.in_doubt.update(record.body for record in records[first : last + 1])
 
     def reply_is_lost(self, body: bytes) -> bool:
         """Whether a Sequence the request came in ended early at the destination, so that no reply can come from it."""

@@ -196,7 +196,7 @@ class Simulator:
         if not self.options.may_stop:
             raise InvariantViolation("Liveness", f"the outbox stopped without cause: {outbox.stopped}")
         world.note(lambda: "somebody decides to go on")
-        world.ledger.in_doubt.update(range(outbox.first, outbox.end))
+        world.ledger.doubt(outbox.first, outbox.end)
         node.protocol.outbound.resume(outbox, [*node.setup.choices], node.now)
         node.end()
         world.settle(node)

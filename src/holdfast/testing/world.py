@@ -191,7 +191,7 @@ class World:
         if effect.key == OUTBOX:
             self.is_stopped = True
             self.ledger.stopped.append(effect.code)
-            self.ledger.in_doubt.update(range(effect.first, effect.last + 1))
+            self.ledger.doubt(effect.first, effect.last)
 
     def told(self, node: Node, effect: Submitted | Incident) -> None:
         """Something for an application or an operator."""
