@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from holdfast.testing import lossy, pair
+from holdfast.testing import Network, NetworkFaults, lossy, pair
+from holdfast.testing.network import Fate
 
 
 def orders(seen: list[str]) -> holdfast.Destination:
@@ -73,3 +76,30 @@ async def test_a_request_that_no_handler_answers_is_an_error_and_stops_nothing()
             await source.request("<order>one</order>", action="urn:orders/Submit")
         await source.send("<order>two</order>", action="urn:orders/Submit")
     assert seen == ["one", "two"]
+
+
+class LosesTheFirstMessage(Network):
+    """The second exchange, which carries message 1, is lost without a word."""
+
+    def __init__(self) -> None:
+        super().__init__(NetworkFaults(), random.Random(0))
+        self.exchanges = 0
+
+    def fate(self) -> Fate:
+        self.exchanges += 1
+        return Fate(silent=True) if self.exchanges == 2 else super().fate()
+
+
+async def test_a_message_acknowledged_before_an_earlier_one_is_not_waited_for_in_vain() -> None:
+    seen: list[str] = []
+    network = LosesTheFirstMessage()
+    async with pair(orders(seen), network=network) as source:
+        first, second = [await source.send(f"<order>{n}</order>", action="urn:orders/Submit") for n in (1, 2)]
+        while not source.progress.acknowledged:
+            await asyncio.sleep(0)
+        network.is_partitioned = True
+        await asyncio.wait_for(second.acknowledged(), 5)
+        with pytest.raises(holdfast.NotAcknowledged):
+            await first.acknowledged(0.01)
+        network.is_partitioned = False
+    assert seen == ["1", "2"]

@@ -132,6 +132,11 @@ class Outbox:
             commit.save(source.local_id, source)
             commit.batch.trims[self.queue, 0] = self.first
 
+    def is_acknowledged(self, offset: int) -> bool:
+        """Whether the record at ``offset`` is acknowledged, perhaps before an earlier one is."""
+        source = self.source
+        return offset < self.first or (source is not None and offset - source.start + 1 in source.acknowledged)
+
     @property
     def is_empty(self) -> bool:
         """Whether everything ever put in is acknowledged."""

@@ -443,7 +443,7 @@ class Source:
 
     async def wait_acknowledged(self, lane: _Lane, offset: int, timeout: float | None) -> None:
         """Wait for the acknowledgement of one offset; see :meth:`Sent.acknowledged`."""
-        if offset < lane.outbox.first:
+        if lane.outbox.is_acknowledged(offset):
             return
         future = lane.acknowledged.get(offset)
         if future is None:
