@@ -326,10 +326,11 @@ class TestRequestAndReply:
         endpoint.ask(control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 2),)),))
         endpoint.request(identifier, 3)
         self.reply(endpoint, 3)
-        for again in (endpoint, endpoint.restart()):
-            answer = again.request(identifier, 1)
-            assert answer is not None and not answer.body
-            assert ranges(answer) == ((1, 3),)
+        # Nothing at all, as an acknowledgement without a reply would end .NET's session; after a crash nobody remembers.
+        assert endpoint.request(identifier, 1) is None
+        answer = endpoint.restart().request(identifier, 1)
+        assert answer is not None and not answer.body
+        assert ranges(answer) == ((1, 3),)
 
     def test_a_crash_before_the_reply_leaves_the_request_unacknowledged(self) -> None:
         endpoint = Endpoint()

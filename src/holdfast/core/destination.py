@@ -7,6 +7,7 @@ Four sets of numbers, never confused: *received* (seen at all), *accepted* (aske
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 
 from holdfast.core.messages import (
@@ -48,6 +49,10 @@ _NEW_MESSAGE = DestinationEvent.NEW_MESSAGE
 _ACCEPT = DestinationAction.ACCEPT
 _DISCARD_ENTIRE_SEQUENCE = IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
 _RM_1_1 = RM.V1_1
+
+
+RECENT_REPLIES = 64
+"""Requests remembered beyond the acknowledgement of their reply: repeats that are still on their way."""
 
 
 class Verdict(Enum):
@@ -94,6 +99,7 @@ class RMDestination:
         "offered",
         "partition",
         "policy",
+        "replied",
         "replies",
         "settled",
         "state",
@@ -124,6 +130,8 @@ class RMDestination:
         self.partition = 0
         self.replies: dict[int, int] = {}
         """Message number -> number of its reply in the opposite direction, while that is unacknowledged."""
+        self.replied: deque[int] = deque(maxlen=RECENT_REPLIES)
+        """The newest requests whose replies are acknowledged, so that a late repeat is known for one. Not saved."""
         self.expires: float | None = None
         self.expires_at: float | None = None
         self.created_at = now

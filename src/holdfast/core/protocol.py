@@ -436,6 +436,10 @@ class RMProtocol:
         if number == destination.marker and destination.offered is not None and number not in destination.replies:
             self._answer_last_message(destination, number, exchange, now)
             return
+        if number in destination.replied:
+            # The requester has the reply and said so. An acknowledgement without it would end .NET's session.
+            self._done(exchange)
+            return
         reply_number = destination.replies.get(number)
         outbox = self.outbound.outboxes.get(destination.offered or f"plain/{destination.identifier}")
         if (
@@ -462,6 +466,7 @@ class RMProtocol:
         if destination is not None:
             for number in [n for n, reply in destination.replies.items() if reply in source.acknowledged]:
                 del destination.replies[number]
+                destination.replied.append(number)
 
     def _receive_plain(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
         """No Sequence header: a reply to a request of ours from a peer that was offered no Sequence, or a stranger."""
