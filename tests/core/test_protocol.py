@@ -326,7 +326,7 @@ class TestRequestAndReply:
         endpoint.ask(control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 2),)),))
         endpoint.request(identifier, 3)
         self.reply(endpoint, 3)
-        # Nothing at all, as an acknowledgement without a reply would end .NET's session; after a crash nobody remembers.
+        # Nothing at all: an acknowledgement without a reply would end .NET's session. After a crash nobody remembers.
         assert endpoint.request(identifier, 1) is None
         answer = endpoint.restart().request(identifier, 1)
         assert answer is not None and not answer.body
