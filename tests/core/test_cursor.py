@@ -60,14 +60,6 @@ def test_a_sequence_waits_for_its_failed_record_and_others_do_not() -> None:
     assert take_all(made) == [2]
 
 
-def test_what_was_put_back_counts_as_never_taken() -> None:
-    made = cursor("a", policy=HandlingPolicy(attempts=1))
-    assert made.take(0.0) == 0
-    made.put_back(0)
-    assert made.take(0.0) == 0
-    assert made.attempts(0) == 1
-
-
 def test_a_restart_offers_again_what_was_not_finished_and_skips_what_was() -> None:
     made = cursor("a", "b", "c")
     assert take_all(made) == [0, 1, 2]

@@ -16,7 +16,6 @@ STEPS = st.lists(
         st.tuples(st.just("add"), NUMBERS, NUMBERS),
         st.tuples(st.just("add_range"), NUMBERS, NUMBERS),
         st.tuples(st.just("discard"), NUMBERS, NUMBERS),
-        st.tuples(st.just("discard_below"), NUMBERS, NUMBERS),
     ),
     max_size=40,
 )
@@ -30,12 +29,9 @@ def apply(ranges: AcknowledgementRanges, model: set[int], verb: str, first: int,
         lower, upper = sorted((first, second))
         ranges.add_range(lower, upper)
         model.update(range(lower, upper + 1))
-    elif verb == "discard":
+    else:
         ranges.discard(first)
         model.discard(first)
-    else:
-        ranges.discard_below(first)
-        model.difference_update(range(1, first))
 
 
 @given(STEPS)

@@ -138,12 +138,6 @@ class HandlerCursor:
         self._delayed.append(entry)
         return True
 
-    def put_back(self, offset: int) -> None:
-        """The record was not handed over after all (the server is stopping): it is ready again."""
-        entry = self._running.pop(offset)
-        entry.attempts -= 1
-        self._ready[offset] = entry
-
     def deadline(self) -> float | None:
         """When a delayed record is due, None if none is."""
         return min((entry.due for entry in self._delayed), default=None)

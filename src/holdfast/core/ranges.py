@@ -62,13 +62,6 @@ class AcknowledgementRanges:
         self._lower[index : index + 1] = [low for low, _ in parts]
         self._upper[index : index + 1] = [up for _, up in parts]
 
-    def discard_below(self, number: int) -> None:
-        """Forget every member below ``number``."""
-        keep = bisect_left(self._upper, number)
-        del self._lower[:keep], self._upper[:keep]
-        if self._lower and self._lower[0] < number:
-            self._lower[0] = number
-
     def __contains__(self, number: object) -> bool:
         assert isinstance(number, int)
         uppers = self._upper
