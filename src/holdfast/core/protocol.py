@@ -22,6 +22,7 @@ from holdfast.core.messages import (
     Acknowledge,
     CloseSequence,
     CloseSequenceResponse,
+    Control,
     CreateSequence,
     CreateSequenceResponse,
     EndpointReference,
@@ -51,6 +52,11 @@ def _never(_value: str) -> bool:
 
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 _ACKNOWLEDGE = Acknowledge()  # it says nothing by itself
+
+
+def _reply_key(destination: RMDestination) -> str:
+    """The outbox of the replies that go back to where the requests came from."""
+    return destination.offered or f"plain/{destination.identifier}"
 
 
 class RMProtocol:
@@ -185,18 +191,14 @@ class RMProtocol:
             if reply is not None:
                 self.effects.append(Incident("reply unwanted", record.sequence, number, "warning"))
             return
-        if reply is None:
-            destination.awaiting.discard(number)
-            self.commit.save(destination.identifier, destination)
-            self.commit.then(partial(self._completed, destination, number))
-            return
-        outbox = self._reply_outbox(destination, record, now)
-        reply.relates_to = record.message_id
-        reply.sequence = outbox.key
-        reply.message_number = number
-        offset = self.outbound.submit(outbox, reply)
-        if outbox.source is not None and outbox.source.polled:
-            destination.replies[number] = offset - outbox.source.start + 1
+        if reply is not None:
+            outbox = self._reply_outbox(destination, record, now)
+            reply.relates_to = record.message_id
+            reply.sequence = outbox.key
+            reply.message_number = number
+            offset = self.outbound.submit(outbox, reply)
+            if outbox.source is not None and outbox.source.polled:
+                destination.replies[number] = offset - outbox.source.start + 1
         destination.awaiting.discard(number)
         self.commit.save(destination.identifier, destination)
         self.commit.then(partial(self._completed, destination, number))
@@ -208,17 +210,16 @@ class RMProtocol:
 
     def _reply_outbox(self, destination: RMDestination, record: Record, now: float) -> Outbox:
         """Where the reply goes: the offered Sequence, else one of our own, else nothing but the back-channel."""
-        key = destination.offered or f"plain/{destination.identifier}"
         reply_to = record.reply_to or ANONYMOUS
         if destination.offered is None and reply_to != ANONYMOUS:
             return self.outbound.open(f"to/{reply_to}", reply_to, [(destination.versions, False)])
-        outbox = self.outbound.outboxes.get(key)
+        outbox = self.outbound.outboxes.get(_reply_key(destination))
         if outbox is None:
             outbox = self._open_reply_outbox(destination, None, now)
         return outbox
 
     def _open_reply_outbox(self, destination: RMDestination, to: str | None, now: float) -> Outbox:
-        key = destination.offered or f"plain/{destination.identifier}"
+        key = _reply_key(destination)
         source = RMSource(key, key, destination.versions, self.outbound.policy, now, polled=to is None)
         source.identifier = destination.offered
         source.to = to
@@ -441,7 +442,7 @@ class RMProtocol:
             self._done(exchange)
             return
         reply_number = destination.replies.get(number)
-        outbox = self.outbound.outboxes.get(destination.offered or f"plain/{destination.identifier}")
+        outbox = self.outbound.outboxes.get(_reply_key(destination))
         if (
             reply_number is None
             or outbox is None
@@ -531,9 +532,7 @@ class RMProtocol:
                 return
             if create.offer is not None:
                 self._accept_offer(envelope, create, destination, now)
-        response = self._envelope(destination.versions)
-        response.control = self.inbound.response(destination)
-        response.relates_to = envelope.message_id
+        response = self._response(envelope, destination.versions, self.inbound.response(destination))
         self.commit.then(partial(self._respond, envelope.reply_to, exchange, response))
 
     def _check_create(self, envelope: Envelope, create: CreateSequence) -> Fault | None:
@@ -587,9 +586,7 @@ class RMProtocol:
         destination = self.inbound.destinations.get(close.identifier)
         if destination is None:
             if self.outbound.ended_by_peer(close.identifier, SourceEvent.CLOSE_SEQUENCE, now):
-                response = self._envelope(envelope.versions)
-                response.control = CloseSequenceResponse(close.identifier)
-                response.relates_to = envelope.message_id
+                response = self._response(envelope, envelope.versions, CloseSequenceResponse(close.identifier))
                 self.commit.then(partial(self._respond, envelope.reply_to, exchange, response))
             else:
                 self._answer_fault(envelope, sequence_fault("UnknownSequence", close.identifier), exchange)
@@ -597,9 +594,7 @@ class RMProtocol:
         if destination.handle(DestinationEvent.CLOSE_SEQUENCE) is not DestinationAction.ANSWER_CLOSE:
             self._answer_fault(envelope, sequence_fault("UnknownSequence", close.identifier), exchange)
             return
-        response = self._envelope(destination.versions)
-        response.control = CloseSequenceResponse(close.identifier)
-        response.relates_to = envelope.message_id
+        response = self._response(envelope, destination.versions, CloseSequenceResponse(close.identifier))
         then = partial(self._respond_final, destination, envelope.reply_to, exchange, response)
         self.inbound.end(destination, close.last_message_number, then, now)
 
@@ -612,9 +607,7 @@ class RMProtocol:
             return
         destination.handle(DestinationEvent.TERMINATE_SEQUENCE)
         if destination.versions.rm is RM.V1_1:
-            response = self._envelope(destination.versions)
-            response.control = TerminateSequenceResponse(terminate.identifier)
-            response.relates_to = envelope.message_id
+            response = self._response(envelope, destination.versions, TerminateSequenceResponse(terminate.identifier))
         elif destination.offered is not None and exchange is not None:
             # 1.0, two-way: answered by TerminateSequence of the offered Sequence (wcf: it waits for that).
             response = self._envelope(destination.versions)
@@ -632,9 +625,7 @@ class RMProtocol:
         if envelope.rm is RM.V1_0:
             self._done(exchange)
         elif known:
-            response = self._envelope(envelope.versions)
-            response.control = TerminateSequenceResponse(terminate.identifier)
-            response.relates_to = envelope.message_id
+            response = self._response(envelope, envelope.versions, TerminateSequenceResponse(terminate.identifier))
             self.commit.then(partial(self._respond, envelope.reply_to, exchange, response))
         else:
             self._answer_fault(envelope, sequence_fault("UnknownSequence", terminate.identifier), exchange)
@@ -683,6 +674,13 @@ class RMProtocol:
         assert versions is not None
         return Envelope(versions.soap, versions.addressing, versions.rm)
 
+    def _response(self, request: Envelope, versions: Versions | None, control: Control) -> Envelope:
+        """What answers an RM protocol message in kind."""
+        response = self._envelope(versions)
+        response.control = control
+        response.relates_to = request.message_id
+        return response
+
     def _acknowledge(
         self, destination: RMDestination, exchange: Exchange | None, now: float, *, at_once: bool = False
     ) -> None:
@@ -724,10 +722,14 @@ class RMProtocol:
     def _respond(
         self, reply_to: EndpointReference | None, exchange: Exchange | None, response: Envelope, now: float
     ) -> None:
-        if reply_to is not None and not reply_to.is_anonymous and not reply_to.is_none and self._may_send_to(reply_to):
-            response.to = reply_to.address
-            response.reference_parameters = reply_to.reference_parameters
-            self.effects.append(Transmit(reply_to.address, response))
+        self._send_to(reply_to, exchange, response)
+
+    def _send_to(self, target: EndpointReference | None, exchange: Exchange | None, response: Envelope) -> None:
+        """Send to an address that is allowed, else answer on the exchange."""
+        if target is not None and not target.is_anonymous and not target.is_none and self._may_send_to(target):
+            response.to = target.address
+            response.reference_parameters = target.reference_parameters
+            self.effects.append(Transmit(target.address, response))
             self._done(exchange)
         elif exchange is not None:
             self.effects.append(Respond(exchange, response))
@@ -760,10 +762,4 @@ class RMProtocol:
         if destination is not None and fault.code == "SequenceClosed":
             answer.acknowledgements = (destination.acknowledgement(),)
         target = destination.acks_to if destination is not None else (envelope.fault_to or envelope.reply_to)
-        if target is not None and not target.is_anonymous and not target.is_none and self._may_send_to(target):
-            answer.to = target.address
-            answer.reference_parameters = target.reference_parameters
-            self.effects.append(Transmit(target.address, answer))
-            self._done(exchange)
-        elif exchange is not None:
-            self.effects.append(Respond(exchange, answer))
+        self._send_to(target, exchange, answer)
