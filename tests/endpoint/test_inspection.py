@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Destination, Source
+from holdfast.core.outbox import Outbox
+from holdfast.core.records import Batch, Record
 from holdfast.endpoint.inspection import describe_snapshot
 from holdfast.store.rocksdb import RocksDBStore
 
@@ -34,7 +36,7 @@ async def test_a_store_is_described_while_it_is_open_with_gaps_and_held_messages
     assert shown["identifier"] == one.identifier
     assert (shown["role"], shown["state"], shown["acks_to"]) == ("destination", "created", "anonymous")
     assert (shown["ranges"], shown["gaps"]) == ("1-2 5-5 7-7", "3-4 6-6")
-    assert (shown["count"], shown["highest"], shown["held"], shown["next_in_order"]) == (4, 7, 2, 3)
+    assert (shown["count"], shown["highest"], shown["waiting"], shown["next_in_order"]) == (4, 7, 2, 3)
     assert shown["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.2"
     assert 90 <= shown["age"] < 120
     assert json.loads(json.dumps(shown)) == shown
@@ -51,5 +53,35 @@ async def test_a_source_and_its_offered_sequence_are_described(serve: Any, tmp_p
         assert (live["role"], live["key"], live["count"], live["ranges"]) == ("source", "UA", 3, "1-3")
         inbound, outbound = sorted(look(tmp_path / "outbox", 0.0), key=lambda one: one["role"])
         assert (inbound["role"], outbound["role"]) == ("destination", "source")
-        assert inbound["age"] == 0.0, "a clock that is behind shows no negative age"
+        assert inbound["age"] == outbound["age"] == 0.0, "a clock that is behind shows no negative age"
+        assert (live["waiting"], live["to"]) == (0, url)
         assert outbound["identifier"] == live["identifier"]
+
+
+async def test_messages_that_wait_for_a_sequence_are_shown_with_the_reason_and_none_is_shown_for_an_empty_outbox(
+    tmp_path: Path,
+) -> None:
+    url = "http://127.0.0.1:9/"
+    async with Source(url, tmp_path / "outbox") as source:
+        for _ in range(3):
+            await source.send("<a/>", action=ACTION, sequence_key="UA")
+        (live,) = source.sequences()
+        (kept,) = look(tmp_path / "outbox", 0.0)
+        for shown in (live, kept):
+            assert shown["state"] in ("none", "creating")
+            assert (shown["identifier"], shown["key"], shown["to"], shown["waiting"]) == ("", "UA", url, 3)
+            assert (shown["ranges"], shown["count"]) == ("none", 0)
+
+    batch = Batch(queues={f"outbox/{key}": Outbox(key, f"outbox/{key}", url, never).description() for key in "AB"})
+    batch.queues["outbox/B"]["stopped"] = "CreateSequenceRefused"
+    batch.appends += [("outbox/B", 0, 0, Record("B", 0, ACTION, b"<a/>", 0.0))]
+    store = RocksDBStore(tmp_path / "stopped")
+    store.commit(batch)
+    store.close()
+    (shown,) = look(tmp_path / "stopped", 0.0)
+    assert (shown["key"], shown["state"], shown["waiting"]) == ("B", "none", 1)
+    assert (shown["suspended"], shown["age"]) == ("CreateSequenceRefused", None)
+
+
+def never(*_asked: object) -> list[tuple[int, Record]]:
+    raise AssertionError("nothing is to be read")

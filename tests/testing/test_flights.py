@@ -138,9 +138,7 @@ def test_any_text_is_escaped_and_comes_back(carrier: str, tailnum: str | None, d
 def test_the_schema_names_every_column_in_order() -> None:
     fields = [field.split() for field in flights.SCHEMA_DDL.split(", ")]
     assert tuple(name for name, _ in fields) == flights.COLUMNS
-    assert dict(fields) == {
-        name: "INT" if isinstance(value, int) else "STRING" for name, value in FIRST.items()
-    }
+    assert dict(fields) == {name: "INT" if isinstance(value, int) else "STRING" for name, value in FIRST.items()}
 
 
 def test_without_the_data_set_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

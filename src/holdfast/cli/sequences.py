@@ -15,7 +15,7 @@ from holdfast.exceptions import ConfigurationError, HoldfastError
 if TYPE_CHECKING:
     from rich.table import Table
 
-COLUMNS = ("identifier", "role", "state", "messages", "ranges", "gaps", "age")
+COLUMNS = ("identifier", "role", "state", "messages", "ranges", "gaps", "waiting", "age")
 
 
 @click.command()
@@ -30,7 +30,8 @@ def sequences(store: str | None, identifier: str | None, admin: str | None, as_j
     holdfast sequences inbox
     holdfast sequences --admin http://127.0.0.1:8081 urn:uuid:2f0c... --json
 
-    `messages` are those received (a destination's) or acknowledged (a source's); an IDENTIFIER may be cut short.
+    `messages` are those received (a destination's) or acknowledged (a source's); `waiting` those held until lower
+    numbers are there (a destination's) or not acknowledged yet (a source's). An IDENTIFIER may be cut short.
     """
     if admin is not None:
         if identifier is not None:
@@ -111,15 +112,16 @@ def _table(shown: list[dict[str, Any]]) -> Table:
 
     table = Table(box=None, pad_edge=False)
     for name in COLUMNS:
-        table.add_column(name, justify="right" if name in ("messages", "age") else "left", overflow="fold")
+        table.add_column(name, justify="right" if name in ("messages", "waiting", "age") else "left", overflow="fold")
     for one in shown:
         table.add_row(
-            one["identifier"] or f"(asked for: {one['key']!r})",
+            one["identifier"] or f"(none yet: {one['key']!r})",
             one["role"],
             one["state"] + (f", {one['suspended']}" if one.get("suspended") else ""),
             f"{one['count']:,}",
             one["ranges"],
             one["gaps"],
+            f"{one['waiting']:,}",
             _age(one.get("age")),
         )
     return table

@@ -78,7 +78,7 @@ class RMSource:
         "attempts",
         "available",
         "buffer_remaining",
-        "create_sent_at",
+        "created_at",
         "due",
         "end_is_durable",
         "end_is_saved",
@@ -119,6 +119,7 @@ class RMSource:
         self.versions = versions
         self.policy = policy
         self.polled = polled
+        self.created_at = now
         self.identifier: str | None = None
         self.state = SourceState.NONE
         self.start = 0
@@ -550,6 +551,7 @@ class RMSource:
                 "outbox": self.key,
                 "to": self.to,
                 "polled": self.polled,
+                "created_at": self.created_at,
             }
         state["versions"] = [self.versions.rm.value, self.versions.addressing.value, self.versions.soap.value]
         state["identifier"] = self.identifier
@@ -582,6 +584,7 @@ class RMSource:
         """
         versions = Versions(*state["versions"])
         source = cls(state["local_id"], state["outbox"], versions, policy, now, polled=state["polled"])
+        source.created_at = min(state.get("created_at", now), now)
         source.to = state["to"]
         source.identifier = state["identifier"]
         source.state = SourceState(state["state"])

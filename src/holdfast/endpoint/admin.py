@@ -14,9 +14,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from holdfast.core.records import Snapshot
 from holdfast.endpoint.http_exchange import Exchange
-from holdfast.endpoint.inspection import describe_snapshot
+from holdfast.endpoint.inspection import describe_protocol
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.metrics import DestinationCollector
 from holdfast.endpoint.server import Destination, json_answer
@@ -109,15 +108,8 @@ class Admin:
     # --- sequences ------------------------------------------------------------------------------------------------
 
     def _sequences(self) -> list[dict[str, Any]]:
-        protocol = self._app.engine.protocol
-        snapshot = Snapshot()
-        for identifier, destination in protocol.inbound.destinations.items():
-            snapshot.sequences[identifier] = destination.to_state()
-            snapshot.held[identifier] = sorted(destination.held)
-        for outbox in protocol.outbound.outboxes.values():
-            if outbox.source is not None:
-                snapshot.sequences[outbox.source.local_id] = outbox.source.to_state()
-        return describe_snapshot(snapshot, self._app.engine.clock())
+        engine = self._app.engine
+        return describe_protocol(engine.protocol, engine.clock())
 
     def _sequence(self, exchange: Exchange, identifier: str) -> None:
         found = [one for one in self._sequences() if one["identifier"] == identifier]

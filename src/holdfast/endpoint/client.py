@@ -243,8 +243,7 @@ class Source:
             local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
         self._sender = Sender(
             self._engine,
-            self._transport
-            or HTTPClient(total_timeout=self._timeout, connections_per_host=64, ssl_context=self._ssl),
+            self._transport or HTTPClient(total_timeout=self._timeout, connections_per_host=64, ssl_context=self._ssl),
             self._headers,
             on_transport_error=self._transport_error,
         )
@@ -660,13 +659,11 @@ class Source:
         return self._open and self._engine.is_busy
 
     def sequences(self) -> list[dict[str, Any]]:
-        """The Sequences as they are, for a person to read; see ``inspection.describe_sequence``."""
-        from holdfast.endpoint.inspection import describe_sequence
+        """The Sequences it sends, and what waits for one; see ``inspection.describe_sequence``."""
+        from holdfast.endpoint.inspection import describe_protocol
 
-        protocol = self._engine.protocol
-        now = self._engine.clock()
-        outboxes = protocol.outbound.outboxes.values()
-        return [describe_sequence(outbox.source.to_state(), now) for outbox in outboxes if outbox.source is not None]
+        engine = self._engine
+        return [one for one in describe_protocol(engine.protocol, engine.clock()) if one["role"] == "source"]
 
 
 def _fail(futures: Iterable[asyncio.Future[Any]], error: BaseException) -> None:

@@ -1,19 +1,26 @@
-"""What a person wants to know of a Sequence, from its saved state: for the admin listener and the command line."""
+"""What a person wants to know of Sequences and of what waits for one: for the admin listener and the command line."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from holdfast.core.protocol import RMProtocol
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Snapshot, State
+from holdfast.core.states import SourceState
 
 
-def describe_sequence(state: State, now: float, held: int = 0) -> dict[str, Any]:
+def describe_sequence(state: State, now: float, waiting: int) -> dict[str, Any]:
     """One Sequence in words and numbers.
 
+    Args:
+        state: As it is saved.
+        now: Seconds since 1970-01-01 UTC.
+        waiting: A destination's messages held until the lower numbers are there; a source's not acknowledged ones.
+
     Returns:
-        ``identifier, role, state, versions, ranges, gaps`` (ranges as text), ``count, highest, held, age`` (seconds),
-        ``last_fault``, and what only one role has. ``awaiting``: numbers whose reply is not there.
+        ``identifier, role, state, versions, ranges, gaps`` (ranges as text), ``count, highest, waiting, age``
+        (seconds), ``last_fault``, and what only one role has. ``awaiting``: numbers whose reply is not there.
     """
     rm, addressing, soap = state["versions"]
     shown: dict[str, Any] = {
@@ -22,6 +29,9 @@ def describe_sequence(state: State, now: float, held: int = 0) -> dict[str, Any]
         "state": state["state"],
         "versions": f"RM {rm}, WSA {addressing}, SOAP {soap}",
         "last_fault": state["last_fault"],
+        "waiting": waiting,
+        "age": max(0.0, now - state["created_at"]) if "created_at" in state else None,
+        "expires_at": state["expires_at"],
     }
     if state["role"] == "destination":
         ranges = AcknowledgementRanges.from_state(state["accepted"])
@@ -32,24 +42,69 @@ def describe_sequence(state: State, now: float, held: int = 0) -> dict[str, Any]
             "offered": state["offered"],
             "behavior": state["behavior"],
             "next_in_order": state["next_in_order"],
-            "held": held,
             "awaiting": state["awaiting"],
-            "age": max(0.0, now - state["created_at"]),
-            "expires_at": state["expires_at"],
         }
     else:
         ranges = AcknowledgementRanges.from_state(state["acknowledged"])
         upper = ranges.highest
         shown |= {"key": state["outbox"], "to": state["to"], "start": state["start"], "suspended": state["suspended"]}
+    return shown | _describe_ranges(ranges, upper)
+
+
+def _describe_ranges(ranges: AcknowledgementRanges, upper: int) -> dict[str, Any]:
     gaps = AcknowledgementRanges(ranges.gaps(upper))
-    shown |= {"ranges": str(ranges), "gaps": str(gaps), "count": ranges.count, "highest": ranges.highest}
-    return shown
+    return {"ranges": str(ranges), "gaps": str(gaps), "count": ranges.count, "highest": ranges.highest}
 
 
 def describe_snapshot(snapshot: Snapshot, now: float) -> list[dict[str, Any]]:
-    """Every Sequence of a store, inbound ones first, by identifier."""
-    shown = [
-        describe_sequence(state, now, len(snapshot.held.get(identifier, ())))
-        for identifier, state in snapshot.sequences.items()
-    ]
-    return sorted(shown, key=lambda one: (one["role"], one["identifier"]))
+    """Every Sequence of a store, inbound ones first, by identifier; and as one without an identifier, in state
+    ``none``, every outbox whose messages wait and that asked for no Sequence yet."""
+    outboxes = {outbox["key"]: outbox for outbox in snapshot.queues.values() if outbox["kind"] == "outbox"}
+    shown = []
+    for identifier, state in snapshot.sequences.items():
+        if state["role"] == "destination":
+            shown.append(describe_sequence(state, now, len(snapshot.held.get(identifier, ()))))
+            continue
+        outbox = outboxes.pop(state["outbox"], {"to": state["to"], "stopped": ""})
+        one = describe_sequence(state, now, _unacknowledged(state, snapshot))
+        one["to"] = outbox["to"]
+        one["suspended"] = one["suspended"] or outbox["stopped"]
+        shown.append(one)
+    for key, outbox in outboxes.items():
+        first, end = snapshot.bounds.get((f"outbox/{key}", 0), (0, 0))
+        if end > first:
+            shown.append(_describe_outbox(outbox, end - first))
+    return sorted(shown, key=lambda one: (one["role"], one["identifier"], one.get("key", "")))
+
+
+def describe_protocol(protocol: RMProtocol, now: float) -> list[dict[str, Any]]:
+    """The same of a running endpoint."""
+    snapshot = Snapshot()
+    for identifier, destination in protocol.inbound.destinations.items():
+        snapshot.sequences[identifier] = destination.to_state()
+        snapshot.held[identifier] = list(destination.held)
+    for outbox in protocol.outbound.outboxes.values():
+        snapshot.bounds[outbox.queue, 0] = (outbox.first, outbox.durable_end)
+        if outbox.answers is None:
+            snapshot.queues[outbox.queue] = outbox.description()
+        if outbox.source is not None:
+            snapshot.sequences[outbox.source.local_id] = outbox.source.to_state()
+    return describe_snapshot(snapshot, now)
+
+
+def _unacknowledged(state: State, snapshot: Snapshot) -> int:
+    """How many messages of an outbound Sequence are not acknowledged; 1.0's LastMessage is none."""
+    key = state["outbox"]
+    end = max(snapshot.bounds.get((f"{kind}/{key}", 0), (0, 0))[1] for kind in ("outbox", "replies"))
+    acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
+    if state["last_number"] is not None:
+        acknowledged.discard(state["last_number"])
+    return max(0, int(end) - int(state["start"]) - acknowledged.count)
+
+
+def _describe_outbox(outbox: State, waiting: int) -> dict[str, Any]:
+    """Messages that wait for a Sequence to be asked for."""
+    shown: dict[str, Any] = {"identifier": "", "role": "source", "state": SourceState.NONE.value, "versions": ""}
+    shown |= {"last_fault": "", "waiting": waiting, "age": None, "expires_at": None}
+    shown |= {"key": outbox["key"], "to": outbox["to"], "start": None, "suspended": outbox["stopped"]}
+    return shown | _describe_ranges(AcknowledgementRanges(), 0)

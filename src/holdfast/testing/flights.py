@@ -105,6 +105,5 @@ def _rows(path: Path, limit: int) -> Iterator[Departure]:
             )
         for _, line in zip(range(limit), lines, strict=False):
             yield {
-                name: None if text == _MISSING else kind(text)
-                for (name, kind), text in zip(columns, line, strict=True)
+                name: None if text == _MISSING else kind(text) for (name, kind), text in zip(columns, line, strict=True)
             }
