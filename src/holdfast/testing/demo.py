@@ -33,8 +33,9 @@ from holdfast.endpoint.http_server import event_loop_factory
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.offsets import positions_of
 from holdfast.testing.demo_check import ACTION, Verdict, check_landed, check_queue
-from holdfast.testing.demo_processes import QUEUE, Child, DemoFailed, destination, free_ports
+from holdfast.testing.demo_processes import QUEUE, Child, DemoFailed, destination
 from holdfast.testing.flights import SCHEMA_DDL, Departure, departure_xml, departures
+from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy
 
 MARKER = "holdfast-demo.json"

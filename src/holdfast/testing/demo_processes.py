@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
@@ -102,15 +101,6 @@ class Child:
         """An error that shows the end of its log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:] if self.log.exists() else []
         return DemoFailed(f"{self.name} {what}", remedy="\n  ".join([f"the end of {self.log}:", *lines]))
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now. They are fixed from here on: whoever comes back is found at the same address."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 def destination(store: Path, port: int, admin_port: int, log: Path) -> Child:
