@@ -115,9 +115,9 @@ def served(tmp_path: Path) -> Iterator[Served]:
         raise holdfast.ApplicationFault("out of stock")
 
     service = Service(app, Listeners(port=0, admin_port=0))
-    asyncio.run_coroutine_threadsafe(service.start(), loop).result(20)
+    asyncio.run_coroutine_threadsafe(service.start(), loop).result(60)
     yield Served(service.url, service.admin_url, app)
-    asyncio.run_coroutine_threadsafe(service.close(1.0), loop).result(20)
+    asyncio.run_coroutine_threadsafe(service.close(1.0), loop).result(60)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()

@@ -211,7 +211,7 @@ def test_a_sender_that_waits_for_standard_input_can_be_interrupted(start: Any, t
         assert sender.process.poll() is None
         time.sleep(0.01)
     sender.process.send_signal(signal.SIGINT)
-    sender.process.wait(30)  # its standard input is still open
+    sender.process.wait(60)  # its standard input is still open
     result = sender.end()
     assert result.code == 1
     assert "interrupted; 0 stored" in result.err

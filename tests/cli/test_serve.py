@@ -38,7 +38,7 @@ def module(tmp_path: Path) -> str:
 
 def send(url: str, **options: Any) -> None:
     with holdfast.sync.Source(url, store=":memory:", **options) as source:
-        source.send("<n>1</n>", action="urn:test:submit").acknowledged(20)
+        source.send("<n>1</n>", action="urn:test:submit").acknowledged(60)
 
 
 @pytest.mark.parametrize("attribute", ["app", "holder.app"])

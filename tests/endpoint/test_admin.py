@@ -38,7 +38,7 @@ class Client:
         async with Source(self.service.url, ":memory:") as source:
             for number in range(count):
                 await source.send(f"<n>{number}</n>", action=ACTION, sequence_key=key)
-            await source.flush(20)
+            await source.flush(60)
 
     async def epoch(self) -> str:
         _, answer = await self.ask("/queues")
@@ -203,7 +203,7 @@ async def test_a_reader_holds_back_what_the_handlers_are_done_with(serve: Any) -
         admin = Client(session, service.admin_url, service)
         await admin.put("spark", {"0": 0})
         await admin.send(300)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while app.dispatcher is None or app.dispatcher.handled < 300:
                 await asyncio.sleep(0.01)
         _, data = await admin.ask("/queues/inbox/0/records?from=0&to=300")

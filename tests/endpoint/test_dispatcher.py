@@ -23,6 +23,7 @@ from holdfast import (
 from holdfast.core.records import Record
 from holdfast.endpoint.dispatcher import DEAD_LETTERS
 from holdfast.store.rocksdb import RocksDBStore
+from holdfast.testing.ports import free_ports
 
 ACTION = "urn:test:submit"
 QUICK = HandlingPolicy(attempts=3, backoff=0.01, backoff_cap=0.02)
@@ -30,7 +31,7 @@ QUICK_SOURCE = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, flo
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -39,7 +40,7 @@ async def send(url: str, *numbers: int, action: str = ACTION, key: str = "") -> 
     async with Source(url, ":memory:") as source:
         sent = [await source.send(f"<n>{number}</n>", action=action, sequence_key=key) for number in numbers]
         for one in sent:
-            await one.acknowledged(20)
+            await one.acknowledged(60)
 
 
 def dead_letters(app: Destination) -> list[Record]:
@@ -129,7 +130,7 @@ async def test_a_request_that_is_set_aside_is_answered_with_a_fault(serve: Any) 
 
     async with Source((await serve(app)).url, ":memory:") as source:
         with pytest.raises(PeerFault, match="set aside") as caught:
-            await source.request("<n>1</n>", action=ACTION, timeout=20)
+            await source.request("<n>1</n>", action=ACTION, timeout=60)
     assert "secret" not in str(caught.value), "a stranger is not shown our tracebacks"
     assert len(dead_letters(app)) == 1
 
@@ -145,7 +146,7 @@ async def test_an_application_fault_is_final_and_no_dead_letter(serve: Any) -> N
 
     async with Source((await serve(app)).url, ":memory:") as source:
         with pytest.raises(PeerFault, match="unknown carrier") as caught:
-            await source.request("<n>1</n>", action=ACTION, timeout=20)
+            await source.request("<n>1</n>", action=ACTION, timeout=60)
     assert caught.value.code == "Sender"
     assert calls == [1]
     assert dead_letters(app) == []
@@ -156,7 +157,7 @@ async def test_a_reply_that_is_no_xml_is_the_handlers_failure(serve: Any) -> Non
     app.on(ACTION)(lambda message: "no element")
     async with Source((await serve(app)).url, ":memory:") as source:
         with pytest.raises(PeerFault, match="set aside"):
-            await source.request("<n>1</n>", action=ACTION, timeout=20)
+            await source.request("<n>1</n>", action=ACTION, timeout=60)
     assert b"not one well-formed XML element" in dead_letters(app)[0].headers
 
 
@@ -181,7 +182,7 @@ async def test_at_most_once_answers_requests_too(serve: Any) -> None:
     app = Destination(":memory:", assurance="at-most-once")
     app.on(ACTION)(lambda message: f"<price>{message.body.text}</price>")
     async with Source((await serve(app)).url, ":memory:") as source:
-        reply = await source.request("<n>3</n>", action=ACTION, timeout=10)
+        reply = await source.request("<n>3</n>", action=ACTION, timeout=60)
     assert reply.body.text == "3"
 
 
@@ -261,10 +262,11 @@ async def test_a_stop_lets_running_handlers_finish_and_the_next_start_goes_on_be
 
         return app
 
-    service = await serve(make())
+    service = await serve(app := make())
     await send(service.url, 0, 1, 2)
     await until(lambda: seen == ["0 begun"])
-    closing = asyncio.ensure_future(service.close(10))
+    closing = asyncio.ensure_future(service.close(60))
+    await until(lambda: app.dispatcher is not None and app.dispatcher._stopping)
     gate.set()
     await closing
     assert seen == ["0 begun", "0"]
@@ -331,15 +333,15 @@ async def test_at_most_once_a_request_whose_handler_did_not_end_is_not_repeated_
 
         return app
 
-    service = await serve(make())
-    port = int(service.url.rsplit(":", 1)[1].strip("/"))
+    (port,) = free_ports(1)
+    service = await serve(make(), port=port)
     async with Source(service.url, ":memory:", policy=QUICK_SOURCE) as source:
         lost = asyncio.ensure_future(source.request("<n>0</n>", action=ACTION, timeout=None))
         await until(lambda: calls == ["0"])
         await service.close(0.01)
         await serve(make(), port=port)
-        assert (await source.request("<n>1</n>", action=ACTION, timeout=20)).body.tag == "done"
+        assert (await source.request("<n>1</n>", action=ACTION, timeout=60)).body.tag == "done"
         with pytest.raises(PeerFault, match="set aside"):
             await lost
-        await source.flush(20)
+        await source.flush(60)
     assert calls == ["0", "1"]

@@ -90,7 +90,7 @@ async def test_any_number_may_wait_until_everything_is_durable(running: Running)
     await asyncio.sleep(0)
     assert not any(one.done() for one in waiting)
     running.store.may_go.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(*waiting)
     assert running.submitted == 3
 
@@ -99,7 +99,7 @@ async def test_a_store_that_fails_ends_it_once_and_lets_nobody_wait_for_ever(run
     running.engine.check()
     running.store.fails = True
     running.submit(2)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(running.engine.settled(), running.engine.settled())
     running.submit(1)
     await asyncio.sleep(0)

@@ -181,6 +181,6 @@ async def test_hostile_peers_do_not_keep_others_from_being_served(count: int, ca
             assert head.startswith(b"HTTP/1.1 200 OK")
             assert await good_reader.readexactly(2) == b"hi"
     good_writer.close()
-    await server.close(grace=5)
+    await server.close(grace=60)
     assert server.buffered == 0
     assert caplog.records == []

@@ -48,7 +48,7 @@ async def test_a_source_and_its_offered_sequence_are_described(serve: Any, tmp_p
     url = (await serve(app)).url
     async with Source(url, tmp_path / "outbox", offer=True) as source:
         for _ in range(3):
-            await source.request("<a/>", action=ACTION, sequence_key="UA", timeout=20)
+            await source.request("<a/>", action=ACTION, sequence_key="UA", timeout=60)
         (live,) = source.sequences()
         assert (live["role"], live["key"], live["count"], live["ranges"]) == ("source", "UA", 3, "1-3")
         inbound, outbound = sorted(look(tmp_path / "outbox", 0.0), key=lambda one: one["role"])

@@ -59,7 +59,7 @@ async def test_no_body_is_ever_written_not_even_of_what_fails(serve: Any, capsys
     app = Destination(":memory:")
     app.on("urn:a")(lambda message: None)
     async with Source((await serve(app)).url, ":memory:") as source:
-        await (await source.send("<secret>hunter2</secret>", action="urn:a")).acknowledged(20)
+        await (await source.send("<secret>hunter2</secret>", action="urn:a")).acknowledged(60)
     written = capsys.readouterr().err
     assert "sequence created" in written
     assert "hunter2" not in written

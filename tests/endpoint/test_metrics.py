@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -37,8 +38,12 @@ async def test_they_count_what_happened(serve: Any) -> None:
     assert before["holdfast_messages_accepted_total"] == 0
     async with Source(service.url, ":memory:") as source:
         for number in range(4):
-            await (await source.send(f"<n>{number}</n>", action=ACTION)).acknowledged(20)
+            await (await source.send(f"<n>{number}</n>", action=ACTION)).acknowledged(60)
         during = await scrape(service.admin_url)
+        await source.end(timeout=60)
+    async with asyncio.timeout(60):  # an acknowledgement says stored, not handled
+        while app.dispatcher is None or app.dispatcher.handled + app.dispatcher.dead < 4:
+            await asyncio.sleep(0.005)
     after = await scrape(service.admin_url)
     assert during["holdfast_sequences{role=destination,state=created}"] == 1
     assert after["holdfast_sequences{role=destination,state=terminated}"] == 1
@@ -58,7 +63,7 @@ async def test_without_handlers_the_queues_backlog_shows_and_no_handler_counts(s
     async with Source(service.url, ":memory:") as source:
         for number in range(3):
             await source.send(f"<n>{number}</n>", action=ACTION)
-        await source.flush(20)
+        await source.flush(60)
     found = await scrape(service.admin_url)
     assert found["holdfast_queue_records{partition=0}"] == 3
     assert "holdfast_messages_handled_total" not in found

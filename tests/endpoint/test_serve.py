@@ -14,13 +14,14 @@ import pytest
 
 from holdfast import Destination, RetransmissionPolicy, Source, SourcePolicy, StoreError
 from holdfast.endpoint.serve import Listeners, Service
+from holdfast.testing.ports import free_ports
 
 ACTION = "urn:test:submit"
 QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.1, cap=0.3))
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -59,9 +60,9 @@ async def test_a_request_in_progress_gets_its_reply_before_the_service_is_gone(s
 
     service = await serve(app)
     async with Source(service.url, ":memory:") as source:
-        asked = asyncio.ensure_future(source.request("<a/>", action=ACTION, timeout=20))
+        asked = asyncio.ensure_future(source.request("<a/>", action=ACTION, timeout=60))
         await begun.wait()
-        closing = asyncio.ensure_future(service.close(10))
+        closing = asyncio.ensure_future(service.close(60))
         await asyncio.sleep(0)
         gate.set()
         assert (await asked).body.tag == "done"
@@ -79,7 +80,7 @@ async def test_closing_answers_whoever_waits_at_the_data_plane_or_lets_go_of_him
 
         waiting = asyncio.ensure_future(wait())
         await until(lambda: service._admin is not None and service._admin._tasks)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await service.close(0.1)
             await asyncio.gather(waiting, return_exceptions=True)
 
@@ -92,15 +93,15 @@ async def test_a_source_does_not_notice_a_restart(serve: Any, tmp_path: Path) ->
         app.on(ACTION)(lambda message: got.append(message.body.text))
         return app
 
-    service = await serve(make())
-    port = int(service.url.rsplit(":", 1)[1].strip("/"))
+    (port,) = free_ports(1)
+    service = await serve(make(), port=port)
     async with Source(service.url, ":memory:", policy=QUICK) as source:
         for round_number in range(3):
             sent = [await source.send(f"<n>{round_number * 20 + i}</n>", action=ACTION) for i in range(20)]
-            await sent[0].acknowledged(20)
+            await sent[0].acknowledged(60)
             await service.close(0.1)
             service = await serve(make(), port=port)
-            await asyncio.gather(*(one.acknowledged(20) for one in sent))
+            await asyncio.gather(*(one.acknowledged(60) for one in sent))
         assert len(source.sequences()) == 1
     await until(lambda: len(got) == 60)
     assert got == [str(number) for number in range(60)]
@@ -110,6 +111,7 @@ PROGRAM = """
 import asyncio, sys, threading
 import holdfast
 from holdfast.endpoint.serve import Listeners, Service
+from holdfast.testing.ports import free_ports
 
 app = holdfast.Destination(":memory:")
 
@@ -146,12 +148,12 @@ async def test_one_signal_ends_it_cleanly(number: signal.Signals) -> None:
 async def test_a_second_signal_ends_it_at_once_even_while_a_handler_hangs() -> None:
     process, url = await start_program()
     async with Source(url, ":memory:") as source:
-        await (await source.send("<a/>", action=ACTION)).acknowledged(20)
+        await (await source.send("<a/>", action=ACTION)).acknowledged(60)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"begun\n"
     process.send_signal(signal.SIGTERM)
     # The listener is closed when the first signal has been taken in.
-    async with asyncio.timeout(20), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(60), aiohttp.ClientSession() as session:
         while True:
             try:
                 await (await session.get(url)).read()

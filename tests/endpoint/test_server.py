@@ -52,7 +52,7 @@ def collecting(store: Any = ":memory:", **options: Any) -> tuple[Destination, li
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 

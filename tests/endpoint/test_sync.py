@@ -39,7 +39,7 @@ class Served:
             self.all_there.set()
 
     def _run(self, coroutine: object) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(20)  # type: ignore[arg-type]
+        asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self._run(self._service.close())
@@ -61,14 +61,14 @@ def test_messages_are_sent_and_acknowledged_and_requests_replied_to(served: Serv
     with holdfast.sync.Source(served.url, store=":memory:") as source:
         sent = [source.send(f"<n>{number}</n>", action=ACTION) for number in range(3)]
         for one in sent:
-            one.acknowledged(20)
+            one.acknowledged(60)
         assert source.request("<n>7</n>", action="urn:test:price").body.text == "7"
-        source.flush(20)
+        source.flush(60)
         assert source.progress.acknowledged == 4
-        source.end(timeout=20)
+        source.end(timeout=60)
         assert [one.offset for one in sent] == [0, 1, 2]
         assert len({one.message_id for one in sent}) == 3
-    assert served.all_there.wait(20)
+    assert served.all_there.wait(60)
     assert served.got == ["0", "1", "2"]
 
 
@@ -78,11 +78,11 @@ def test_threads_share_one_source(served: Served) -> None:
 
         def work(thread: int) -> None:
             for number in range(20):
-                source.send(f"<n>{thread}:{number}</n>", action=ACTION, sequence_key=str(thread)).acknowledged(20)
+                source.send(f"<n>{thread}:{number}</n>", action=ACTION, sequence_key=str(thread)).acknowledged(60)
 
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(work, range(4)))
-    assert served.all_there.wait(20)
+    assert served.all_there.wait(60)
     for thread in range(4):
         mine = [text for text in served.got if text.startswith(f"{thread}:")]
         assert mine == [f"{thread}:{number}" for number in range(20)]
@@ -95,7 +95,7 @@ def test_errors_are_the_same_and_what_is_stored_goes_on_later(served: Served, tm
             source.request("<n>7</n>", action="urn:test:price", message_id="urn:mine", timeout=0.0)
         with pytest.raises(holdfast.EnvelopeError):
             source.send("no element", action=ACTION)
-        assert source.reply("urn:mine", 20).body.text == "7"
+        assert source.reply("urn:mine", 60).body.text == "7"
         source.resume()
     with pytest.raises(holdfast.ConfigurationError):
         holdfast.sync.Source("http://other.example/", store=tmp_path / "elsewhere", profile="none")

@@ -37,7 +37,7 @@ async def test_late_flights(tmp_path: Path) -> None:
     async with holdfast.Source(service.url, ":memory:") as source:
         for carrier, delay in (("UA", 61), ("UA", 5), ("AA", 200), ("UA", 90)):
             await source.send(FLIGHT.format(carrier, 1, delay), action="urn:flight", sequence_key=carrier)
-        await source.flush(30)
+        await source.flush(60)
     said = await run(str(ROOT / "examples" / "late_flights.py"), service.admin_url, "late", cwd=tmp_path)
     await service.close()
     counts = dict(cells for line in said.splitlines() if len(cells := line.strip("|").split("|")) == 2)

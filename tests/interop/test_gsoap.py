@@ -125,7 +125,7 @@ class HoldfastService:
 
     async def all_delivered(self, key: str) -> list[int]:
         """The same, once they are as many as were sent: an acknowledgement says stored, not handled."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(delivered := self.delivered(key)) < COUNT:
                 await asyncio.sleep(0.02)
         return delivered

@@ -168,7 +168,7 @@ async def test_the_refusal_of_a_service_reaches_the_sender_with_its_reason(profi
     ):
         sent = await notify(source, "refused")
         with pytest.raises(holdfast.CreateSequenceRefused, match="must contain an offer for a return sequence"):
-            await sent.acknowledged(timeout=30)
+            await sent.acknowledged(timeout=60)
     assert server.delivered == []
 
 
@@ -218,7 +218,7 @@ async def test_after_the_end_of_a_session_comes_another(profile: Profile) -> Non
         async with running_source(server.url, profile, "oneway") as source:
             await notify(source, "1")
             await source.flush()
-            await source.end(timeout=30)
+            await source.end(timeout=60)
             await notify(source, "2")
             await source.flush()
         assert server.texts == ["1", "2"]
@@ -266,7 +266,7 @@ async def test_a_service_that_comes_back_with_its_sessions_is_waited_for(profile
         again = await stack.enter_async_context(ScriptedWCFServer(profile, port=port))
         again.sessions = server.sessions
         assert await call == "2"
-        await source.end(timeout=30)
+        await source.end(timeout=60)
     assert server.texts + again.texts == ["1", "2"]
     assert again.refusals == []
 
@@ -283,7 +283,7 @@ async def test_that_a_service_forgot_its_sessions_is_told_and_nothing_is_sent_ag
         server.sessions.clear()
         sent = await notify(source, "2")
         with pytest.raises(holdfast.HoldfastError) as error:
-            await sent.acknowledged(timeout=30)
+            await sent.acknowledged(timeout=60)
         assert "UnknownSequence" in str(error.value)
         assert server.texts == ["1"]
         source.resume()

@@ -36,7 +36,7 @@ class GatedStore(MemoryStore):
     def pass_gate(self, count: int) -> None:
         self.groups.append(count)
         self.entered.set()
-        assert self.gate.wait(30)
+        assert self.gate.wait(60)
         if self.broken is not None:
             raise self.broken
 
@@ -91,7 +91,7 @@ async def test_tokens_come_back_in_the_loop_in_order_once_their_batch_is_durable
     thread = start(store, heard)
     for n in range(50):
         thread.submit(n, append(record, n))
-    await asyncio.wait_for(heard.done, 30)
+    await asyncio.wait_for(heard.done, 60)
     assert heard.tokens == list(range(50))
     assert heard.threads == {threading.current_thread()}
     assert heard.errors == []
@@ -109,12 +109,12 @@ async def test_what_waits_while_the_disk_works_shares_the_next_sync(record):
     thread = start(store, heard)
     assert thread.idle
     thread.submit(0, append(record, 0))
-    assert store.entered.wait(30)
+    assert store.entered.wait(60)
     for n in range(1, 5):
         thread.submit(n, append(record, n))
     assert not thread.idle
     store.gate.set()
-    await asyncio.wait_for(heard.done, 30)
+    await asyncio.wait_for(heard.done, 60)
     assert store.groups == [1, 4]
     assert thread.syncs == 2
     assert thread.idle
@@ -135,7 +135,7 @@ async def test_a_shell_that_submits_when_idle_and_looks_again_when_told_never_wa
 
     thread: CommitThread[int] = CommitThread(store, asyncio.get_running_loop(), durable, done.set_exception)
     thread.submit(0, append(record, 0))
-    await asyncio.wait_for(done, 30)
+    await asyncio.wait_for(done, 60)
     thread.close()
     assert all(idle)
 
@@ -145,7 +145,7 @@ async def test_a_store_without_groups_gets_the_batches_one_by_one(record):
     thread = start(store, heard)
     for n in range(6):
         thread.submit(n, append(record, n))
-    await asyncio.wait_for(heard.done, 30)
+    await asyncio.wait_for(heard.done, 60)
     thread.close()
     assert heard.tokens == list(range(6))
     assert store.commits == thread.syncs == 6
@@ -155,7 +155,7 @@ async def test_submit_waits_while_as_many_batches_wait_as_may(record):
     store, heard = GatedStore(), Heard(4)
     thread = start(store, heard, depth=2)
     thread.submit(0, append(record, 0))
-    assert store.entered.wait(30)
+    assert store.entered.wait(60)
     assert thread.ready
     thread.submit(1, append(record, 1))
     thread.submit(2, append(record, 2))
@@ -164,7 +164,7 @@ async def test_submit_waits_while_as_many_batches_wait_as_may(record):
     done, _ = await asyncio.wait([blocked], timeout=0.05)
     assert not done
     store.gate.set()
-    await asyncio.wait_for(heard.done, 30)
+    await asyncio.wait_for(heard.done, 60)
     await blocked
     assert heard.tokens == [0, 1, 2, 3]
     thread.close()
@@ -175,13 +175,13 @@ async def test_a_failure_is_told_once_and_ends_it(record):
     store.broken = StoreFailed("the disk said no")
     thread = start(store, heard, depth=1)
     thread.submit(0, append(record, 0))
-    assert store.entered.wait(30)
+    assert store.entered.wait(60)
     thread.submit(1, append(record, 1))
     blocked = asyncio.create_task(asyncio.to_thread(thread.submit, 2, append(record, 2)))
     done, _ = await asyncio.wait([blocked], timeout=0.05)
     assert not done
     store.gate.set()
-    await asyncio.wait_for(heard.done, 30)
+    await asyncio.wait_for(heard.done, 60)
     with pytest.raises(StoreFailed, match="earlier commit failed"):
         await blocked
     assert not thread.ready
@@ -200,7 +200,7 @@ async def test_even_an_error_that_is_no_ordinary_one_reaches_the_loop(record):
     store.gate.set()
     thread = start(store, heard)
     thread.submit(0, append(record, 0))
-    await asyncio.wait_for(heard.done, 30)
+    await asyncio.wait_for(heard.done, 60)
     assert heard.errors == [store.broken]
     thread.close()
 
@@ -215,7 +215,7 @@ async def test_close_commits_what_waits_and_takes_no_more(record):
     assert len(store.read("q", 0, 0, 9)) == 3
     with pytest.raises(StoreFailed, match="being closed"):
         thread.submit(3, append(record, 3))
-    await asyncio.wait_for(heard.done, 30)
+    await asyncio.wait_for(heard.done, 60)
     assert heard.tokens == [0, 1, 2]
     thread.close()
 
@@ -225,7 +225,7 @@ def test_a_loop_that_is_gone_does_not_stop_the_writing(record):
     loop = asyncio.new_event_loop()
     thread: CommitThread[int] = CommitThread(store, loop, lambda token: None, lambda error: None)
     thread.submit(0, append(record, 0))
-    assert store.entered.wait(30)
+    assert store.entered.wait(60)
     thread.submit(1, append(record, 1))
     loop.close()
     store.gate.set()

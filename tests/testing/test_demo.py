@@ -160,11 +160,11 @@ async def test_the_queue_is_judged_record_by_record(tmp_path: Path):
                 for one in departures(COUNT)
             )
             for sent in await asyncio.gather(*sends):
-                await sent.acknowledged(30)
+                await sent.acknowledged(60)
             exact = await asyncio.to_thread(check_queue, service.admin_url, "inbox", COUNT)
             again = departure_xml(next(departures(1)))
-            await (await source.send(again, action=ACTION, sequence_key="again")).acknowledged(30)
-            await (await source.send("<other xmlns='urn:x'/>", action=ACTION, sequence_key="other")).acknowledged(30)
+            await (await source.send(again, action=ACTION, sequence_key="again")).acknowledged(60)
+            await (await source.send("<other xmlns='urn:x'/>", action=ACTION, sequence_key="other")).acknowledged(60)
         doubled = await asyncio.to_thread(check_queue, service.admin_url, "inbox", COUNT)
         short = await asyncio.to_thread(check_queue, service.admin_url, "inbox", COUNT + 3)
     finally:

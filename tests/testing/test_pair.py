@@ -98,7 +98,7 @@ async def test_a_message_acknowledged_before_an_earlier_one_is_not_waited_for_in
         first, second = [await source.send(f"<order>{n}</order>", action="urn:orders/Submit") for n in (1, 2)]
         while not source.progress.acknowledged:
             await asyncio.sleep(0)
-        await asyncio.wait_for(second.acknowledged(), 5)
+        await asyncio.wait_for(second.acknowledged(), 60)
         with pytest.raises(holdfast.NotAcknowledged):
             await first.acknowledged(0.05)
         network.heals = True

@@ -40,5 +40,5 @@ def test_where_the_system_does_not_say_or_gives_out_all_its_usual_choice_is_beli
 
 def test_more_than_there_are_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "_is_free", lambda port: port < ports._FIRST + 3)
-    with pytest.raises(OSError, match="only 3 of the ports 10000 to .* are free, not 4"):
+    with pytest.raises(OSError, match=r"only 3 of the ports 10000 to .* are free, not 4"):
         free_ports(4)
