@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.testing.ports import free_ports
 
 
 def orders(directory: Path, count: int) -> list[str]:
@@ -25,12 +25,6 @@ def orders(directory: Path, count: int) -> list[str]:
     return names
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 # --- together ---------------------------------------------------------------------------------------------------------
 
 
@@ -39,9 +33,10 @@ def test_files_sent_become_files_received_in_order_and_both_end(start: Any, tmp_
     sender = start("send", "--to", receiver.url(), "--json", *orders(tmp_path, 40))
     sent, received = sender.end(), receiver.end()
     assert (sent.code, received.code) == (0, 0), (sent, received)
-    assert json.loads(sent.out) == {"stored": 40, "acknowledged": 40, "resent": 0}
-    assert sent.err == "40/40 stored, 40 acknowledged, 0 resent\n"
-    assert received.err.splitlines()[-1] == "40/40 received, 0 duplicates dropped"
+    resent = json.loads(sent.out)["resent"]  # none, unless the machine is too busy for an answer in time
+    assert json.loads(sent.out) == {"stored": 40, "acknowledged": 40, "resent": resent}
+    assert sent.err.splitlines()[-1] == f"40/40 stored, 40 acknowledged, {resent} resent"
+    assert re.fullmatch(r"40/40 received, \d+ duplicates dropped", received.err.splitlines()[-1])
     landed = {path.name: path.read_text() for path in (tmp_path / "landed").iterdir()}
     assert len(landed) == 40
     numbers = {int(re.fullmatch(r"[0-9a-f-]{36}-(\d+)\.xml", name)[1]): text for name, text in landed.items()}  # type: ignore[index]
@@ -78,7 +73,7 @@ def test_without_a_place_messages_stay_in_the_queue_and_it_says_so(start: Any, t
 
 @pytest.mark.crash
 def test_a_receiver_killed_while_it_writes_goes_on_and_each_line_is_there_once(start: Any, tmp_path: Path) -> None:
-    port = str(free_port())
+    port = str(free_ports(1)[0])
     names = orders(tmp_path, 60)
     receiver = start("receive", "--port", port, "--jsonl", "got.jsonl")
     receiver.url()
@@ -160,20 +155,24 @@ def test_versions_can_be_pinned(run: Any, served: Any, tmp_path: Path, options: 
 
 
 def test_what_could_not_be_sent_in_time_is_safe_and_resume_sends_it(start: Any, run: Any, tmp_path: Path) -> None:
-    port = free_port()
-    result = run("send", "--to", f"http://127.0.0.1:{port}/", "--timeout", "0.5", *orders(tmp_path, 3))
-    assert result.code == 1
-    assert "holdfast: not done within 0.5 s; 3 stored, 0 acknowledged; cannot connect to" in result.err
-    assert "3 unacknowledged messages are safe in outbox" in result.err
-    assert "holdfast send --resume --store outbox" in result.err
+    (port,) = free_ports(1)
+    for seconds in ("0.5", "5", "60"):  # time to store them all and to try once, however busy the machine is
+        store, url = f"outbox-{seconds}", f"http://127.0.0.1:{port}/"
+        result = run("send", "--to", url, "--timeout", seconds, "--store", store, *orders(tmp_path, 3))
+        assert result.code == 1
+        if "; 3 stored, 0 acknowledged; cannot connect to" in result.err:
+            break
+    assert f"holdfast: not done within {seconds} s; 3 stored, 0 acknowledged; cannot connect to" in result.err
+    assert f"3 unacknowledged messages are safe in {store}" in result.err
+    assert f"holdfast send --resume --store {store}" in result.err
     receiver = start("receive", "--port", str(port), "--out", "landed", "--count", "3")
     receiver.url()
-    result = run("send", "--resume", "--store", "outbox")
+    result = run("send", "--resume", "--store", store)
     assert result.code == 0
-    assert result.err == "3 from before, 3 acknowledged, 0 resent\n"
+    assert re.fullmatch(r"3 from before, 3 acknowledged, \d+ resent", result.err.splitlines()[-1])
     assert receiver.end().code == 0
     assert len(list((tmp_path / "landed").iterdir())) == 3
-    assert run("send", "--resume", "--store", "outbox").code == 0
+    assert run("send", "--resume", "--store", store).code == 0
 
 
 def test_a_refused_sequence_is_told_with_what_is_safe_and_what_to_do(run: Any, start: Any, tmp_path: Path) -> None:
@@ -195,8 +194,11 @@ def test_a_refused_sequence_is_told_with_what_is_safe_and_what_to_do(run: Any, s
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_sender_says_what_is_safe(start: Any, tmp_path: Path, number: signal.Signals) -> None:
-    sender = start("send", "--to", f"http://127.0.0.1:{free_port()}/", "--log-level", "debug", *orders(tmp_path, 2))
-    assert "transmission failed" in sender.process.stderr.readline()
+    sender = start(
+        "send", "--to", f"http://127.0.0.1:{free_ports(1)[0]}/", "--log-level", "debug", *orders(tmp_path, 2)
+    )
+    while "transmission failed" not in (line := sender.process.stderr.readline()):
+        assert line, sender.end()
     sender.process.send_signal(number)
     result = sender.end()
     assert result.code == 1
@@ -206,7 +208,7 @@ def test_an_interrupted_sender_says_what_is_safe(start: Any, tmp_path: Path, num
 
 
 def test_a_sender_that_waits_for_standard_input_can_be_interrupted(start: Any, tmp_path: Path) -> None:
-    sender = start("send", "--to", f"http://127.0.0.1:{free_port()}/", "-", stdin=-1)
+    sender = start("send", "--to", f"http://127.0.0.1:{free_ports(1)[0]}/", "-", stdin=-1)
     while not list(tmp_path.glob("outbox/*")):  # signals are taken care of before the store is opened
         assert sender.process.poll() is None
         time.sleep(0.01)

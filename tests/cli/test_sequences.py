@@ -18,6 +18,7 @@ def send(url: str, store: Path | str = ":memory:", count: int = 3) -> None:
     with holdfast.sync.Source(url, store=store) as source:
         for number in range(count):
             source.send(f"<n>{number}</n>", action="urn:a", sequence_key="UA").acknowledged(60)
+        source.end("UA", timeout=60)
 
 
 def test_a_store_that_a_server_has_open_is_listed(run: Any, served: Any, tmp_path: Path) -> None:
