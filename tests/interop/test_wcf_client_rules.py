@@ -14,6 +14,7 @@ from wcf.scripted_server import ScriptedWCFServer, Session
 from wcf.wire import COMBINATIONS, CONTRACT_NS, ECHO, NOTIFY, Profile
 
 import holdfast
+from holdfast.testing.ports import free_ports
 
 pytestmark = pytest.mark.interop
 
@@ -39,6 +40,7 @@ async def running_source(
     options.setdefault("policy", QUICK)
     async with holdfast.Source(url, store, versions=versions, offer=contract != "oneway", **options) as source:
         yield source
+        await source.close(timeout=60)
 
 
 def binding(contract: str) -> str:
@@ -255,14 +257,14 @@ async def test_an_applications_fault_reaches_the_caller_and_the_session_goes_on(
 @every_combination
 async def test_a_service_that_comes_back_with_its_sessions_is_waited_for(profile: Profile) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        server = ScriptedWCFServer(profile)
+        (port,) = free_ports(1)
+        server = ScriptedWCFServer(profile, port=port)
         await server.__aenter__()
         source = await stack.enter_async_context(running_source(server.url, profile, "twoway"))
         assert await echo(source, "1") == "1"
         await server.__aexit__()
         call = asyncio.create_task(echo(source, "2"))
         await until(lambda: source.progress.problem != "")
-        port = int(server.url.split(":")[2].split("/")[0])
         again = await stack.enter_async_context(ScriptedWCFServer(profile, port=port))
         again.sessions = server.sessions
         assert await call == "2"
@@ -294,7 +296,8 @@ async def test_that_a_service_forgot_its_sessions_is_told_and_nothing_is_sent_ag
 @every_combination
 async def test_what_a_closed_source_still_had_is_sent_by_the_next_one(profile: Profile, tmp_path: Path) -> None:
     store = tmp_path / "outbox"
-    server = ScriptedWCFServer(profile, "oneway")
+    (port,) = free_ports(1)
+    server = ScriptedWCFServer(profile, "oneway", port=port)
     await server.__aenter__()
     async with running_source(server.url, profile, "oneway", store=store) as source:
         await (await notify(source, "1")).acknowledged()
@@ -302,7 +305,6 @@ async def test_what_a_closed_source_still_had_is_sent_by_the_next_one(profile: P
         await notify(source, "2")
         await notify(source, "3")
         await source.close(timeout=0)
-    port = int(server.url.split(":")[2].split("/")[0])
     async with ScriptedWCFServer(profile, "oneway", port=port) as again:
         again.sessions = server.sessions
         async with running_source(server.url, profile, "oneway", store=store) as source:

@@ -15,10 +15,15 @@ from wcf.transport import Exchange, post
 from wcf.vectors import Normaliser, Recorded, cases, load, profile_of
 from wcf.wire import COMBINATIONS, Profile
 
+from holdfast.testing.ports import free_ports
+
 pytestmark = pytest.mark.interop
 
 FAST = 0.02
 """Time scale of the tests that only want to see the end."""
+
+IMPATIENT: dict[str, Any] = {"time_scale": 0.002, "longest_round_trip": 0.002, "inactivity": 1e6}
+"""For a client that is to give up."""
 
 RM10 = Profile("1.0", "2005/08", "1.2")
 RM11 = Profile("1.1", "2005/08", "1.2")
@@ -44,37 +49,32 @@ def binding(contract: str) -> str:
 # --- against the recordings ------------------------------------------------------------------------------------------
 
 
-def key(exchange: Exchange) -> tuple[str, str]:
-    number = re.search(rb"MessageNumber>(\d+)<", exchange.request)
-    return exchange.kind, number.group(1).decode() if number else ""
-
-
 def without_needless_repeats(transcript: list[Exchange]) -> list[Exchange]:
     """Without what a busy machine made it send again though the answer was on its way."""
     answered: set[tuple[str, str]] = set()
     kept = []
     for exchange in transcript:
-        if key(exchange) not in answered:
+        key = exchange.kind, exchange.message_number
+        if key not in answered:
             kept.append(exchange)
         if exchange.outcome == "answered":
-            answered.add(key(exchange))
+            answered.add(key)
     return kept
 
 
 async def rerun(case: str) -> tuple[ScriptedWCFClient, list[Exchange]]:
     """The recorded conversation once more, with the scripted peers and the same losses."""
     contract = next(word for word in ("mixed", "twoway", "oneway") if f"-{word}" in case)
+    second = "Notify 2" if contract == "oneway" else "Echo 2"
     drops = {
-        "drop_requests": [3] if "lost-request" in case else [],
-        "drop_responses": ["CreateSequence"] if "lost-create" in case else [3] if "lost-response" in case else [],
+        "drop_requests": [second] if "lost-request" in case else [],
+        "drop_responses": ["CreateSequence"] if "lost-create" in case else [second] if "lost-response" in case else [],
     }
-    # What is lost by its place in the conversation must not be moved by a needless repeat: real timers there.
-    scale = 1.0 if 3 in drops["drop_requests"] + drops["drop_responses"] else FAST
     server_contract = "twoway" if "refused" in case else binding(contract)
     async with ScriptedWCFServer(
         profile_of(case), server_contract, ordered="oneway-lost-request" not in case
     ) as server:
-        client = ScriptedWCFClient(server.url, profile_of(case), binding(contract), time_scale=scale, **drops)
+        client = ScriptedWCFClient(server.url, profile_of(case), binding(contract), time_scale=FAST, **drops)
         try:
             await client.open()
             await converse(client, contract)
@@ -218,7 +218,7 @@ async def test_the_create_sequence_is_repeated_with_the_same_ids_and_brings_the_
 async def test_a_client_gives_up_after_eight_retries() -> None:
     lost = range(2, 100)
     async with ScriptedWCFServer(RM11) as server:
-        client = ScriptedWCFClient(server.url, RM11, time_scale=0.002, inactivity=1e6, drop_requests=lost)
+        client = ScriptedWCFClient(server.url, RM11, **IMPATIENT, drop_requests=lost)
         await client.open()
         with pytest.raises(SessionFaulted, match="maximum retry count exceeded"):
             await client.echo("wcf", 1)
@@ -229,7 +229,7 @@ async def test_a_client_gives_up_after_eight_retries() -> None:
 async def test_a_client_stops_at_a_full_buffer_asks_and_goes_on() -> None:
     async with (
         ScriptedWCFServer(RM11, "oneway") as server,
-        ScriptedWCFClient(server.url, RM11, "oneway", time_scale=FAST, inactivity=60.0) as client,
+        ScriptedWCFClient(server.url, RM11, "oneway", time_scale=FAST, inactivity=600.0) as client,
     ):
         await client.notify("wcf", 1)
         server.buffer = 0
@@ -246,9 +246,10 @@ async def test_a_client_stops_at_a_full_buffer_asks_and_goes_on() -> None:
 async def test_an_idle_client_keeps_its_session_alive_with_ack_requested() -> None:
     async with (
         ScriptedWCFServer(RM10) as server,
-        ScriptedWCFClient(server.url, RM10, inactivity=2.0) as client,
+        ScriptedWCFClient(server.url, RM10) as client,
     ):
         await client.echo("wcf", 1)
+        client.idle(300)
         await until(lambda: any(exchange.outcome == "answered" for exchange in client.sent("AckRequested")))
         request = client.sent("AckRequested")[0].request
         assert b"SequenceAcknowledgement>" in request  # of the reply, which nothing else has acknowledged yet
@@ -270,7 +271,8 @@ async def test_a_silent_session_is_gone_after_the_inactivity_timeout() -> None:
 
 @every_combination
 async def test_a_client_rides_out_a_server_that_comes_back_with_its_sessions(profile: Profile) -> None:
-    server = ScriptedWCFServer(profile)
+    (port,) = free_ports(1)
+    server = ScriptedWCFServer(profile, port=port)
     await server.__aenter__()
     client = ScriptedWCFClient(server.url, profile, time_scale=0.1)
     await client.open()
@@ -278,7 +280,6 @@ async def test_a_client_rides_out_a_server_that_comes_back_with_its_sessions(pro
     await server.__aexit__()
     call = asyncio.create_task(client.echo("wcf", 2))
     await until(lambda: sum(exchange.outcome == "no connection" for exchange in client.transcript) >= 2)
-    port = int(server.url.split(":")[2].split("/")[0])
     async with ScriptedWCFServer(profile, port=port) as again:
         again.sessions = server.sessions
         assert await call == "hello"
@@ -469,7 +470,7 @@ async def test_a_repeated_reply_with_another_body_is_refused() -> None:
         return data.replace(b"hello", b"copy %d" % next(copies)) if kind == "Echo" else data
 
     async with ScriptedWCFServer(RM11, reply_delay=0.3, mutate=another_body) as server:
-        client = ScriptedWCFClient(server.url, RM11, time_scale=FAST)
+        client = ScriptedWCFClient(server.url, RM11, time_scale=FAST, longest_round_trip=0.02)
         await client.open()
         await client.echo("wcf", 1)
         assert len(client.sent("Echo")) > 1
@@ -574,7 +575,7 @@ async def test_the_server_refuses_a_wrong_request_and_notes_why(
 ) -> None:
     mutation = Mutation(kind, pattern, replacement)
     async with ScriptedWCFServer(profile) as server:
-        client = ScriptedWCFClient(server.url, profile, time_scale=0.002, inactivity=1e6, mutate=mutation)
+        client = ScriptedWCFClient(server.url, profile, **IMPATIENT, mutate=mutation)
         with pytest.raises(SessionFaulted, match=reached):
             await whole_session(client)
         await client.abort()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from wcf.wire import COMBINATIONS, Profile
 
 import holdfast
 from holdfast.store import open_store
+from holdfast.testing.ports import free_ports
 
 pytestmark = pytest.mark.interop
 
@@ -38,13 +38,12 @@ class Service:
 
     def __init__(self, **options: Any) -> None:
         self.handled: list[tuple[int, str]] = []
-        self.delay: Callable[[str], float] = lambda _: 0.0
+        self.may_end: Callable[[str], bool] = lambda _: True
         self.app = contract_app(":memory:", self._handle, **options)
 
     async def _handle(self, message: holdfast.Message) -> None:
         self.handled.append((message.message_number, text_of(message)))
-        if delay := self.delay(text_of(message)):
-            await asyncio.sleep(delay)
+        await until(lambda: self.may_end(text_of(message)))
 
     @property
     def numbers(self) -> list[int]:
@@ -73,7 +72,7 @@ async def test_a_clean_session_is_served_without_a_repeat(profile: Profile, cont
     service = Service()
     async with (
         running_destination(service.app) as url,
-        ScriptedWCFClient(url, profile, binding(contract), time_scale=10) as client,
+        ScriptedWCFClient(url, profile, binding(contract), time_scale=1000) as client,
     ):
         await converse(client, contract, 6)
     assert service.handled == [(number, f"text {number}") for number in range(1, 7)]
@@ -254,9 +253,14 @@ async def test_a_repeated_create_sequence_brings_the_same_sequence(profile: Prof
 @every_combination
 async def test_a_request_waits_for_its_reply_on_the_open_response(profile: Profile) -> None:
     service = Service()
-    service.delay = lambda _: 0.3
-    async with running_destination(service.app) as url, ScriptedWCFClient(url, profile, time_scale=10) as client:
-        assert await client.echo("wcf", 1, "slow") == "slow"
+    gate = asyncio.Event()
+    service.may_end = lambda _: gate.is_set()
+    async with running_destination(service.app) as url, ScriptedWCFClient(url, profile, time_scale=1000) as client:
+        slow = asyncio.create_task(client.echo("wcf", 1, "slow"))
+        done, _ = await asyncio.wait([slow], timeout=0.3)
+        assert not done
+        gate.set()
+        assert await slow == "slow"
     assert len(client.sent("Echo")) == 1
 
 
@@ -264,7 +268,12 @@ async def test_a_request_waits_for_its_reply_on_the_open_response(profile: Profi
 @pytest.mark.parametrize("patience", [30.0, 0.02])
 async def test_a_slow_reply_is_asked_for_again_and_made_once(profile: Profile, patience: float) -> None:
     service = Service(policy=holdfast.DestinationPolicy(reply_patience=patience))
-    service.delay = lambda _: 0.5
+
+    def is_asked_for_again(text: str) -> bool:
+        sent = [exchange for exchange in client.sent("Echo") if f">{text}<".encode() in exchange.request]
+        return len(sent) > 1 and (patience > 1 or any(exchange.status == 202 for exchange in sent))
+
+    service.may_end = is_asked_for_again
     async with running_destination(service.app) as url, ScriptedWCFClient(url, profile, time_scale=0.1) as client:
         assert await client.echo("wcf", 1, "slow") == "slow"
         assert await client.echo("wcf", 2, "slow too") == "slow too"
@@ -277,7 +286,8 @@ async def test_a_slow_reply_is_asked_for_again_and_made_once(profile: Profile, p
 @every_combination
 async def test_one_way_messages_are_acknowledged_while_a_request_is_still_in_progress(profile: Profile) -> None:
     service = Service()
-    service.delay = lambda text: 0.5 if text == "slow" else 0.0
+    gate = asyncio.Event()
+    service.may_end = lambda text: text != "slow" or gate.is_set()
     async with running_destination(service.app) as url, ScriptedWCFClient(url, profile, time_scale=10) as client:
         for number in range(1, 4):  # opens the window
             await client.notify("wcf", number)
@@ -285,6 +295,7 @@ async def test_one_way_messages_are_acknowledged_while_a_request_is_still_in_pro
         await until(lambda: any(text == "slow" for _, text in service.handled))
         await client.notify("wcf", 5)
         assert not slow.done()
+        gate.set()
         assert await slow == "slow"
 
 
@@ -345,7 +356,7 @@ async def test_an_applications_fault_is_a_reply_and_the_session_lives_on(profile
     service = Service()
     async with (
         running_destination(service.app) as url,
-        ScriptedWCFClient(url, profile, time_scale=FAST, drop_responses=[2]) as client,
+        ScriptedWCFClient(url, profile, time_scale=FAST, drop_responses=["Echo 1"]) as client,
     ):
         with pytest.raises(ApplicationFault, match="the application says no"):
             await client.echo("wcf", 1, "fault")
@@ -358,9 +369,10 @@ async def test_the_keep_alive_of_an_idle_client_is_answered(profile: Profile) ->
     service = Service()
     async with (
         running_destination(service.app) as url,
-        ScriptedWCFClient(url, profile, inactivity=2.0) as client,
+        ScriptedWCFClient(url, profile) as client,
     ):
         await client.echo("wcf", 1)
+        client.idle(300)
         await until(lambda: any(exchange.status == 200 for exchange in client.sent("AckRequested")))
         await client.echo("wcf", 2)
 
@@ -476,9 +488,7 @@ class Process:
     """The destination as a process of its own, on one store and one port, killed and started again."""
 
     def __init__(self, directory: Path, log: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}/"
         self.store = directory / "store"
         self.log = log
@@ -519,7 +529,7 @@ class Crowd:
         self.count = count
         self.done = 0
         self.clients = [
-            ScriptedWCFClient(url, profile, contract, time_scale=0.1, inactivity=6000.0) for profile in COMBINATIONS
+            ScriptedWCFClient(url, profile, contract, time_scale=0.5, inactivity=6000.0) for profile in COMBINATIONS
         ]
 
     async def run(self) -> None:

@@ -7,6 +7,7 @@ Where the real one would stall for ever (an answer it cannot read) it faults at 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
@@ -23,6 +24,7 @@ _RETRY_FLOOR = 0.4
 
 _MAX_RETRIES = 8
 _REQUEST_INTERVAL = 10.0
+_LEAST_REQUEST_INTERVAL = 0.2  # in whatever scale: a busy machine is not to use up the tries
 """Seconds between tries of CreateSequence, CloseSequence and TerminateSequence."""
 
 _REQUEST_TRIES = 6
@@ -74,6 +76,7 @@ class ScriptedWCFClient:
         contract: "oneway" (no Offer) or "twoway" (always an Offer; one-way operations travel in it too).
         to: The logical address in wsa:To when it is another than ``url`` (a proxy, another host name).
         time_scale: Factor on every timer of .NET's (not on measured round trips).
+        longest_round_trip: Seconds; a longer one, which is a busy machine's doing, is measured as this.
         inactivity: Seconds, before scaling: half of it idle brings an AckRequested, all of it silent kills the session.
         drop_requests, drop_responses, loss_rate, seed: See ``Losses``.
         mutate: Rewrites each envelope before it leaves, given its kind: to make a deliberately wrong client.
@@ -87,6 +90,7 @@ class ScriptedWCFClient:
         *,
         to: str | None = None,
         time_scale: float = 1.0,
+        longest_round_trip: float = math.inf,
         inactivity: float = 600.0,
         max_window: int = 8,
         drop_requests: Iterable[int | str] = (),
@@ -124,6 +128,7 @@ class ScriptedWCFClient:
         self._acknowledged: set[int] = set()
         self._waiting: deque[tuple[asyncio.Future[None], _Entry]] = deque()
         self._to_resend: deque[_Entry] = deque()
+        self._longest_rtt = longest_round_trip
         self._rtt = self._rtt_error = self._timeout = 0.0
         self._retry_timer: asyncio.TimerHandle | None = None
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
@@ -143,7 +148,7 @@ class ScriptedWCFClient:
         began = time.monotonic()
         response = await self._ask("CreateSequence", lambda: self._create_sequence(message_id), mandatory=True)
         assert response is not None
-        self._rtt = time.monotonic() - began
+        self._rtt = min(time.monotonic() - began, self._longest_rtt)
         self._rtt_error = self._rtt / 2
         self._set_timeout()
         self._check_created(response, message_id)
@@ -194,6 +199,11 @@ class ScriptedWCFClient:
         await self.abort()
         if self._dead:
             raise self._dead
+
+    def idle(self, seconds: float) -> None:
+        """As if nothing had been sent for so long."""
+        self._last_local -= seconds
+        self._poke.set()
 
     async def abort(self) -> None:
         """Stops every timer and connection without another word."""
@@ -354,7 +364,7 @@ class ScriptedWCFClient:
     async def _ask(self, kind: str, render: Callable[[], bytes], *, mandatory: bool) -> wire.Read | None:
         """Sends until answered, every ten seconds, six times; a late answer to an earlier try counts too."""
         pending: set[asyncio.Task[wire.Read | None]] = set()
-        interval = _REQUEST_INTERVAL * self.scale
+        interval = max(_REQUEST_INTERVAL * self.scale, _LEAST_REQUEST_INTERVAL)
         try:
             for _ in range(_REQUEST_TRIES):
                 pending.add(asyncio.create_task(self._one_try(kind, render())))
@@ -508,7 +518,7 @@ class ScriptedWCFClient:
     def _slide(self, slide: int) -> None:
         now = time.monotonic()
         for entry in self._window[:slide]:
-            error = now - entry.last_attempt - self._rtt
+            error = min(now - entry.last_attempt, self._longest_rtt) - self._rtt
             self._rtt_error += (abs(error) - self._rtt_error) / 8
             self._rtt += error / 8
         self._set_timeout()
@@ -681,7 +691,7 @@ class ScriptedWCFClient:
         envelope = self._mutate(kind, envelope) if self._mutate else envelope
         exchange = Exchange(len(self.transcript) + 1, kind, envelope, self._head(kind, envelope))
         self.transcript.append(exchange)
-        if self._losses.loses_request(exchange.number, kind):
+        if self._losses.loses_request(exchange):
             exchange.outcome = "request lost"
             return None
         try:
@@ -690,7 +700,7 @@ class ScriptedWCFClient:
             exchange.outcome = "no connection"
             return None
         exchange.status, exchange.response, exchange.response_headers = message.status, message.body, message.headers
-        if self._losses.loses_response(exchange.number, kind):
+        if self._losses.loses_response(exchange):
             exchange.outcome = "response lost"
             return None
         exchange.outcome = "answered"

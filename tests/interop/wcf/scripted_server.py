@@ -205,7 +205,7 @@ class ScriptedWCFServer:
         """The whole response, or None to cut the connection."""
         exchange = Exchange(len(self.transcript) + 1, _kind(request), request.body, request.head)
         self.transcript.append(exchange)
-        if self._losses.loses_request(exchange.number, exchange.kind):
+        if self._losses.loses_request(exchange):
             exchange.outcome = "request lost"
             return None
         try:
@@ -217,7 +217,7 @@ class ScriptedWCFServer:
         if exchange.kind in self._silent:
             exchange.status, body = 202, b""
         exchange.response = self._mutate(exchange.kind, body) if self._mutate and body else body
-        if self._losses.loses_response(exchange.number, exchange.kind):
+        if self._losses.loses_response(exchange):
             exchange.outcome = "response lost"
             return None
         exchange.outcome = "answered"

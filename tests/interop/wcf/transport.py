@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import random
+import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -79,8 +80,8 @@ class Losses:
     """Which requests and responses get lost.
 
     Args:
-        requests, responses: Exchange numbers (from 1, in the order they began), or kinds such as "CreateSequence":
-            a kind loses its first exchange only.
+        requests, responses: Exchange numbers (from 1, in the order they began), or kinds such as "CreateSequence" or,
+            with a message number, "Echo 2": a kind loses its first exchange only.
         rate: Chance of losing each request, and again each response, drawn from ``seed``.
     """
 
@@ -95,17 +96,18 @@ class Losses:
         self._rate = rate
         self._random = random.Random(seed)
 
-    def loses_request(self, number: int, kind: str) -> bool:
-        return self._lost(self._requests, number, kind)
+    def loses_request(self, exchange: Exchange) -> bool:
+        return self._lost(self._requests, exchange)
 
-    def loses_response(self, number: int, kind: str) -> bool:
-        return self._lost(self._responses, number, kind)
+    def loses_response(self, exchange: Exchange) -> bool:
+        return self._lost(self._responses, exchange)
 
-    def _lost(self, plan: set[int | str], number: int, kind: str) -> bool:
-        if kind in plan:
-            plan.remove(kind)
-            return True
-        return number in plan or (self._rate > 0 and self._random.random() < self._rate)
+    def _lost(self, plan: set[int | str], exchange: Exchange) -> bool:
+        for kind in (exchange.kind, f"{exchange.kind} {exchange.message_number}"):
+            if kind in plan:
+                plan.remove(kind)
+                return True
+        return exchange.number in plan or (self._rate > 0 and self._random.random() < self._rate)
 
 
 @dataclass(slots=True)
@@ -124,3 +126,9 @@ class Exchange:
     response: bytes = b""
     response_headers: dict[str, str] | None = None
     outcome: str = ""
+
+    @property
+    def message_number(self) -> str:
+        """As the request has it; "" if it has none."""
+        found = re.search(rb"MessageNumber>(\d+)<", self.request)
+        return found.group(1).decode() if found else ""
