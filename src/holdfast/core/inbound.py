@@ -159,9 +159,19 @@ class Inbound:
     # --- messages -------------------------------------------------------------------------------------------------
 
     def receive(
-        self, destination: RMDestination, envelope: Envelope, awaits_reply: bool, exchange: Exchange | None, now: float
+        self,
+        destination: RMDestination,
+        envelope: Envelope,
+        awaits_reply: bool,
+        exchange: Exchange | None,
+        now: float,
+        *,
+        is_kept: bool = True,
     ) -> Verdict | Fault:
-        """A message with a Sequence header. NEW: :meth:`Answers.stored` follows once it is durable."""
+        """A message with a Sequence header. NEW: :meth:`Answers.stored` follows once it is durable.
+
+        ``is_kept``: whether anybody reads it; if not, its number is accepted, and it goes nowhere.
+        """
         sequence = envelope.sequence
         assert sequence is not None
         number = sequence.message_number
@@ -176,7 +186,8 @@ class Inbound:
         else:
             if awaits_reply:
                 destination.awaiting.add(number)
-            deliveries = self._place(destination, number, self._record(destination, envelope, awaits_reply, now))
+            record = self._record(destination, envelope, awaits_reply, now)
+            deliveries = self._place(destination, number, record, is_kept)
         if released := destination.release():
             deliveries += self._release(destination, released)
         self.commit.save(destination.identifier, destination)
@@ -202,7 +213,9 @@ class Inbound:
             awaits_reply,
         )
 
-    def _place(self, destination: RMDestination, number: int, record: Record) -> list[tuple[int, int, Record | None]]:
+    def _place(
+        self, destination: RMDestination, number: int, record: Record, is_kept: bool
+    ) -> list[tuple[int, int, Record | None]]:
         """Put a new message into the queue, or hold it until its turn."""
         if destination.hold(number):
             self.commit.batch.holds.append((destination.identifier, number, record))
@@ -210,6 +223,8 @@ class Inbound:
         if destination.is_too_late(number):
             return []
         destination.released(number)
+        if not is_kept:
+            return []
         offset = self.queue.ends[destination.partition]
         self.queue.ends[destination.partition] = offset + 1
         self.commit.batch.appends.append((self.queue.name, destination.partition, offset, record))

@@ -33,6 +33,10 @@ from holdfast.core.states import SourceAction, SourceEvent, SourceState
 from holdfast.core.timers import Deadlines
 from holdfast.core.versions import RM, Addressing, Versions
 
+TOLD_ENOUGH = 5
+"""So often is a requester told that the Sequence of its replies ends, all of them acknowledged. It may be gone, and CXF's
+client never answers: it fails at a CloseSequence that comes to its decoupled endpoint."""
+
 ENDING_FAULTS = ("UnknownSequence", "SequenceTerminated", "LastMessageNumberExceeded")
 
 
@@ -185,6 +189,8 @@ class Outbound:
             elif outbox.end_wanted and outbox.is_empty:
                 self.effects.append(Ended(outbox.key))
                 outbox.end_wanted = False
+                if outbox.is_for_replies:
+                    self.close_outbox(outbox.key)
             return
         if source.expires_at is not None and source.expires_at <= now:
             self._end_with(outbox, source, SourceEvent.EXPIRED, "Expires", "its time was up", now)
@@ -204,6 +210,9 @@ class Outbound:
             if source.due is not None:
                 source.due = None
                 self.commit.then(partial(self._say_last_word, outbox, source))
+            return
+        if outbox.is_for_replies and source.attempts >= TOLD_ENOUGH and source.due is not None and source.due <= now:
+            self._end_with(outbox, source, SourceEvent.EXPIRED, "unanswered", "nobody answers to its end", now)
             return
         request = source.request_to_send(self._jitter(), now)
         if request is not None:
@@ -377,25 +386,29 @@ class Outbound:
         source.proceed(now)
         self.ready(outbox)
 
-    def receive_reply(self, relates_to: str, identifier: str = "") -> bool:
-        """A reply came and is in the open batch; its request is acknowledged with that.
+    def request_of(self, relates_to: str | None, identifier: str = "") -> tuple[Outbox, int] | None:
+        """Which request a message answers: its outbox and number; None if no request that waits for its reply.
 
         Args:
-            relates_to: The MessageID of the request.
-            identifier: The Sequence that the reply came in, "" if in none.
-
-        Returns:
-            Whether the request is known and had no reply yet.
+            relates_to: The MessageID that the message names, None for none.
+            identifier: The Sequence that it came in, "" if in none.
         """
+        if relates_to is None:
+            return None
         offered = self.by_offer.get(identifier)
         for outbox in (offered,) if offered is not None else tuple(self.outboxes.values()):
             number = outbox.number_of_request(relates_to)
-            if number and outbox.source is not None:
-                outbox.source.replying.add(number)
-                self.commit.save(outbox.source.local_id, outbox.source)
-                self.commit.then(partial(self._replied, outbox, outbox.source, number))
-                return True
-        return False
+            if number:
+                return outbox, number
+        return None
+
+    def receive_reply(self, outbox: Outbox, number: int) -> None:
+        """The reply to a request (see :meth:`request_of`) is in the open batch: it is acknowledged with that."""
+        source = outbox.source
+        assert source is not None, (outbox.key, number)
+        source.replying.add(number)
+        self.commit.save(source.local_id, source)
+        self.commit.then(partial(self._replied, outbox, source, number))
 
     def acknowledged_alone(self, ack: SequenceAcknowledgement, number: int, now: float) -> None:
         """The answer to message ``number`` is nothing but an acknowledgement. If it names a request, there is no reply

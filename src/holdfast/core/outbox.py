@@ -53,6 +53,11 @@ class Outbox:
         self._cache: dict[int, Record] = {}
         self._saved_first = first
 
+    @property
+    def is_for_replies(self) -> bool:
+        """Whether it answers the requests of a Sequence: nobody here waits for its end."""
+        return self.queue == f"replies/{self.key}"
+
     def append(self, record: Record, commit: GroupCommit) -> int:
         """Add a record to the open batch; its offset."""
         offset = self.end
@@ -91,9 +96,10 @@ class Outbox:
                 return number
         # An earlier run may have transmitted what this one has not come to yet.
         for number in range(source.next_number, source.sent_before + 1):
-            is_open = number not in source.replying and self._is_unacknowledged(source, number)
-            if is_open and self.record(self.offset_of(number)).message_id == message_id:
-                return number
+            if number not in source.replying and self._is_unacknowledged(source, number):
+                record = self.record(self.offset_of(number))
+                if record.wants_reply and record.message_id == message_id:
+                    return number
         return 0
 
     def find_requests(self, ranges: tuple[tuple[int, int], ...]) -> None:

@@ -29,6 +29,7 @@ from holdfast.core.messages import (
     Envelope,
     Fault,
     LastMessage,
+    Sequence,
     TerminateSequence,
     TerminateSequenceResponse,
 )
@@ -110,6 +111,8 @@ class RMProtocol:
         self._accepts = accepts
         self._replies = replies
         self._always_replies = always_replies
+        self.takes_only_replies = False
+        """Whether nobody reads what comes but who asked for it: any other message is acknowledged and not kept."""
         self._waiting: dict[tuple[str, int], list[Exchange]] = {}
         self._patience: deque[tuple[float, str, int, Exchange]] = deque()
         self._owed: dict[str, int] = {}
@@ -207,6 +210,8 @@ class RMProtocol:
         """The reply, or that there is none, is durable: now the request is acknowledged, together with it."""
         destination.acknowledge(number)
         self._answer_waiting(destination, number, now)
+        if not destination.acks_to.is_anonymous:
+            self._owe_acknowledgement(destination, now)  # its exchange was answered long ago
 
     def _reply_outbox(self, destination: RMDestination, record: Record, now: float) -> Outbox:
         """Where the reply goes: the offered Sequence, else one of our own, else nothing but the back-channel."""
@@ -254,6 +259,8 @@ class RMProtocol:
             if exchange is not None:
                 self.effects.append(Respond(exchange, None))
             return
+        if envelope.sequence is not None and envelope.ack_requested:
+            fault_back = self._requested_beside(envelope, envelope.sequence, now) or fault_back
         if fault_back is not None and exchange is not None:
             # The carrier is processed all the same, but the one answer there is tells of the fault.
             self._answer_fault(envelope, fault_back, exchange)
@@ -325,7 +332,9 @@ class RMProtocol:
                 self._answer_fault(envelope, fault, exchange)
                 return
         awaits_reply = exchange is not None and is_application and self._awaits_reply(envelope)
-        verdict = self.inbound.receive(destination, envelope, awaits_reply, exchange, now)
+        asked = self.outbound.request_of(envelope.relates_to, destination.identifier)
+        is_kept = asked is not None or not self.takes_only_replies
+        verdict = self.inbound.receive(destination, envelope, awaits_reply, exchange, now, is_kept=is_kept)
         if isinstance(verdict, Fault):
             if destination.is_over and not destination.settled:
                 # A source that was told so does not come back: the end must be durable before.
@@ -333,8 +342,12 @@ class RMProtocol:
             else:
                 self._answer_fault(envelope, verdict, exchange, destination)
         elif verdict is _NEW:
-            if envelope.relates_to is not None:
-                self.outbound.receive_reply(envelope.relates_to, destination.identifier)
+            if asked is not None:
+                self.outbound.receive_reply(*asked)
+            elif is_application and not is_kept:
+                self.effects.append(
+                    Incident("unasked message dropped", destination.identifier, sequence.message_number)
+                )
         elif verdict is Verdict.DUPLICATE:
             self.effects.append(Incident("duplicate dropped", destination.identifier, sequence.message_number, "debug"))
             self._answer_again(destination, sequence.message_number, exchange, now)
@@ -472,7 +485,9 @@ class RMProtocol:
     def _receive_plain(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
         """No Sequence header: a reply to a request of ours from a peer that was offered no Sequence, or a stranger."""
         if exchange is None and envelope.relates_to is not None:
-            if self.outbound.receive_reply(envelope.relates_to):
+            asked = self.outbound.request_of(envelope.relates_to)
+            if asked is not None:
+                self.outbound.receive_reply(*asked)
                 record = Record("", 0, envelope.action, envelope.body, now, envelope.message_id, envelope.to)
                 record.relates_to = envelope.relates_to
                 record.soap = envelope.soap.value
@@ -541,6 +556,8 @@ class RMProtocol:
             reason = "These versions of WS-ReliableMessaging and WS-Addressing do not go together."
         elif create.acks_to.is_none:
             reason = "AcksTo must be able to receive acknowledgements: it cannot be the address 'none'."
+        elif create.offer is not None and create.offer.endpoint is not None and create.offer.endpoint.is_none:
+            reason = "The Endpoint of an Offer must be able to receive: it cannot be the address 'none'."
         elif create.offer is not None and self._is_taken(create.offer.identifier):
             reason = f"The offered Identifier {create.offer.identifier} is in use."
         else:
@@ -667,6 +684,20 @@ class RMProtocol:
         if not answered:
             self._done(exchange)
 
+    def _requested_beside(self, envelope: Envelope, sequence: Sequence, now: float) -> Fault | None:
+        """AckRequested for other Sequences on a message (section 3.8); its own is acknowledged in its answer."""
+        fault = None
+        for requested in envelope.ack_requested:
+            destination = self.inbound.destinations.get(requested.identifier)
+            if requested.identifier == sequence.identifier:
+                continue
+            if destination is None or destination.handle(DestinationEvent.ACK_REQUESTED) is None:
+                fault = sequence_fault("UnknownSequence", requested.identifier)
+            else:
+                destination.last_activity = now
+                self._acknowledge(destination, None, now, at_once=True)
+        return fault
+
     # --- answers --------------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -700,6 +731,10 @@ class RMProtocol:
         self._done(exchange)
         if exchange is None and destination.accept_acks_to is None and not at_once:
             return  # replies at a source: acknowledged on its next request
+        self._owe_acknowledgement(destination, now, at_once=at_once)
+
+    def _owe_acknowledgement(self, destination: RMDestination, now: float, *, at_once: bool = False) -> None:
+        """One more message to acknowledge to an addressable AcksTo: soon, together with others."""
         owed = self._owed[destination.identifier] = self._owed.get(destination.identifier, 0) + 1
         if at_once or owed >= self.policy.acknowledgement_count:
             self._send_acknowledgement(destination.identifier)
@@ -750,8 +785,10 @@ class RMProtocol:
     ) -> None:
         """Answer with a fault; about a known Sequence it goes where its acknowledgements go."""
         level = "warning" if fault.is_rm else "info"
-        number = envelope.sequence.message_number if envelope.sequence is not None else 0
-        self.effects.append(Incident("fault raised", fault.identifier or "", number, level, {"code": fault.code}))
+        sequence = envelope.sequence
+        about = fault.identifier or (sequence.identifier if sequence is not None else "")
+        number = sequence.message_number if sequence is not None and about == sequence.identifier else 0
+        self.effects.append(Incident("fault raised", about, number, level, {"code": fault.code}))
         answer = Envelope(
             envelope.soap,
             envelope.addressing or Addressing.V2005_08,
