@@ -213,7 +213,7 @@ async def test_a_listener_that_is_not_allowed_is_refused_with_a_reason_that_says
         sent = await source.send("<n>1</n>", action=ACTION)
         with pytest.raises(CreateSequenceRefused, match="not on its allow-list") as caught:
             await sent.acknowledged(60)
-    assert "1 unacknowledged message is safe" in caught.value.remedy
+    assert "1 unacknowledged message is in memory only" in caught.value.remedy
     assert "--resume" in caught.value.remedy
 
 
@@ -341,7 +341,7 @@ async def test_without_a_sign_of_life_it_gives_up_when_told_to_and_resume_tries_
         sent = await source.send("<n>0</n>", action=ACTION)
         with pytest.raises(NotAcknowledged, match="no sign of life") as caught:
             await sent.acknowledged(60)
-        assert "1 unacknowledged message is safe" in caught.value.remedy
+        assert "1 unacknowledged message is in memory only" in caught.value.remedy
         service = await serve(app, port=port)
         is_there = False
         while not is_there:  # as often as the machine is too busy to show a sign of life in so short a time
@@ -406,8 +406,62 @@ async def test_a_store_serves_one_destination(tmp_path: Path) -> None:
         await source.send("<n>0</n>", action=ACTION)
     with pytest.raises(ConfigurationError, match=r"holds messages for http://127\.0\.0\.1"):
         await Source("http://other.example/", tmp_path / "outbox").open()
-    with pytest.raises(ConfigurationError, match="nobody"):
-        await Source(None, tmp_path / "empty").open()
+    for empty in (tmp_path / "empty", ":memory:"):
+        with pytest.raises(ConfigurationError, match="nothing to resume in"):
+            await Source(None, empty).open()
+    assert not (tmp_path / "empty").exists()
+
+
+@pytest.mark.parametrize("url", ["ftp://host/", "host:8080", "http://", "http://host:port/", "http://[::1/"])
+def test_a_url_that_is_none_is_refused_before_anything_is_stored_for_it(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="not an http or https URL"):
+        Source(url, ":memory:")
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+async def test_who_waits_in_vain_is_told_which_message_and_whether_it_is_safe(tmp_path: Path, persistent: bool) -> None:
+    store = tmp_path / "outbox" if persistent else ":memory:"
+    url = f"http://127.0.0.1:{free_ports(1)[0]}/"
+    async with Source(url, store) as source:
+        sent = await source.send("<n>0</n>", action=ACTION, message_id="urn:mine")
+        with pytest.raises(NotAcknowledged, match="the message urn:mine for http://127") as caught:
+            await sent.acknowledged(timeout=0.0)
+    wanted = "the next process goes on with it" if persistent else "if you leave, it is lost"
+    assert wanted in caught.value.remedy
+
+
+async def test_a_reply_that_nobody_asked_for_is_acknowledged_and_not_kept(serve: Any, tmp_path: Path) -> None:
+    app = Destination(":memory:")
+    seen: list[str] = []
+
+    @app.on("urn:test:price")
+    def price(message: Any) -> str:  # declares a reply, so that a message which says nothing of one gets it
+        seen.append(message.body.text)
+        return "<price>12</price>"
+
+    url = (await serve(app)).url
+    async with Source(url, tmp_path / "outbox", versions=Versions("1.1", "2005/08", "1.2"), offer=True) as source:
+        for number in range(3):
+            await (await source.send(f"<n>{number}</n>", action="urn:test:price")).acknowledged(60)
+        assert (await source.request("<n>3</n>", action="urn:test:price", timeout=60)).body.text == "12"
+        assert source.incidents["unasked message dropped"] == 3
+        assert source._store.load().bounds.get(("replies", 0), (0, 0))[1] == 1
+    assert seen == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(("status", "hint"), [(404, "another store"), (401, "Authorization"), (200, "another store")])
+async def test_a_web_server_in_the_destinations_place_is_told_with_what_to_look_at(status: int, hint: str) -> None:
+    server = HTTPServer()
+    await server.start(lambda exchange: exchange.respond(status, b"<html/>", b"text/html"), "127.0.0.1", 0)
+    try:
+        async with Source(f"http://127.0.0.1:{server.port}/", ":memory:") as source:
+            sent = await source.send("<n>0</n>", action=ACTION)
+            with pytest.raises(PeerFault, match=f"answered HTTP {status} and no SOAP message") as caught:
+                await sent.acknowledged(60)
+    finally:
+        await server.close()
+    assert hint in caught.value.remedy
+    assert "lost when this process ends" in caught.value.remedy
 
 
 async def test_sending_needs_an_open_source() -> None:

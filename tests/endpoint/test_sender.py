@@ -149,3 +149,15 @@ async def test_headers_go_with_soaps_own() -> None:
     assert seen[0][b"authorization"] == b"Bearer t"
     assert b"application/soap+xml" in seen[0][b"content-type"]
     assert b'action="urn:a"' in seen[0][b"content-type"]
+
+
+@pytest.mark.parametrize("status", [200, 202])
+async def test_silence_in_answer_to_create_sequence_is_told_for_it_will_never_open(status: int) -> None:
+    told, problems = await outcome(lambda e: e.respond(status), CreateSequence(ANONYMOUS_EPR))
+    assert told is None
+    (problem,) = problems
+    assert f"answered CreateSequence with HTTP {status} and nothing" in problem
+
+
+async def test_silence_in_answer_to_a_message_is_an_answer() -> None:
+    assert await outcome(lambda e: e.respond(202)) == (None, [])

@@ -117,3 +117,13 @@ def test_leaving_with_an_error_does_not_wait(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="mine"):
         work()
+
+
+def test_a_source_that_is_not_open_says_so_and_does_not_wait(served: Served) -> None:
+    source = holdfast.sync.Source(served.url, store=":memory:")
+    with pytest.raises(holdfast.ConfigurationError, match="not open"):
+        source.send("<n>1</n>", action=ACTION)
+    with source:
+        pass
+    with pytest.raises(holdfast.ConfigurationError, match="not open"):
+        source.flush()

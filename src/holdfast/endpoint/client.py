@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from holdfast.core.events import (
     Acknowledged,
@@ -33,13 +34,14 @@ from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.endpoint.engine import Clock, Engine, new_identifier
-from holdfast.endpoint.http_client import HTTPClient, Transport
+from holdfast.endpoint.http_client import HTTPClient, Transport, TransportError
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.message import Body, Message, body_bytes
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.server import respond
+from holdfast.endpoint.wsdl import read_description
 from holdfast.exceptions import (
     SEQUENCE_FAULTS,
     ConfigurationError,
@@ -59,6 +61,12 @@ PROFILES = {
     "cxf": Versions("1.0", "2004/08", "1.1"),
 }
 """What a named peer speaks by default: WSHttpBinding, WS2007HttpBinding, and Apache CXF's RMFeature."""
+
+_REMEDY = "Put it right"
+_WHO = "It does not know who sends: headers={'Authorization': …}, or --header 'Authorization: …'. Put it right"
+_WHERE = "If the URL is wrong, send to the right one from another store: each serves one URL. If not, put it right"
+_REMEDIES = {"HTTP 401": _WHO, "HTTP 403": _WHO, "HTTP 404": _WHERE, "HTTP 405": _WHERE, "HTTP 200": _WHERE}
+"""What to look at first when something before the destination has answered in its place."""
 
 _PREFERRED = sorted(ALL_VERSIONS, key=lambda versions: (versions.soap.value, versions.rm.value), reverse=True)
 
@@ -119,7 +127,7 @@ class Sent:
             NotAcknowledged: not in that time. The message is still stored and still tried.
             SequenceFault, SequenceLost, DeliveryError: nothing more is sent until somebody decides; says what to do.
         """
-        await self._source.wait_acknowledged(self._lane, self.offset, timeout)
+        await self._source.wait_acknowledged(self._lane, self.offset, timeout, self.message_id)
 
 
 class Source:
@@ -132,7 +140,7 @@ class Source:
     Args:
         to: The destination's URL; None: as the store says (to resume).
         store: The directory of its store, ":memory:", or an open store.
-        versions: What to speak; found out from the peer if None.
+        versions: What to speak, or what to try, first to last; found out from the peer if None.
         profile: Instead of versions, the name of a known peer: "wcf", "wcf-2007", "cxf".
         offer: Whether CreateSequence offers a Sequence for replies; found out if None. WCF services whose operations
             reply demand it.
@@ -148,7 +156,7 @@ class Source:
         clock: What time it is, for tests.
 
     Raises:
-        ConfigurationError: for arguments that contradict each other.
+        ConfigurationError: for arguments that contradict each other, or a ``to`` that is no http or https URL.
     """
 
     def __init__(
@@ -156,7 +164,7 @@ class Source:
         to: str | None,
         store: str | Path | Store = "outbox",
         *,
-        versions: Versions | None = None,
+        versions: Versions | Sequence[Versions] | None = None,
         profile: str | None = None,
         offer: bool | None = None,
         assurance: str | Assurance | None = None,
@@ -176,6 +184,8 @@ class Source:
                     remedy=f"profile is one of {', '.join(PROFILES)}, and says the versions itself",
                 )
             versions = PROFILES[profile]
+        if to is not None and transport is None:
+            _check_url(to)
         self.to = to
         self.policy = policy or SourcePolicy()
         if assurance is not None:
@@ -202,8 +212,55 @@ class Source:
         self._unclaimed: dict[str, Message] = {}
         self._open = False
 
+    @classmethod
+    async def from_wsdl(
+        cls,
+        wsdl: str | Path,
+        store: str | Path | Store = "outbox",
+        *,
+        port: str | None = None,
+        to: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """A source for the service that a WSDL describes: ``async with await Source.from_wsdl(url) as source``.
+
+        The address, the versions, whether to offer a Sequence for replies, the assurance and how often an idle
+        Sequence must be kept alive are the WSDL's and its policies' (WS-RM Policy 1.0 to 1.2, .NET's additions).
+
+        Args:
+            wsdl: Its http or https URL, or the path of a file.
+            store: As above. If it exists and the WSDL cannot be fetched just now, what is in the store goes on.
+            port: The name of the wsdl:port to use, where there are several.
+            to: The address to use instead of the WSDL's.
+            options: As above; each goes before what the WSDL says. ``headers`` are sent for the WSDL too.
+
+        Raises:
+            TransportError: the WSDL cannot be fetched, and the store is new.
+            ConfigurationError: it is no WSDL 1.1, it does not say which port, or its policy demands what is not done
+                here, such as messages signed by WS-Security.
+        """
+        secure, timeout = options.get("ssl_context"), options.get("timeout", 60.0)
+        async with HTTPClient(ssl_context=secure, total_timeout=timeout) as client:
+            try:
+                found = (await read_description(wsdl, client, options.get("headers") or {})).port(port)
+            except TransportError as error:
+                if not isinstance(store, str | Path) or not Path(store).exists():
+                    raise
+                log.warning("wsdl not read", wsdl=str(wsdl), error=error.message)
+                return cls(to, store, **options)
+        if options.get("versions") is None and options.get("profile") is None:
+            options["versions"] = [one for one in _PREFERRED if one in found.versions]
+        if options.get("offer") is None:
+            options["offer"] = found.has_replies
+        if options.get("policy") is None:
+            policy = SourcePolicy(assurance=found.assurance or Assurance())
+            if found.inactivity_timeout is not None:
+                policy = replace(policy, keep_alive=min(policy.keep_alive, found.inactivity_timeout / 2))
+            options["policy"] = policy
+        return cls(to or found.address, store, **options)
+
     def _make_choices(self) -> list[tuple[Versions, bool]]:
-        versions = [self._versions] if self._versions is not None else _PREFERRED
+        versions = [self._versions] if isinstance(self._versions, Versions) else self._versions or _PREFERRED
         offers = (True, False) if self._offer is None else (self._offer,)
         return [(one, offer) for offer in offers for one in versions]
 
@@ -225,6 +282,8 @@ class Source:
             StoreError: the store cannot be opened.
             ConfigurationError: no ``to`` is given and the store names none, or another.
         """
+        if self.to is None and isinstance(self._store_location, str | Path) and not Path(self._store_location).exists():
+            raise self._nothing_to_resume()  # and none is made
         self._store = await asyncio.to_thread(open_store, self._store_location)
         try:
             await self._start()
@@ -232,6 +291,12 @@ class Source:
             self._store.close()
             raise
         self._open = True
+
+    def _nothing_to_resume(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"there is nothing to resume in {self._store_location}: no source has stored messages there",
+            remedy="Name the store that they were stored in, or say where new ones go.",
+        )
 
     async def _start(self) -> None:
         self._engine = Engine(self._store, self._carry_out, self._store_failed, self._clock)
@@ -252,12 +317,15 @@ class Source:
         )
         queue = Queue("replies", [0])
         snapshot = self._engine.start(queue, destination_policy=replies, source_policy=self.policy, local=local)
+        self._engine.protocol.takes_only_replies = True
         known = {str(description["to"]) for description in snapshot.queues.values() if description["kind"] == "outbox"}
         if self.to is None and len(known) == 1:
             self.to = known.pop()
-        elif self.to is None or known - {self.to}:
+        elif self.to is None:
+            raise self._nothing_to_resume()
+        elif known - {self.to}:
             raise ConfigurationError(
-                f"the store {self._store_location} holds messages for {', '.join(sorted(known)) or 'nobody'}",
+                f"the store {self._store_location} holds messages for {', '.join(sorted(known))}, not for {self.to}",
                 remedy="Give that address, or another store: a store serves one destination.",
             )
         self._take_up(snapshot.bounds.get(("replies", 0), (0, 0)))
@@ -440,7 +508,9 @@ class Source:
 
     # --- waiting --------------------------------------------------------------------------------------------------
 
-    async def wait_acknowledged(self, lane: _Lane, offset: int, timeout: float | None) -> None:
+    async def wait_acknowledged(
+        self, lane: _Lane, offset: int, timeout: float | None, message_id: str | None = None
+    ) -> None:
         """Wait for the acknowledgement of one offset; see :meth:`Sent.acknowledged`."""
         if lane.outbox.is_acknowledged(offset):
             return
@@ -455,8 +525,9 @@ class Source:
             raise
         except TimeoutError:
             raise NotAcknowledged(
-                f"message {offset} for {self.to} is not acknowledged after {timeout} s{self._because()}",
-                remedy="It is stored and still tried. Wait again, or leave: the next process goes on with it.",
+                f"the message {message_id}{_place(lane.outbox, offset)} for {self.to} is not acknowledged after "
+                f"{timeout} s{self._because()}",
+                remedy=f"It is stored and still tried. {self._how_it_goes_on('it')}",
             ) from None
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -474,7 +545,7 @@ class Source:
             raise NotAcknowledged(
                 f"{self.progress.outstanding} messages for {self.to} are not acknowledged after {timeout} s"
                 f"{self._because()}",
-                remedy="They are stored and still tried. Wait again, or leave: the next process goes on with them.",
+                remedy=f"They are stored and still tried. {self._how_it_goes_on('them')}",
             ) from None
 
     async def end(self, sequence_key: str = "", timeout: float | None = None) -> None:
@@ -496,6 +567,11 @@ class Source:
                 f"the Sequence {sequence_key!r} did not end within {timeout} s{self._because()}",
                 remedy="What is not acknowledged is stored and still tried.",
             ) from None
+
+    def _how_it_goes_on(self, what: str) -> str:
+        if self._is_in_memory:
+            return f"Wait again; if you leave, {what} is lost: the store is in memory only."
+        return f"Wait again, or leave: the next process goes on with {what}."
 
     def _because(self) -> str:
         return f"; {self.progress.problem}" if self.progress.problem else ""
@@ -605,26 +681,35 @@ class Source:
             lane.ended = None
 
     def _stop_error(self, effect: Stopped) -> HoldfastError:
-        outbox = self._lanes[effect.key].outbox
-        waiting = outbox.end - outbox.first
-        store = self._store_location
-        safe = f"{waiting} unacknowledged message{'s are' if waiting != 1 else ' is'} safe in {store}."
+        safe, resume = self._what_is_safe(self._lanes[effect.key].outbox)
         said = f'the destination {self.to} said {effect.code}: "{effect.reason}"'
         if effect.code == "CreateSequenceRefused":
             message = f'the destination {self.to} refused the sequence: {effect.code}\n  it said: "{effect.reason}"'
-            remedy = f"{safe} Put right what it names, then: holdfast send --resume --store {store}"
-            return SEQUENCE_FAULTS[effect.code](message, remedy=remedy)
+            return SEQUENCE_FAULTS[effect.code](message, remedy=f"{safe} Put right what it names, then: {resume}")
         if effect.first <= effect.last:
-            doubt = (
-                f"{safe} Some of them may have arrived. To send them again in a new sequence: source.resume(), "
-                f"or: holdfast send --resume --store {store}"
-            )
+            doubt = f"{safe} Some of them may have arrived. To send them again in a new sequence: {resume}"
             return SequenceLost(said, remedy=doubt)
         if effect.code in SEQUENCE_FAULTS:
-            return SEQUENCE_FAULTS[effect.code](said, remedy=safe)
+            return SEQUENCE_FAULTS[effect.code](said, remedy=f"{safe} To go on: {resume}")
         if effect.code == "given up":
-            return NotAcknowledged(f"the destination {self.to} gave no sign of life", remedy=f"{safe} Then resume.")
-        return PeerFault(said, code=effect.code, remedy=f"{safe} Put it right, then resume.")
+            message = f"the destination {self.to} gave no sign of life{self._because()}"
+            return NotAcknowledged(message, remedy=f"{safe} To try again: {resume}")
+        if effect.code.startswith("HTTP "):
+            said = f"the destination {self.to} answered {effect.code} and {effect.reason}"
+        return PeerFault(said, code=effect.code, remedy=f"{safe} {_REMEDIES.get(effect.code, _REMEDY)}, then: {resume}")
+
+    def _what_is_safe(self, outbox: Outbox) -> tuple[str, str]:
+        """Of what is not acknowledged: where it is, and how one goes on with it."""
+        waiting = outbox.end - outbox.first
+        messages = f"{waiting} unacknowledged message{'s are' if waiting != 1 else ' is'}"
+        if self._is_in_memory:
+            return f"{messages} in memory only, and lost when this process ends.", "source.resume()"
+        store = self._store_location
+        return f"{messages} safe in {store}.", f"source.resume(), or: holdfast send --resume --store {store}"
+
+    @property
+    def _is_in_memory(self) -> bool:
+        return self._store_location == ":memory:"
 
     def _transport_error(self, _sent: Transmit, reason: str) -> None:
         self.progress.problem = reason
@@ -664,6 +749,26 @@ class Source:
 
         engine = self._engine
         return [one for one in describe_protocol(engine.protocol, engine.clock()) if one["role"] == "source"]
+
+
+def _place(outbox: Outbox, offset: int) -> str:
+    """Where a message is, if it has a place already: its number in its Sequence."""
+    source = outbox.source
+    if source is None or source.identifier is None:
+        return ""
+    return f" (number {offset - source.start + 1} of the Sequence {source.identifier})"
+
+
+def _check_url(to: str) -> None:
+    try:
+        parts = urlsplit(to)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, half an IPv6 address
+        is_url = False
+    if not is_url:
+        raise ConfigurationError(
+            f"{to!r} is not an http or https URL", remedy="Say where to send, such as http://localhost:8080/"
+        )
 
 
 def _fail(futures: Iterable[asyncio.Future[Any]], error: BaseException) -> None:

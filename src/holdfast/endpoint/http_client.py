@@ -120,12 +120,19 @@ class HTTPClient:
         Raises:
             TransportError: No whole answer within the timeouts and the size, or a redirect.
         """
+        return await self._exchange("POST", url, body, headers)
+
+    async def get(self, url: str, headers: Mapping[str, str]) -> Response:
+        """The same with GET, for what describes a service."""
+        return await self._exchange("GET", url, None, headers)
+
+    async def _exchange(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
         if self._closed:
             raise TransportError(f"the client for {url} is closed", connected=False)
         sent = SimpleNamespace(connected=False)
         try:
-            async with self._open().post(
-                url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=sent
+            async with self._open().request(
+                method, url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=sent
             ) as answer:
                 if answer.status in REDIRECTS:
                     raise _redirected(url, answer)
@@ -204,21 +211,34 @@ def _describe(url: str, error: Exception) -> str:
     match error:
         case aiohttp.InvalidURL():
             return f"{url!r} is not an http or https URL"
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            return f"no trusted TLS connection to {url}: {error}"
+        case aiohttp.ClientConnectorCertificateError():
+            return f"no trusted TLS connection to {url}: {_tls_reason(error.certificate_error)}"
+        case aiohttp.ClientConnectorSSLError():
+            return f"no TLS connection to {url}: {_tls_reason(error.os_error)}"
         case aiohttp.ClientConnectorError():
-            return f"cannot connect to {url}: {_reason(error.os_error)}"
+            return f"cannot connect to {url}: {reason_of(error.os_error)}"
         case aiohttp.ServerDisconnectedError():
             return f"{url} closed the connection without an answer"
         case aiohttp.ConnectionTimeoutError():
             return f"connecting to {url} took too long"
         case asyncio.TimeoutError():
             return f"{url} did not answer in time"
+        case OSError() if error.errno is not None:
+            return f"posting to {url} failed: {reason_of(error)}"
         case _:
             return f"posting to {url} failed: {error or type(error).__name__}"
 
 
-def _reason(error: OSError) -> str:
+def _tls_reason(error: Exception) -> str:
+    """OpenSSL's words without its codes and our dependencies' classes."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    reason = getattr(error, "reason", None) or str(error)
+    return str(reason).replace("_", " ").lower()
+
+
+def reason_of(error: OSError) -> str:
+    """The system's own words for what went wrong."""
     # asyncio puts its own words and the address into strerror; the system's word is behind the number.
     if error.errno is not None and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)

@@ -17,6 +17,11 @@ RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
 """Statuses that say nothing about the request itself, so that the same may work later."""
 
 
+ANSWER_PAUSE = 0.05
+"""Seconds before an answer goes to an address, that the 202 for what it answers be read first. CXF's client loses an
+answer that overtakes it, and the call fails; without the pause one call in twenty did."""
+
+
 class Sender:
     """Sends for one engine.
 
@@ -59,10 +64,12 @@ class Sender:
         self.transmissions += 1
         envelope = sent.envelope
         headers = http_headers(envelope.soap, action_of(envelope)) | self._headers
+        if envelope.relates_to is not None:
+            await asyncio.sleep(ANSWER_PAUSE)
         try:
             response = await self._http.post(sent.to, encode(envelope), headers)
         except TransportError as error:
-            self._failed(sent, str(error))
+            self._failed(sent, f"{error.message}. {error.remedy}" if error.remedy else error.message)
         else:
             self._answered(sent, response)
         self._engine.touch()
@@ -76,6 +83,8 @@ class Sender:
         now = self._engine.clock()
         is_success = 200 <= response.status < 300
         if not response.body.strip() and is_success:
+            if isinstance(sent.envelope.control, CreateSequence) and not _is_answered_elsewhere(sent):
+                self._on_transport_error(sent, _silence(sent, response))
             self._engine.protocol.received(sent, None, now)
             return
         try:
@@ -90,12 +99,12 @@ class Sender:
             # It arrived, and that is all a one-way TerminateSequence asks; gSOAP answers it with what no codec reads.
             self._engine.protocol.received(sent, None, self._engine.clock())
             return
-        reason = f"{sent.to} answered HTTP {response.status} with no SOAP message ({reason})"
+        reason = f"no SOAP message ({reason})"
         if isinstance(sent.envelope.control, CreateSequence) and response.status not in RETRYABLE_STATUS:
             envelope = Envelope(sent.envelope.soap, fault=Fault(f"HTTP {response.status}", reason))
             self._engine.protocol.received(sent, envelope, self._engine.clock())
         else:
-            self._failed(sent, reason)
+            self._failed(sent, f"{sent.to} answered HTTP {response.status} and {reason}")
 
     async def stop(self) -> None:
         """Give up what is under way: it is stored, and will be sent again."""
@@ -103,3 +112,15 @@ class Sender:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._http.close()
+
+
+def _is_answered_elsewhere(sent: Transmit) -> bool:
+    reply_to = sent.envelope.reply_to
+    return reply_to is not None and not reply_to.is_anonymous
+
+
+def _silence(sent: Transmit, response: Response) -> str:
+    return (
+        f"{sent.to} answered CreateSequence with HTTP {response.status} and nothing: "
+        "is there an RM Destination at that URL?"
+    )

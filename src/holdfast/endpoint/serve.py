@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from holdfast.endpoint.admin import Admin
+from holdfast.endpoint.http_client import reason_of
 from holdfast.endpoint.http_exchange import HTTPLimits
 from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.server import Destination
+from holdfast.exceptions import ConfigurationError
 
 COLLECT_EVERY = 20_000
 """Objects that may become garbage in cycles before a collection: a few megabytes."""
@@ -40,6 +43,17 @@ class Listeners:
     limits: HTTPLimits | None = None
 
 
+@contextlib.contextmanager
+def _listening_at(host: str, port: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen at {host}:{port}: {reason_of(error)}",
+            remedy="Choose another port, or another address of this machine; port 0 takes any that is free.",
+        ) from error
+
+
 class Service:
     """A destination that is being served.
 
@@ -56,7 +70,12 @@ class Service:
         self._admin: Admin | None = None
 
     async def start(self) -> None:
-        """Recover, then listen: no message is taken before every Sequence is back."""
+        """Recover, then listen: no message is taken before every Sequence is back.
+
+        Raises:
+            ConfigurationError: it cannot listen there, or the queue has another number of partitions.
+            StoreError: the store cannot be opened.
+        """
         # The commit thread must get the interpreter soon after its sync, not after Python's default of 5 ms.
         sys.setswitchinterval(0.0005)
         # Messages leave next to no cycles behind; looking for some after every 700 objects is a twentieth of the time.
@@ -64,12 +83,14 @@ class Service:
         where = self._listeners
         await self.app.start()
         try:
-            await self._server.start(
-                self.app.handle, where.host, where.port, ssl_context=where.ssl_context, limits=where.limits
-            )
+            with _listening_at(where.host, where.port):
+                await self._server.start(
+                    self.app.handle, where.host, where.port, ssl_context=where.ssl_context, limits=where.limits
+                )
             if where.admin_port is not None:
                 self._admin = Admin(self.app)
-                await self._admin_server.start(self._admin.handle, where.admin_host, where.admin_port)
+                with _listening_at(where.admin_host, where.admin_port):
+                    await self._admin_server.start(self._admin.handle, where.admin_host, where.admin_port)
         except BaseException:
             await self.close(0.0)
             raise

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.endpoint import client
 from holdfast.endpoint.message import Body, Message
+from holdfast.exceptions import ConfigurationError
 
 T = TypeVar("T")
 
@@ -34,7 +37,20 @@ class Source:
     thread, one call at a time in each."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._source = client.Source(*arguments, **options)
+        self._stand_before(client.Source(*arguments, **options))
+
+    @classmethod
+    def from_wsdl(cls, wsdl: str | Path, *arguments: Any, **options: Any) -> Self:
+        """See :meth:`holdfast.Source.from_wsdl`: ``with holdfast.sync.Source.from_wsdl(url) as source``."""
+        # In a thread, for the caller's own may have a running loop, as a notebook's has.
+        with ThreadPoolExecutor(1) as thread:
+            made = thread.submit(asyncio.run, client.Source.from_wsdl(wsdl, *arguments, **options)).result()
+        source = cls.__new__(cls)
+        source._stand_before(made)
+        return source
+
+    def _stand_before(self, source: client.Source) -> None:
+        self._source = source
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-source", daemon=True)
 
@@ -44,7 +60,14 @@ class Source:
         return self._source.progress
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the source's loop and wait for it."""
+        """Run a coroutine in the source's loop and wait for it.
+
+        Raises:
+            ConfigurationError: the source is not open.
+        """
+        if not self._thread.is_alive():
+            coroutine.close()
+            raise ConfigurationError("the source is not open", remedy="Use it within 'with source:'.")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def __enter__(self) -> Self:
