@@ -345,3 +345,47 @@ async def test_at_most_once_a_request_whose_handler_did_not_end_is_not_repeated_
             await lost
         await source.flush(60)
     assert calls == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [("hello", "what the handler returned is no reply: the body is not one"), (7, "text, bytes or an lxml element")],
+)
+async def test_a_reply_that_is_no_element_is_the_handlers_failure_and_says_so(
+    serve: Any, answer: Any, why: str
+) -> None:
+    app = Destination(":memory:", handling=HandlingPolicy(attempts=1))
+    app.on("urn:test:ask")(lambda message: answer)
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="set aside"):
+            await source.request("<n>1</n>", action="urn:test:ask", timeout=60)
+    (letter,) = dead_letters(app)
+    assert why in letter.headers.decode()
+
+
+async def test_a_fault_with_a_detail_that_is_no_element_is_the_handlers_failure(serve: Any) -> None:
+    app = Destination(":memory:", handling=HandlingPolicy(attempts=1))
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        raise ApplicationFault("no", detail=b"no element")
+
+    await send((await serve(app)).url, 1, 2)
+    await until(lambda: len(dead_letters(app)) == 2)
+
+
+async def test_a_handler_whose_own_task_was_cancelled_is_called_again_and_holds_up_nothing(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    calls: list[tuple[str, int]] = []
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        calls.append((message.body.text, message.attempt))
+        if message.attempt == 1 and message.body.text == "1":
+            task = asyncio.ensure_future(asyncio.sleep(3600))
+            task.cancel()
+            await task
+
+    await send((await serve(app)).url, 1, 2)
+    await until(lambda: len(calls) == 3)
+    assert calls == [("1", 1), ("1", 2), ("2", 1)]

@@ -19,6 +19,7 @@ from holdfast.core.records import Record, Snapshot
 from holdfast.endpoint.engine import Cancellable, Engine
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, fault_body
+from holdfast.exceptions import EnvelopeError
 
 Handler = Callable[[Message], Awaitable[Body | None] | Body | None]
 """Takes a message; what it returns, if anything, is the reply's body. Plain functions run in a thread."""
@@ -173,9 +174,7 @@ class Dispatcher:
             self._save(partition)
             await self._durable()
         try:
-            reply = _reply(record, await self._call(message))
-        except ApplicationFault as fault:
-            reply = _fault_reply(record, fault)
+            reply = await self._answer(message, record)
         except Exception as error:
             if self._is_at_most_once:
                 self._lost(partition, offset, record, error)
@@ -195,6 +194,18 @@ class Dispatcher:
         self._engine.protocol.commit.then(lambda _now: durable.set())
         self._engine.touch()
         await durable.wait()
+
+    async def _answer(self, message: Message, record: Record) -> Record | None:
+        """What the handler makes of a message: the reply, or the fault it decided for; raises what it raises."""
+        try:
+            return _reply(record, await self._call(message))
+        except ApplicationFault as fault:
+            return _fault_reply(record, fault)
+        except asyncio.CancelledError as error:
+            if self._stopping:
+                raise
+            # Of something that the handler waited for: nobody has cancelled the handler itself.
+            raise RuntimeError("the handler waited for something that was cancelled") from error
 
     async def _call(self, message: Message) -> Body | None:
         handler = self._handlers.get(message.action) or self._handlers[""]
@@ -275,7 +286,11 @@ class Dispatcher:
 def _reply(record: Record, result: Body | None) -> Record | None:
     if result is None or not record.wants_reply:
         return None
-    return Record("", 0, f"{record.action}Response", body_bytes(result), record.received_at, soap=record.soap)
+    try:
+        body = body_bytes(result)
+    except EnvelopeError as error:
+        raise EnvelopeError(f"what the handler returned is no reply: {error.message}") from None
+    return Record("", 0, f"{record.action}Response", body, record.received_at, soap=record.soap)
 
 
 def _fault_reply(record: Record, fault: ApplicationFault) -> Record | None:

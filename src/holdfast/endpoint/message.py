@@ -9,7 +9,7 @@ from lxml import etree
 
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
-from holdfast.exceptions import HoldfastError, PeerFault
+from holdfast.exceptions import EnvelopeError, HoldfastError, PeerFault
 from holdfast.wire import parse_element
 
 Body = str | bytes | etree._Element
@@ -118,9 +118,14 @@ class ApplicationFault(HoldfastError):
         reason: English text for the requester.
         sender: Whether the requester is to blame (Sender) or not (Receiver).
         detail: XML bytes for the Detail, b"" for none.
+
+    Raises:
+        EnvelopeError: the detail is not one XML element.
     """
 
     def __init__(self, reason: str, *, sender: bool = True, detail: bytes = b"") -> None:
+        if detail:
+            parse_element(detail)
         super().__init__(reason)
         self.sender = sender
         self.detail = detail
@@ -134,7 +139,12 @@ def body_bytes(body: Body) -> bytes:
     """
     if isinstance(body, etree._Element):
         return etree.tostring(body, with_tail=False)
-    data = body.encode() if isinstance(body, str) else bytes(body)
+    if not isinstance(body, str | bytes | bytearray | memoryview):
+        raise EnvelopeError(f"a body is text, bytes or an lxml element, not {type(body).__name__}")
+    try:
+        data = body.encode() if isinstance(body, str) else bytes(body)
+    except UnicodeEncodeError as error:
+        raise EnvelopeError(f"the body is not Unicode text: {error}") from None
     if data.strip():
         if data.lstrip().startswith(b"<?xml"):
             return etree.tostring(parse_element(data))

@@ -23,7 +23,7 @@ def parse_element(body: bytes) -> etree._Element:
     try:
         element = etree.fromstring(body, parser)
     except etree.XMLSyntaxError as error:
-        raise EnvelopeError(f"the body is not one well-formed XML element: {error}") from None
+        raise EnvelopeError(f"the body is not one well-formed XML element: {error.msg}") from None
     if element.getroottree().docinfo.doctype:
         raise EnvelopeError("the body has a document type declaration")
     return element
