@@ -109,7 +109,7 @@ def test_a_receiver_ends_cleanly_when_interrupted(start: Any) -> None:
     ("options", "code", "text"),
     [
         (["--out", "a", "--jsonl", "b"], 2, "exclude each other"),
-        (["--assurance", "twice"], 1, "no delivery assurance"),
+        (["--assurance", "twice"], 2, "no delivery assurance"),
         (["--out", "file"], 1, "cannot write to file"),
         (["--jsonl", "file"], 1, "file, line 1, is none that holdfast receive wrote"),
         (["--store", "."], 1, "holdfast: "),
@@ -254,14 +254,43 @@ def test_wrong_usage_of_send_is_named(run: Any, tmp_path: Path, arguments: list[
 def test_versions_that_do_not_go_together_are_a_sentence(run: Any, tmp_path: Path) -> None:
     (tmp_path / "a.xml").write_text("<a/>")
     result = run("send", "--to", "http://x/", "--rm", "1.1", "--addressing", "2004/08", "a.xml")
-    assert result.code == 1
+    assert result.code == 2
     assert "WS-RM 1.1 is defined with WS-Addressing 2005/08 only" in result.err
 
 
-def test_an_outbox_of_nobody_cannot_be_resumed(run: Any) -> None:
+def test_an_outbox_that_is_not_there_cannot_be_resumed_and_is_not_made(run: Any, tmp_path: Path) -> None:
     result = run("send", "--resume", "--store", "nothing")
     assert result.code == 1
-    assert "holds messages for nobody" in result.err
+    assert "nothing to resume in nothing" in result.err
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("command", [["send", "--to", "http://x/", "a.xml"], ["receive"]])
+def test_an_assurance_that_is_none_is_wrong_usage(run: Any, tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "a.xml").write_text("<a/>")
+    result = run(*command, "--assurance", "twice")
+    assert result.code == 2
+    assert "'twice' is no delivery assurance" in result.err
+
+
+def test_what_waits_in_memory_is_not_called_safe(run: Any, tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_ports(1)[0]}/"
+    result = run("send", "--to", url, "--timeout", "5", "--store", ":memory:", *orders(tmp_path, 1))
+    assert result.code == 1
+    assert "1 unacknowledged message is lost with the store in memory" in result.err
+    assert "--resume" not in result.err
+
+
+def test_a_request_that_is_refused_says_what_is_safe(run: Any, start: Any, tmp_path: Path) -> None:
+    (tmp_path / "picky_module.py").write_text(
+        "import holdfast\napp = holdfast.Destination(':memory:')\napp.on('urn:other')(print)\n"
+    )
+    url = start("serve", "picky_module:app", "--port", "0").url()
+    result = run("send", "--to", url, "--request", *orders(tmp_path, 1))
+    assert result.code == 1
+    assert "ActionNotSupported" in result.err
+    assert "holdfast send --resume --store outbox" in result.err
+    assert "event=" not in result.err  # the sentence says it all
 
 
 def test_the_outbox_is_the_librarys_own(run: Any, served: Any, tmp_path: Path) -> None:

@@ -110,21 +110,43 @@ def test_a_module_without_any_destination_is_told_how_to_have_one(run: Any, tmp_
     assert "app = holdfast.Destination" in result.err
 
 
-def test_what_a_module_itself_raises_keeps_its_traceback(start: Any, tmp_path: Path) -> None:
-    (tmp_path / "broken_module.py").write_text("import a_module_that_is_not_there\n")
+@pytest.mark.parametrize(
+    ("text", "line", "why"),
+    [
+        ("import a_module_that_is_not_there\n", 1, "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"),
+        ("x = 1\ndef f(\n", 2, "SyntaxError: '(' was never closed"),
+        ("def f():\n    return 1 / 0\n\nf()\n", 4, "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_is_wrong_in_a_module_is_told_with_its_own_lines_and_no_others(
+    start: Any, tmp_path: Path, text: str, line: int, why: str
+) -> None:
+    (tmp_path / "broken_module.py").write_text(text)
     result = start("serve", "broken_module:app").end()
     assert result.code == 1
-    assert "import a_module_that_is_not_there" in result.err
+    said = result.err.splitlines()
+    assert said[0] == "holdfast: the module broken_module cannot be imported"
+    assert said[1].startswith(f'  File "{tmp_path}/broken_module.py", line {line}')
+    assert said[-1] == why
+    assert "importlib" not in result.err
+
+
+def test_a_setting_that_cannot_be_is_told_with_its_file_and_line(start: Any, tmp_path: Path) -> None:
+    (tmp_path / "wrong_module.py").write_text("import holdfast\n\napp = holdfast.Destination(assurance='exactly')\n")
+    result = start("serve", "wrong_module:app").end()
+    assert result.code == 1
+    assert f"holdfast: {tmp_path}/wrong_module.py, line 3: 'exactly' is no delivery assurance" in result.err
 
 
 def test_a_port_that_is_taken_is_a_sentence(run: Any, module: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        result = run("serve", f"{module}:app", "--port", str(taken.getsockname()[1]))
+        taken_port = taken.getsockname()[1]
+        result = run("serve", f"{module}:app", "--port", str(taken_port))
     assert result.code == 1
-    assert "holdfast: cannot listen" in result.err
-    assert "--port" in result.err
+    assert f"holdfast: cannot listen at 127.0.0.1:{taken_port}: Address already in use" in result.err
+    assert "port 0 takes any" in result.err
 
 
 def test_a_store_that_is_served_already_is_a_sentence(start: Any, module: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import click
@@ -21,13 +22,26 @@ def log_options(default: str) -> Callable[[F], F]:
     """Add ``--log-level`` and ``--log-json``."""
 
     def add(command: F) -> F:
-        levels = click.Choice(["debug", "info", "warning", "error"])
+        levels = click.Choice(["debug", "info", "warning", "error", "critical"])
         command = click.option("--log-json", is_flag=True, help="Log JSON lines instead of key=value.")(command)
         return click.option(
             "--log-level", type=levels, default=default, show_default=True, help="What goes to standard error."
         )(command)
 
     return add
+
+
+@contextlib.contextmanager
+def wrong_usage() -> Iterator[None]:
+    """What the block refuses are values of options: that is wrong usage, and not something that failed.
+
+    Raises:
+        click.UsageError: instead of ConfigurationError.
+    """
+    try:
+        yield
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
@@ -102,8 +116,3 @@ def server_tls(certificate: str | None, key: str | None) -> ssl.SSLContext | Non
             "unencrypted; the key may be in the first file too.",
         ) from error
     return context
-
-
-def describe_os_error(what: str, error: OSError) -> str:
-    """What could not be done, and the system's word for why."""
-    return f"{what}: {error.strerror or error}"

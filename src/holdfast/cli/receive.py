@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.landing_place import Directory, Lines
-from holdfast.cli.program import log_options, run_loop
+from holdfast.cli.program import log_options, run_loop, wrong_usage
 from holdfast.cli.progress import Shown, progress
 from holdfast.cli.serve import listen_options, make_service, run_service
 
@@ -59,7 +59,8 @@ def receive(
         raise click.UsageError("--out and --jsonl exclude each other.")
     from holdfast.endpoint.server import Destination
 
-    app = Destination(store, assurance=assurance)
+    with wrong_usage():
+        app = Destination(store, assurance=assurance)
     place = Directory(out) if out is not None else Lines(jsonl) if jsonl is not None else None
     if place is None:
         click.echo(f"messages stay in the queue of {store}, for a reader (--out or --jsonl take them out)", err=True)

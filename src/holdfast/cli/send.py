@@ -12,11 +12,10 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
-from urllib.parse import urlsplit
 
 import click
 
-from holdfast.cli.program import log_options, run_interruptible
+from holdfast.cli.program import log_options, run_interruptible, wrong_usage
 from holdfast.cli.progress import Shown, progress
 from holdfast.exceptions import (
     ConfigurationError,
@@ -95,7 +94,7 @@ class Run:
 @click.option("--assurance", default="exactly-once in-order", show_default=True)
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header of every request.")
 @click.option("--json", "as_json", is_flag=True, help="End with a line of JSON on standard output.")
-@log_options("error")
+@log_options("critical")
 def send(
     files: tuple[str, ...],
     to: str | None,
@@ -125,14 +124,15 @@ def send(
 
     _check_usage(files, to, resume, what["is_request"])
     run = Run(files, logs=(log_level, log_json), **what)
-    source = run.source = Source(
-        to,
-        run.store,
-        versions=_versions(rm, addressing, soap, profile),
-        profile=profile,
-        assurance=assurance,
-        headers=_headers(headers),
-    )
+    with wrong_usage():
+        source = run.source = Source(
+            to,
+            run.store,
+            versions=_versions(rm, addressing, soap, profile),
+            profile=profile,
+            assurance=assurance,
+            headers=_headers(headers),
+        )
     try:
         run_interruptible(_send(source, run, resume))
     except KeyboardInterrupt:
@@ -148,8 +148,6 @@ def _check_usage(files: tuple[str, ...], to: str | None, resume: bool, is_reques
         )
     if to is None and not resume:
         raise click.UsageError("Say where to send, with --to URL.")
-    if to is not None and urlsplit(to).scheme not in ("http", "https"):
-        raise click.UsageError(f"--to {to!r} is not an http or https URL.")
     if resume and is_request and not files:
         raise click.UsageError("--resume sends what is stored; --request needs files to send.")
     for name in files:
@@ -311,6 +309,7 @@ async def _each(run: Run, take: Callable[[Outgoing], Any]) -> AsyncIterator[list
                     f"the service answered {message.name} with a fault: {result.message}",
                     code=result.code,
                     detail=result.detail,
+                    remedy=result.remedy,
                 ) from result
             if isinstance(result, BaseException):
                 raise result
@@ -371,10 +370,13 @@ def _because(source: Source) -> str:
 def _how_to_go_on(run: Run) -> str:
     assert run.source is not None
     waiting = run.source.progress.outstanding
-    safe = f"{waiting:,} unacknowledged message{'s are' if waiting != 1 else ' is'} safe in {run.store}"
-    remedy = (
-        f"{safe}; they go on with: holdfast send --resume --store {run.store}" if waiting else "Nothing is waiting."
-    )
+    messages = f"{waiting:,} unacknowledged message{'s are' if waiting != 1 else ' is'}"
+    if not waiting:
+        remedy = "Nothing is waiting."
+    elif run.store == ":memory:":
+        remedy = f"{messages} lost with the store in memory. Name a directory with --store to keep what has to wait."
+    else:
+        remedy = f"{messages} safe in {run.store}. To go on: holdfast send --resume --store {run.store}"
     if run.unstored:
         remedy += f"\n  Look from {run.unstored} on: what is not stored is to be sent again."
     return remedy

@@ -5,14 +5,17 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from difflib import get_close_matches
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.program import describe_os_error, log_options, parse_address, run_loop, server_tls
-from holdfast.exceptions import ConfigurationError
+import holdfast
+from holdfast.cli.program import log_options, parse_address, run_loop, server_tls
+from holdfast.exceptions import ConfigurationError, HoldfastError
 
 if TYPE_CHECKING:
     import asyncio
@@ -96,7 +99,6 @@ async def run_service(
     """Serve until it is told to end; says where it listens.
 
     Raises:
-        ConfigurationError: it cannot listen there.
         HoldfastError: what starting raises.
     """
 
@@ -107,12 +109,7 @@ async def run_service(
         sys.stdout.flush()
         on_ready()
 
-    try:
-        await service.run(stop, ready)
-    except OSError as error:
-        raise ConfigurationError(
-            describe_os_error("cannot listen", error), remedy="Choose another --port or --host; --port 0 takes any."
-        ) from error
+    await service.run(stop, ready)
 
 
 def load_destination(target: str) -> Destination:
@@ -120,8 +117,8 @@ def load_destination(target: str) -> Destination:
 
     Raises:
         click.UsageError: it is not of that form.
-        ConfigurationError: there is no such module or attribute, or it is something else. What the module itself
-            raises while it is imported comes through as it is, since its traceback is what its author needs.
+        ConfigurationError: there is no such module or attribute, it is something else, or the module cannot be
+            imported; says where in it.
     """
     from holdfast.endpoint.server import Destination
 
@@ -150,12 +147,28 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # found, but it imports something that is not there
+            raise _broken(name, error) from error  # found, but it imports something that is not there
         hint = f"There is {name}: leave out the .py." if name.endswith(".py") and os.path.exists(name) else ""
         raise ConfigurationError(
             f"there is no module {name!r}, neither installed nor in {directory}",
             remedy=hint or "Start it in the directory that the module is in, or put that on PYTHONPATH.",
         ) from None
+    except Exception as error:
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: Exception) -> ConfigurationError:
+    """What a module raised while it was imported, with the lines that led there, of it and of what it calls."""
+    between = ("<frozen", importlib.__file__, __file__)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(between)]
+    if isinstance(error, HoldfastError):
+        package = Path(holdfast.__file__).parent
+        theirs = [frame for frame in frames if package not in Path(frame.filename).parents]
+        return ConfigurationError(
+            f"{theirs[-1].filename}, line {theirs[-1].lineno}: {error.message}", remedy=error.remedy
+        )
+    lines = [f"the module {name} cannot be imported\n", *traceback.format_list(frames)]
+    return ConfigurationError("".join([*lines, *traceback.format_exception_only(error)]).rstrip())
 
 
 def _instead(module: ModuleType, name: str, attribute: str) -> str:

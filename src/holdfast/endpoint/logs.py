@@ -38,7 +38,7 @@ def configure_logs(level: str = "info", *, json: bool = False) -> None:
     """Write the log to standard error, for a program of its own (a library leaves this to its host).
 
     Args:
-        level: "debug", "info", "warning" or "error".
+        level: "debug", "info", "warning", "error" or "critical".
         json: One JSON object a line instead of key=value.
     """
     global _render
