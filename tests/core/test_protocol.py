@@ -28,6 +28,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from holdfast.core.outbound import TOLD_ENOUGH
 from holdfast.core.policy import Assurance, DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Record
@@ -434,3 +435,92 @@ def test_a_fault_about_a_message_is_logged_with_its_sequence_and_number() -> Non
     assert code(endpoint.send(identifier, 7)) == "ActionNotSupported"
     (incident,) = [one for one in endpoint.incidents if one.name == "fault raised"]
     assert (incident.identifier, incident.number) == (identifier, 7)
+
+
+# --- requesters with an address of their own ------------------------------------------------------------------------
+
+
+class TestAddressableRequester:
+    """Acknowledgements and replies go to where the requester listens (a decoupled endpoint of CXF's)."""
+
+    HERE = EndpointReference("http://s/decoupled")
+
+    def created(self, rm: str = "1.1") -> tuple[Endpoint, str]:
+        endpoint = Endpoint(rm)
+        endpoint.protocol._allows = lambda _: True
+        create = CreateSequence(self.HERE, offer=Offer("urn:o", self.HERE if rm == "1.1" else None))
+        endpoint.protocol.receive(
+            endpoint.envelope(control=create, message_id="urn:c", reply_to=self.HERE, to="http://d/"), object(), 0.0
+        )
+        endpoint.settle()
+        (response,) = endpoint.transmitted
+        assert isinstance(response.envelope.control, CreateSequenceResponse)
+        endpoint.transmitted.clear()
+        return endpoint, response.envelope.control.identifier
+
+    def replied(self, rm: str = "1.1") -> tuple[Endpoint, str]:
+        """A request came and its reply went."""
+        endpoint, identifier = self.created(rm)
+        assert endpoint.send(identifier, 1, message_id="urn:m1", reply_to=self.HERE) is None
+        reply = Record("", 0, "urn:r", b"<r1/>", 0.0, "", "")
+        endpoint.protocol.reply(endpoint.records()[0], reply, endpoint.now)
+        self.pass_time(endpoint, 0.0)
+        return endpoint, identifier
+
+    @staticmethod
+    def pass_time(endpoint: Endpoint, seconds: float) -> None:
+        endpoint.now += seconds
+        endpoint.settle()
+        endpoint.protocol.pump(endpoint.now)
+        endpoint.settle()
+
+    def requests_to_end(self, endpoint: Endpoint, seconds: int) -> list[object]:
+        """What of the lifecycle is sent in that time, to a requester that answers 202 to everything."""
+        said = []
+        for _ in range(seconds):
+            self.pass_time(endpoint, 1.0)
+            for sent in endpoint.transmitted:
+                endpoint.protocol.received(sent, None, endpoint.now)
+            endpoint.settle()
+            said += [sent.envelope.control for sent in endpoint.transmitted if sent.envelope.control is not None]
+            endpoint.transmitted.clear()
+        return said
+
+    @pytest.mark.parametrize("rm", ["1.0", "1.1"])
+    def test_a_request_is_acknowledged_soon_after_its_reply_is_durable_without_being_sent_again(self, rm: str) -> None:
+        endpoint, identifier = self.replied(rm)
+        assert [sent.envelope.body for sent in endpoint.transmitted] == [b"<r1/>"]
+        endpoint.transmitted.clear()
+        self.pass_time(endpoint, endpoint.policy.acknowledgement_interval)
+        (sent,) = endpoint.transmitted
+        assert sent.to == self.HERE.address
+        (acknowledgement,) = sent.envelope.acknowledgements
+        assert (acknowledgement.identifier, acknowledgement.ranges) == (identifier, ((1, 1),))
+
+    def test_a_request_whose_handler_answers_nothing_is_acknowledged_too(self) -> None:
+        endpoint, identifier = self.created()
+        endpoint.send(identifier, 1, message_id="urn:m1", reply_to=self.HERE)
+        self.pass_time(endpoint, 60.0)
+        assert endpoint.transmitted == []
+        endpoint.protocol.reply(endpoint.records()[0], None, endpoint.now)
+        endpoint.settle()
+        self.pass_time(endpoint, endpoint.policy.acknowledgement_interval)
+        assert [ranges(sent.envelope) for sent in endpoint.transmitted] == [((1, 1),)]
+
+    def test_a_requester_that_never_answers_the_end_of_its_replies_is_told_so_often_and_no_more(self) -> None:
+        endpoint, identifier = self.replied()
+        endpoint.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
+        endpoint.transmitted.clear()
+        endpoint.ask(control=TerminateSequence(identifier, 1), message_id="urn:t")
+        assert self.requests_to_end(endpoint, 600) == [CloseSequence("urn:o", 1)] * TOLD_ENOUGH
+        assert endpoint.protocol.outbound.outboxes == {}
+        assert endpoint.protocol.outbound.deadline() is None
+        assert endpoint.restart().protocol.outbound.outboxes == {}
+
+    def test_replies_that_are_not_acknowledged_are_sent_for_as_long_as_it_takes(self) -> None:
+        endpoint, identifier = self.replied()
+        endpoint.ask(control=TerminateSequence(identifier, 1), message_id="urn:t")
+        endpoint.transmitted.clear()
+        assert self.requests_to_end(endpoint, 600) == []
+        endpoint.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
+        assert self.requests_to_end(endpoint, 600) == [CloseSequence("urn:o", 1)] * TOLD_ENOUGH

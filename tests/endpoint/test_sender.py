@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,7 +22,7 @@ from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.http_client import HTTPClient
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.http_server import HTTPServer
-from holdfast.endpoint.sender import RETRYABLE_STATUS, Sender
+from holdfast.endpoint.sender import ANSWER_PAUSE, RETRYABLE_STATUS, Sender
 from holdfast.wire import encode
 
 ACKNOWLEDGEMENT = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, control=Acknowledge())
@@ -161,3 +162,29 @@ async def test_silence_in_answer_to_create_sequence_is_told_for_it_will_never_op
 
 async def test_silence_in_answer_to_a_message_is_an_answer() -> None:
     assert await outcome(lambda e: e.respond(202)) == (None, [])
+
+
+@pytest.mark.parametrize("relates_to", [None, "urn:asked"])
+async def test_an_answer_to_an_address_lets_the_202_for_its_question_go_first(
+    monkeypatch: pytest.MonkeyPatch, relates_to: str | None
+) -> None:
+    happened: list[str] = []
+    sleep = asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        happened.append("paused" if seconds == ANSWER_PAUSE else f"slept {seconds}")
+        await sleep(0)
+
+    def answer(exchange: Exchange) -> None:
+        happened.append("posted")
+        exchange.respond(202)
+
+    async with answering(answer) as url:
+        sender = Sender(Recorder(), HTTPClient())  # type: ignore[arg-type]
+        sent = message(url)
+        sent.envelope.relates_to = relates_to
+        monkeypatch.setattr("holdfast.endpoint.sender.asyncio.sleep", pause)
+        await sender._post(sent)
+        monkeypatch.undo()
+        await sender.stop()
+    assert happened == (["posted"] if relates_to is None else ["paused", "posted"])

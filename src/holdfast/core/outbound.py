@@ -34,10 +34,12 @@ from holdfast.core.timers import Deadlines
 from holdfast.core.versions import RM, Addressing, Versions
 
 TOLD_ENOUGH = 5
-"""So often is a requester told that the Sequence of its replies ends, all of them acknowledged. It may be gone, and CXF's
-client never answers: it fails at a CloseSequence that comes to its decoupled endpoint."""
+"""So often is a requester told that the Sequence of its replies ends, all of them acknowledged. It may be gone, and
+CXF's client never answers: it fails at a CloseSequence that comes to its decoupled endpoint."""
 
 ENDING_FAULTS = ("UnknownSequence", "SequenceTerminated", "LastMessageNumberExceeded")
+
+_ENDING_STATES = (SourceState.CLOSING, SourceState.TERMINATING)
 
 
 class Offered(Protocol):
@@ -206,12 +208,12 @@ class Outbound:
             source.end_is_saved = True
             self.commit.save(source.local_id, source)
             self.commit.then(partial(self._end_durable, outbox, source))
-        if source.state in (SourceState.CLOSING, SourceState.TERMINATING) and not self._may_end(source):
+        if source.state in _ENDING_STATES and not self._may_end(source):
             if source.due is not None:
                 source.due = None
                 self.commit.then(partial(self._say_last_word, outbox, source))
             return
-        if outbox.is_for_replies and source.attempts >= TOLD_ENOUGH and source.due is not None and source.due <= now:
+        if outbox.is_for_replies and self._is_told_enough(source, now):
             self._end_with(outbox, source, SourceEvent.EXPIRED, "unanswered", "nobody answers to its end", now)
             return
         request = source.request_to_send(self._jitter(), now)
@@ -219,6 +221,11 @@ class Outbound:
             self._send_request(outbox, source, request)
         for number in source.numbers_to_send(now):
             self._send_message(outbox, source, number, now)
+
+    @staticmethod
+    def _is_told_enough(source: RMSource, now: float) -> bool:
+        is_due = source.due is not None and source.due <= now
+        return is_due and source.attempts >= TOLD_ENOUGH and source.state in _ENDING_STATES
 
     def _may_end(self, source: RMSource) -> bool:
         # The last word on the requests acknowledges every reply, so it waits for the last one to be durable.

@@ -16,7 +16,6 @@ from holdfast.wire import DEFAULT, Limits, action_of, decode, encode, http_heade
 RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
 """Statuses that say nothing about the request itself, so that the same may work later."""
 
-
 ANSWER_PAUSE = 0.05
 """Seconds before an answer goes to an address, that the 202 for what it answers be read first. CXF's client loses an
 answer that overtakes it, and the call fails; without the pause one call in twenty did."""
