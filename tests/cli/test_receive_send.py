@@ -154,6 +154,28 @@ def test_versions_can_be_pinned(run: Any, served: Any, tmp_path: Path, options: 
     assert [one["versions"] for one in shown if one["role"] == "destination"] == [versions]
 
 
+WSDL = """<definitions xmlns="http://schemas.xmlsoap.org/wsdl/" targetNamespace="urn:t" xmlns:t="urn:t"
+    xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap/">
+  <portType name="T"><operation name="o"><input message="i"/></operation></portType>
+  <binding name="B" type="t:T"><soap:binding/></binding>
+  <service name="S"><port name="P" binding="t:B"><soap:address location="{url}"/></port></service>
+</definitions>"""
+
+
+def test_a_wsdl_says_where_to_send_and_what_to_speak(run: Any, served: Any, tmp_path: Path) -> None:
+    (tmp_path / "orders.wsdl").write_text(WSDL.format(url=served.url))
+    result = run("send", "--wsdl", "orders.wsdl", "--port", "P", "--rm", "1.0", "--soap", "1.1", *orders(tmp_path, 2))
+    assert result.code == 0, result.err
+    (one,) = json.loads(run("sequences", "served", "--json").out)["sequences"]
+    assert (one["versions"], one["count"]) == ("RM 1.0, WSA 2005/08, SOAP 1.1", 3), "LastMessage has a number too"
+    result = run("send", "--wsdl", "orders.wsdl", "--port", "Q", "orders/000.xml")
+    assert result.code == 1
+    assert "there is no SOAP port 'Q' in the WSDL" in result.err
+    result = run("send", "--wsdl", "nowhere.wsdl", "orders/000.xml")
+    assert result.code == 1
+    assert "cannot read the WSDL nowhere.wsdl" in result.err
+
+
 def test_what_could_not_be_sent_in_time_is_safe_and_resume_sends_it(start: Any, run: Any, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     for seconds in ("0.5", "5", "60"):  # time to store them all and to try once, however busy the machine is

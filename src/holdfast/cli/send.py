@@ -75,6 +75,8 @@ class Run:
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILES]... | -")
 @click.option("--to", metavar="URL", help="The destination; with --resume the store knows it.")
+@click.option("--wsdl", metavar="URL|FILE", help="The service's WSDL: where to send, and what to speak there.")
+@click.option("--port", metavar="NAME", help="Which wsdl:port is meant, where the WSDL has several.")
 @click.option("--store", default="outbox", show_default=True, help="Directory of the store, or :memory:.")
 @click.option("--action", default=ACTION, show_default=True, metavar="URI", help="wsa:Action of each message.")
 @click.option("--key", default="", help="Messages with equal keys share a sequence and its order.")
@@ -91,19 +93,21 @@ class Run:
 @click.option("--addressing", type=click.Choice(["2004/08", "2005/08"]), help="WS-Addressing version.")
 @click.option("--soap", type=click.Choice(["1.1", "1.2"]), help="SOAP version.")
 @click.option("--profile", type=click.Choice(["wcf", "wcf-2007", "cxf"]), help="The versions of a known peer.")
-@click.option("--assurance", default="exactly-once in-order", show_default=True)
+@click.option("--assurance", help="What is promised.  [default: the WSDL's, else exactly-once in-order]")
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header of every request.")
 @click.option("--json", "as_json", is_flag=True, help="End with a line of JSON on standard output.")
 @log_options("critical")
 def send(
     files: tuple[str, ...],
     to: str | None,
+    wsdl: str | None,
+    port: str | None,
     resume: bool,
     rm: str | None,
     addressing: str | None,
     soap: str | None,
     profile: str | None,
-    assurance: str,
+    assurance: str | None,
     headers: tuple[str, ...],
     log_level: str,
     log_json: bool,
@@ -114,31 +118,36 @@ def send(
     \b
     holdfast send --to http://localhost:8080/ orders/*.xml
     echo "<ping/>" | holdfast send --to http://localhost:8080/ --action urn:Ping --request -
+    holdfast send --wsdl https://partner.example/Orders.svc?wsdl --action urn:orders/Submit orders/*.xml
 
     Every message is durable in the store before it leaves. Interrupted, killed or refused, nothing stored is lost:
 
     \b
     holdfast send --resume --store outbox
     """
-    from holdfast.endpoint.client import Source
-
-    _check_usage(files, to, resume, what["is_request"])
+    _check_usage(files, to or wsdl, resume, what["is_request"])
+    if port is not None and wsdl is None:
+        raise click.UsageError("--port names a port of the --wsdl.")
     run = Run(files, logs=(log_level, log_json), **what)
     with wrong_usage():
-        source = run.source = Source(
-            to,
-            run.store,
-            versions=_versions(rm, addressing, soap, profile),
-            profile=profile,
-            assurance=assurance,
-            headers=_headers(headers),
-        )
+        versions = _versions(rm, addressing, soap, profile)
+    options = {"versions": versions, "profile": profile, "assurance": assurance, "headers": _headers(headers)}
     try:
-        run_interruptible(_send(source, run, resume))
+        run.source = _source(to, wsdl, port, run.store, options)
+        run_interruptible(_send(run.source, run, resume))
     except KeyboardInterrupt:
         raise DeliveryError(f"interrupted; {_so_far(run)}", remedy=_how_to_go_on(run)) from None
     if run.as_json:
         click.echo(json.dumps(run.counts))
+
+
+def _source(to: str | None, wsdl: str | None, port: str | None, store: str, options: dict[str, Any]) -> Source:
+    from holdfast.endpoint.client import Source
+
+    if wsdl is None:
+        with wrong_usage():
+            return Source(to, store, **options)
+    return run_interruptible(Source.from_wsdl(wsdl, store, port=port, to=to, **options))
 
 
 def _check_usage(files: tuple[str, ...], to: str | None, resume: bool, is_request: bool) -> None:
@@ -147,7 +156,7 @@ def _check_usage(files: tuple[str, ...], to: str | None, resume: bool, is_reques
             "Name the files to send, - for standard input, or --resume to send what the store holds."
         )
     if to is None and not resume:
-        raise click.UsageError("Say where to send, with --to URL.")
+        raise click.UsageError("Say where to send, with --to URL or --wsdl URL.")
     if resume and is_request and not files:
         raise click.UsageError("--resume sends what is stored; --request needs files to send.")
     for name in files:

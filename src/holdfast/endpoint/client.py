@@ -41,7 +41,7 @@ from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.message import Body, Message, body_bytes
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.server import respond
-from holdfast.endpoint.wsdl import read_description
+from holdfast.endpoint.wsdl import read_port, source_policy
 from holdfast.exceptions import (
     SEQUENCE_FAULTS,
     ConfigurationError,
@@ -239,25 +239,18 @@ class Source:
             ConfigurationError: it is no WSDL 1.1, it does not say which port, or its policy demands what is not done
                 here, such as messages signed by WS-Security.
         """
-        secure, timeout = options.get("ssl_context"), options.get("timeout", 60.0)
-        async with HTTPClient(ssl_context=secure, total_timeout=timeout) as client:
-            try:
-                found = (await read_description(wsdl, client, options.get("headers") or {})).port(port)
-            except TransportError as error:
-                if not isinstance(store, str | Path) or not Path(store).exists():
-                    raise
-                log.warning("wsdl not read", wsdl=str(wsdl), error=error.message)
-                return cls(to, store, **options)
-        if options.get("versions") is None and options.get("profile") is None:
-            options["versions"] = [one for one in _PREFERRED if one in found.versions]
-        if options.get("offer") is None:
-            options["offer"] = found.has_replies
-        if options.get("policy") is None:
-            policy = SourcePolicy(assurance=found.assurance or Assurance())
-            if found.inactivity_timeout is not None:
-                policy = replace(policy, keep_alive=min(policy.keep_alive, found.inactivity_timeout / 2))
-            options["policy"] = policy
-        return cls(to or found.address, store, **options)
+        try:
+            found = await read_port(wsdl, port, options)
+        except TransportError as error:
+            if not isinstance(store, str | Path) or not Path(store).exists():
+                raise
+            log.warning("wsdl not read", wsdl=str(wsdl), error=error.message)
+            return cls(to, store, **options)
+        said: dict[str, Any] = {"offer": found.has_replies, "policy": source_policy(found)}
+        if options.get("profile") is None:
+            said["versions"] = [one for one in _PREFERRED if one in found.versions]
+        given = {name: value for name, value in options.items() if value is not None}
+        return cls(to or found.address, store, **(said | given))
 
     def _make_choices(self) -> list[tuple[Versions, bool]]:
         versions = [self._versions] if isinstance(self._versions, Versions) else self._versions or _PREFERRED

@@ -1,0 +1,312 @@
+"""A service described by WSDL 1.1: its ports, and what their WS-Policy asks of whoever sends there.
+
+Owns the reading of WSDL and of policies (WS-Policy 1.2 and 1.5, WS-RM Policy 1.0 and 1.1). Bytes in, ports out; fetches
+nothing: whoever adds a document is told which others it imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from lxml import etree
+
+from holdfast.core.policy import Assurance, Delivery
+from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
+from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.wire.body import parse_element
+
+WSDL = "http://schemas.xmlsoap.org/wsdl/"
+WSDL_2 = "http://www.w3.org/ns/wsdl"
+SOAP_BINDINGS = {
+    "http://schemas.xmlsoap.org/wsdl/soap/": SOAP.V1_1,
+    "http://schemas.xmlsoap.org/wsdl/soap12/": SOAP.V1_2,
+}
+POLICY = ("http://www.w3.org/ns/ws-policy", "http://schemas.xmlsoap.org/ws/2004/09/policy")
+IDS = (
+    "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd}Id",
+    "{http://www.w3.org/XML/1998/namespace}id",
+)
+RM_ASSERTIONS = {
+    "{http://schemas.xmlsoap.org/ws/2005/02/rm/policy}RMAssertion": RM.V1_0,
+    "{http://docs.oasis-open.org/ws-rx/wsrmp/200702}RMAssertion": RM.V1_1,
+}
+ADDRESSING_ASSERTIONS = {
+    "{http://schemas.xmlsoap.org/ws/2004/08/addressing/policy}UsingAddressing": Addressing.V2004_08,
+    "{http://www.w3.org/2006/05/addressing/wsdl}UsingAddressing": Addressing.V2005_08,
+    "{http://www.w3.org/2007/05/addressing/metadata}Addressing": Addressing.V2005_08,
+}
+DELIVERIES = {
+    "AtMostOnce": Delivery.AT_MOST_ONCE,
+    "AtLeastOnce": Delivery.AT_LEAST_ONCE,
+    "ExactlyOnce": Delivery.EXACTLY_ONCE,
+}
+UNABLE = {
+    "SymmetricBinding": "messages signed or encrypted by WS-Security",
+    "AsymmetricBinding": "messages signed or encrypted by WS-Security",
+    "SequenceSTR": "Sequences secured by a token",
+    "SequenceTransportSecurity": "Sequences bound to one TLS session",
+    "BinaryEncoding": ".NET's binary encoding",
+    "OptimizedMimeSerialization": "messages in MTOM",
+}
+"""Assertions, by local name, that ask for what is not done here, and what that is."""
+MOST_ALTERNATIVES = 256
+"""Alternatives of one policy; what is meant for people has a handful, and each optional assertion doubles them."""
+
+_Alternative = tuple[etree._Element, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One place a service listens at.
+
+    Args:
+        name: The name of the wsdl:port.
+        address: Its URL.
+        versions: What may be spoken there; what its description leaves open is in it in every way.
+        is_reliable: Whether its policy speaks of WS-ReliableMessaging at all.
+        has_replies: Whether an operation has an output.
+        assurance: The delivery assurance it states; None if it states none.
+        inactivity_timeout: Seconds without traffic after which it ends a Sequence; None if it states none.
+    """
+
+    name: str
+    address: str
+    versions: frozenset[Versions]
+    is_reliable: bool
+    has_replies: bool
+    assurance: Assurance | None = None
+    inactivity_timeout: float | None = None
+
+
+class Description:
+    """A WSDL in one or more documents."""
+
+    def __init__(self) -> None:
+        self._roots: list[etree._Element] = []
+
+    def add(self, data: bytes, place: str) -> list[str]:
+        """Take in one document.
+
+        Args:
+            data: The document.
+            place: Where it came from, for errors.
+
+        Returns:
+            The locations of those it imports, as they are written.
+
+        Raises:
+            ConfigurationError: It is no WSDL 1.1.
+        """
+        try:
+            root = parse_element(data)
+        except EnvelopeError as error:
+            raise _no_wsdl(place, "it is not well-formed XML, or has a document type") from error
+        if root.tag != f"{{{WSDL}}}definitions":
+            is_2 = root.tag == f"{{{WSDL_2}}}description"
+            raise _no_wsdl(place, "it is WSDL 2.0" if is_2 else f"its root is {etree.QName(root).localname}")
+        self._roots.append(root)
+        imports = root.iterfind(f"{{{WSDL}}}import")
+        return [location for one in imports if (location := one.get("location"))]
+
+    def port(self, name: str | None = None) -> Port:
+        """The port to send to.
+
+        Args:
+            name: Its name; None: the only one that can be used, or the only such whose policy is for reliable
+                messaging.
+
+        Raises:
+            ConfigurationError: There is none, or there are several; or the one of that name cannot be used, and why.
+        """
+        elements = {one.get("name", ""): one for one in self._all("service/port") if _soap_address(one) is not None}
+        names = ", ".join(elements) or "none"
+        if name is not None:
+            if name not in elements:
+                raise ConfigurationError(f"there is no SOAP port {name!r} in the WSDL", remedy=f"It has: {names}.")
+            return self._read_port(elements[name])
+        ports, refusals = [], []
+        for element in elements.values():
+            try:
+                ports.append(self._read_port(element))
+            except ConfigurationError as error:
+                refusals.append(error)
+        chosen = [port for port in ports if port.is_reliable] or ports
+        if len(chosen) == 1:
+            return chosen[0]
+        if not chosen and refusals:
+            raise refusals[0]
+        if not chosen:
+            raise ConfigurationError("the WSDL has no port for SOAP over HTTP", remedy="Is it the whole WSDL?")
+        named = ", ".join(port.name for port in chosen)
+        raise ConfigurationError(f"the WSDL has several ports: {named}", remedy="Name one of them with port.")
+
+    def _read_port(self, port: etree._Element) -> Port:
+        name = port.get("name", "")
+        binding = self._definition("binding", port, port.get("binding", ""))
+        style = next((one for one in binding.iterfind("*") if _soap(one) is not None), None)
+        address = _soap_address(port)
+        if style is None or address is None:
+            raise ConfigurationError(f"the port {name} has no SOAP binding", remedy="Name another port.")
+        alternatives = self._usable(name, self._effective((port, binding)))
+        rm, addressing = set[RM](), set[Addressing]()
+        assertions = [one for alternative in alternatives for one in alternative]
+        for one in [*assertions, *binding.iterfind("*")]:
+            if one.tag in ADDRESSING_ASSERTIONS:
+                addressing.add(ADDRESSING_ASSERTIONS[str(one.tag)])
+        reliable = [one for one in assertions if one.tag in RM_ASSERTIONS]
+        rm.update(RM_ASSERTIONS[str(one.tag)] for one in reliable)
+        versions = frozenset(
+            one
+            for one in ALL_VERSIONS
+            if one.soap is _soap(style)
+            and one.rm in (rm or set(RM))
+            and one.addressing in (addressing or set(Addressing))
+        )
+        if not versions:
+            raise ConfigurationError(
+                f"the port {name} asks for WS-RM 1.1 with WS-Addressing 2004/08, which do not go together",
+                remedy="Give versions yourself instead of the WSDL.",
+            )
+        kind = self._definition("portType", binding, binding.get("type", ""))
+        return Port(
+            name,
+            address,
+            versions,
+            bool(reliable),
+            kind.find(f"{{{WSDL}}}operation/{{{WSDL}}}output") is not None,
+            _assurance(reliable),
+            _inactivity_timeout(reliable),
+        )
+
+    def _all(self, path: str) -> Iterator[etree._Element]:
+        steps = "/".join(f"{{{WSDL}}}{step}" for step in path.split("/"))
+        for root in self._roots:
+            yield from root.iterfind(steps)
+
+    def _definition(self, kind: str, user: etree._Element, qname: str) -> etree._Element:
+        """What an attribute of ``user`` names."""
+        prefix, _, local = qname.strip().rpartition(":")
+        namespace = user.nsmap.get(prefix or None, "")
+        for one in self._all(kind):
+            owner = one.getparent()
+            if one.get("name") == local and owner is not None and owner.get("targetNamespace", "") == namespace:
+                return one
+        raise ConfigurationError(f"the WSDL names the {kind} {qname!r} and has none", remedy="Is a document missing?")
+
+    # --- policies -------------------------------------------------------------------------------------------------
+
+    def _effective(self, subjects: tuple[etree._Element, ...]) -> list[_Alternative]:
+        """The alternatives of all policies attached to them together (WS-PolicyAttachment 1.5, 3.4)."""
+        alternatives: list[_Alternative] = [()]
+        for subject in subjects:
+            attached = [one for one in subject.iterfind("*") if _policy_word(one) in ("Policy", "PolicyReference")]
+            for one in attached:
+                alternatives = _both(alternatives, self._alternatives(one, ()))
+            for namespace in POLICY:
+                for reference in subject.get(f"{{{namespace}}}PolicyURIs", "").split():
+                    alternatives = _both(alternatives, self._referred(reference, ()))
+        return alternatives
+
+    def _alternatives(self, node: etree._Element, within: tuple[str, ...]) -> list[_Alternative]:
+        """The normal form (WS-Policy 1.5, 4.1 and 4.3): each a choice of assertions that hold together."""
+        word = _policy_word(node)
+        if word == "PolicyReference":
+            return self._referred(node.get("URI", ""), within)
+        if word == "ExactlyOne":
+            return [one for child in node.iterfind("*") for one in self._alternatives(child, within)]
+        if word in ("Policy", "All"):
+            alternatives: list[_Alternative] = [()]
+            for child in node.iterfind("*"):
+                alternatives = _both(alternatives, self._alternatives(child, within))
+            return alternatives
+        return [(node,), ()] if _is_optional(node) else [(node,)]
+
+    def _referred(self, reference: str, within: tuple[str, ...]) -> list[_Alternative]:
+        if reference in within:
+            raise ConfigurationError(f"the policy {reference} of the WSDL refers to itself", remedy="Give versions.")
+        for root in self._roots:
+            for namespace in POLICY:
+                for policy in root.iter(f"{{{namespace}}}Policy"):
+                    ids = [policy.get(name) for name in IDS]
+                    if reference == policy.get("Name") or reference.removeprefix("#") in ids:
+                        return self._alternatives(policy, (*within, reference))
+        raise ConfigurationError(f"the WSDL refers to a policy {reference} and has none", remedy="Give versions.")
+
+    def _usable(self, port: str, alternatives: list[_Alternative]) -> list[_Alternative]:
+        """Those that ask for nothing that is not done here, the reliable ones alone if there are any."""
+        usable = [one for one in alternatives if not _unable(one)]
+        if not usable:
+            reason = (
+                f"the port {port} demands {_unable(alternatives[0])}, which is not done here" if alternatives else ""
+            )
+            raise ConfigurationError(
+                reason or f"nobody can meet the policy of the port {port}", remedy="Name another port, or ask for one."
+            )
+        return [one for one in usable if any(part.tag in RM_ASSERTIONS for part in one)] or usable
+
+
+def _no_wsdl(place: str, why: str) -> ConfigurationError:
+    return ConfigurationError(f"{place} is no WSDL 1.1: {why}", remedy="Is ?wsdl missing at the end of the URL?")
+
+
+def _soap(element: etree._Element) -> SOAP | None:
+    return SOAP_BINDINGS.get(etree.QName(element).namespace or "")
+
+
+def _soap_address(port: etree._Element) -> str | None:
+    """Where it listens, if that is a SOAP address over HTTP."""
+    for namespace in SOAP_BINDINGS:
+        for one in port.iterfind(f"{{{namespace}}}address"):
+            location = one.get("location", "").strip()
+            if location.startswith(("http://", "https://")):
+                return location
+    return None
+
+
+def _policy_word(element: etree._Element) -> str:
+    """Its local name if it is one of WS-Policy's own elements, else ""."""
+    name = etree.QName(element)
+    return name.localname if name.namespace in POLICY else ""
+
+
+def _is_optional(assertion: etree._Element) -> bool:
+    return any(assertion.get(f"{{{namespace}}}Optional") in ("true", "1") for namespace in POLICY)
+
+
+def _both(left: list[_Alternative], right: list[_Alternative]) -> list[_Alternative]:
+    if len(left) * len(right) > MOST_ALTERNATIVES:
+        raise ConfigurationError(
+            f"a policy of the WSDL has more than {MOST_ALTERNATIVES} alternatives", remedy="Give versions yourself."
+        )
+    return [(*one, *other) for one, other in product(left, right)]
+
+
+def _unable(alternative: _Alternative) -> str:
+    """What it asks for that is not done here, "" if nothing."""
+    for assertion in alternative:
+        for part in assertion.iter("{*}*"):
+            if not _is_optional(part) and (reason := UNABLE.get(etree.QName(part).localname)):
+                return reason
+    return ""
+
+
+def _assurance(reliable: list[etree._Element]) -> Assurance | None:
+    """WS-RM Policy 1.2, 2.4: what the destination does with what it receives."""
+    words = {etree.QName(part).localname for one in reliable for part in one.iter("{*}*")}
+    for word, delivery in DELIVERIES.items():
+        if word in words:
+            return Assurance(delivery, "InOrder" in words)
+    return None
+
+
+def _inactivity_timeout(reliable: list[etree._Element]) -> float | None:
+    """WS-RM Policy 1.0 has it itself, .NET adds it to 1.1 in a namespace of its own."""
+    found = [
+        int(text) / 1000
+        for one in reliable
+        for part in one.iter("{*}InactivityTimeout")
+        if (text := part.get("Milliseconds", "")).isdecimal()
+    ]
+    return min(found, default=None)

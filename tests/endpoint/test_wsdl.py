@@ -1,0 +1,144 @@
+"""A source made from a WSDL, fetched over a real socket or read from files, with the documents it imports."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Destination, Source
+from holdfast.core.policy import Assurance, Delivery, SourcePolicy
+from holdfast.core.versions import Versions
+from holdfast.endpoint.http_client import TransportError
+from holdfast.endpoint.http_exchange import Exchange
+from holdfast.endpoint.http_server import HTTPServer
+from holdfast.exceptions import ConfigurationError
+
+ACTION = "urn:test:submit"
+MAIN = """<wsdl:definitions targetNamespace="urn:main" xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/" xmlns:b="urn:b"
+    xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap/">
+  <wsdl:import namespace="urn:b" location="{imported}"/>
+  <wsdl:service name="S"><wsdl:port name="P" binding="b:B"><soap:address location="{url}"/></wsdl:port></wsdl:service>
+</wsdl:definitions>"""
+BINDING = """<wsdl:definitions targetNamespace="urn:b" xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/" xmlns:b="urn:b"
+    xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap/" xmlns:wsp="http://www.w3.org/ns/ws-policy">
+  <wsdl:import namespace="urn:main" location="{main}"/>
+  <wsdl:portType name="T"><wsdl:operation name="o"><wsdl:input message="b:i"/>{output}</wsdl:operation></wsdl:portType>
+  <wsdl:binding name="B" type="b:T"><soap:binding transport="http://schemas.xmlsoap.org/soap/http"/>
+    <wsp:Policy><r:RMAssertion xmlns:r="http://docs.oasis-open.org/ws-rx/wsrmp/200702"><wsp:Policy>
+      <r:DeliveryAssurance><wsp:Policy><r:AtLeastOnce/></wsp:Policy></r:DeliveryAssurance></wsp:Policy>
+      <n:InactivityTimeout Milliseconds="60000" xmlns:n="http://schemas.microsoft.com/ws-rx/wsrmp/200702"/>
+    </r:RMAssertion></wsp:Policy>
+  </wsdl:binding>
+</wsdl:definitions>"""
+OUTPUT = '<wsdl:output message="b:o"/>'
+
+
+@contextlib.asynccontextmanager
+async def documents(found: dict[str, str], asked: list[tuple[str, bytes]]) -> AsyncIterator[str]:
+    """A web server with those documents by target; notes what was asked for, with which Authorization."""
+
+    def answer(exchange: Exchange) -> None:
+        request = exchange.request
+        asked.append((request.target, request.headers.get(b"authorization", b"")))
+        text = found.get(request.target)
+        exchange.respond(200 if text is not None else 404, (text or "no").encode(), b"text/xml")
+
+    server = HTTPServer()
+    await server.start(answer, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{server.port}"
+    await server.close()
+
+
+async def test_a_source_from_a_wsdl_in_parts_speaks_what_its_policy_says(serve: Any, tmp_path: Path) -> None:
+    got: list[str] = []
+    app = Destination(":memory:")
+    app.on(ACTION)(lambda message: got.append(message.body.text))
+    url = (await serve(app)).url
+    main, binding = MAIN.format(imported="?wsdl=wsdl0", url=url), BINDING.format(main="/orders?wsdl", output="")
+    asked: list[tuple[str, bytes]] = []
+    async with documents({"/orders?wsdl": main, "/orders?wsdl=wsdl0": binding}, asked) as host:
+        headers = {"Authorization": "Bearer t"}
+        made = await Source.from_wsdl(f"{host}/orders?wsdl", tmp_path / "outbox", headers=headers)
+    assert asked == [("/orders?wsdl", b"Bearer t"), ("/orders?wsdl=wsdl0", b"Bearer t")], "each once"
+    assert made.to == url
+    assert made.policy.assurance == Assurance(Delivery.AT_LEAST_ONCE, in_order=False)
+    assert made.policy.keep_alive == 30.0, "half of the time after which the service ends an idle Sequence"
+    async with made as source:
+        await (await source.send("<n>1</n>", action=ACTION)).acknowledged(20)
+        (shown,) = source.sequences()
+        assert shown["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.1"
+    assert got == ["1"]
+    (inbound,) = app.engine.protocol.inbound.destinations.values()
+    assert inbound.offered is None, "no operation replies, so no Sequence for replies is offered"
+
+
+async def test_with_a_replying_operation_a_sequence_is_offered_and_arguments_go_before_the_wsdl(
+    serve: Any, tmp_path: Path
+) -> None:
+    app = Destination(":memory:")
+    app.on(ACTION)(lambda message: "<done/>")
+    url = (await serve(app)).url
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "main.wsdl").write_text(MAIN.format(imported="parts/b.wsdl", url="http://elsewhere.invalid/"))
+    (tmp_path / "parts" / "b.wsdl").write_text(BINDING.format(main="../parts/../main.wsdl", output=OUTPUT))
+    policy = SourcePolicy(keep_alive=7.0)
+    async with await Source.from_wsdl(
+        tmp_path / "main.wsdl", ":memory:", to=url, versions=Versions("1.0"), policy=policy, assurance="exactly-once"
+    ) as source:
+        reply = await source.request("<n>1</n>", action=ACTION, timeout=20)
+        assert reply.body.tag == "done"
+        assert source.sequences()[0]["versions"] == "RM 1.0, WSA 2005/08, SOAP 1.2"
+        assert (source.policy.keep_alive, source.policy.assurance.in_order) == (7.0, False)
+    (inbound,) = app.engine.protocol.inbound.destinations.values()
+    assert inbound.offered is not None
+
+
+async def test_a_wsdl_out_of_reach_does_not_keep_back_what_is_stored(serve: Any, tmp_path: Path) -> None:
+    app = Destination(":memory:")
+    got: list[str] = []
+    app.on(ACTION)(lambda message: got.append(message.body.text))
+    url = (await serve(app)).url
+    async with documents({}, []) as host:
+        with pytest.raises(TransportError, match="answered 404, no WSDL"):
+            await Source.from_wsdl(f"{host}/x", tmp_path / "outbox")
+        assert not (tmp_path / "outbox").exists()
+        async with Source(url, tmp_path / "outbox", versions=Versions()) as source:
+            await source.send("<n>1</n>", action=ACTION)
+        async with await Source.from_wsdl(f"{host}/x", tmp_path / "outbox") as source:
+            assert source.to == url
+            await source.send("<n>2</n>", action=ACTION)
+            await source.flush(20)
+    assert got == ["1", "2"]
+
+
+async def test_imports_lead_nowhere_else(tmp_path: Path) -> None:
+    asked: list[tuple[str, bytes]] = []
+    async with documents({"/b": BINDING.format(main="/", output="")}, asked) as other:
+        found = {"/": MAIN.format(imported=f"{other}/b", url="http://x/")}
+        for number in range(60):
+            found[f"/{number}"] = BINDING.format(main=f"/{number + 1}", output="")
+        async with documents(found, []) as host:
+            with pytest.raises(ConfigurationError, match="not followed to another place") as caught:
+                await Source.from_wsdl(f"{host}/")
+            assert "singleWsdl" in caught.value.remedy
+            with pytest.raises(ConfigurationError, match="more than 50 documents"):
+                await Source.from_wsdl(f"{host}/0")
+        (tmp_path / "main.wsdl").write_text(MAIN.format(imported=f"{other}/b", url="http://x/"))
+        with pytest.raises(ConfigurationError, match="not followed to another place"):
+            await Source.from_wsdl(tmp_path / "main.wsdl")
+    assert asked == []
+    with pytest.raises(ConfigurationError, match="cannot read the WSDL"):
+        await Source.from_wsdl(tmp_path / "nowhere.wsdl")
+
+
+def test_the_blocking_source_reads_a_wsdl_too(tmp_path: Path) -> None:
+    (tmp_path / "main.wsdl").write_text(MAIN.format(imported="b.wsdl", url="http://127.0.0.1:9/"))
+    (tmp_path / "b.wsdl").write_text(BINDING.format(main="main.wsdl", output=""))
+    with holdfast.sync.Source.from_wsdl(tmp_path / "main.wsdl", store=tmp_path / "outbox") as source:
+        assert source.send("<n>1</n>", action=ACTION).offset == 0
+        assert source.progress.stored == 1

@@ -1,0 +1,208 @@
+"""What is read out of a WSDL and its policies, written as the known tools write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.policy import Assurance, Delivery
+from holdfast.core.versions import Versions
+from holdfast.exceptions import ConfigurationError
+from holdfast.wire.wsdl import Description, Port
+
+SOAP_1_1 = "http://schemas.xmlsoap.org/wsdl/soap/"
+SOAP_1_2 = "http://schemas.xmlsoap.org/wsdl/soap12/"
+WSU = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd"
+WSP_1_2 = "http://schemas.xmlsoap.org/ws/2004/09/policy"
+WSP_1_5 = "http://www.w3.org/ns/ws-policy"
+RM_1_0 = "http://schemas.xmlsoap.org/ws/2005/02/rm/policy"
+RM_1_1 = "http://docs.oasis-open.org/ws-rx/wsrmp/200702"
+ADDRESSING_2005 = '<wsaw:UsingAddressing xmlns:wsaw="http://www.w3.org/2006/05/addressing/wsdl"/>'
+ADDRESSING_2004 = '<w:UsingAddressing xmlns:w="http://schemas.xmlsoap.org/ws/2004/08/addressing/policy"/>'
+SIGNED = '<sp:SymmetricBinding xmlns:sp="http://schemas.xmlsoap.org/ws/2005/07/securitypolicy"/>'
+WCF_1_0 = (
+    f'<r:RMAssertion xmlns:r="{RM_1_0}"><r:InactivityTimeout Milliseconds="600000"/>'
+    '<r:AcknowledgementInterval Milliseconds="200"/></r:RMAssertion>'
+)
+WCF_1_1 = (
+    f'<r:RMAssertion xmlns:r="{RM_1_1}"><wsp:Policy><r:DeliveryAssurance><wsp:Policy><r:ExactlyOnce/><r:InOrder/>'
+    "</wsp:Policy></r:DeliveryAssurance></wsp:Policy>"
+    '<n:InactivityTimeout Milliseconds="120000" xmlns:n="http://schemas.microsoft.com/ws-rx/wsrmp/200702"/>'
+    "</r:RMAssertion>"
+)
+
+
+def wsdl(
+    *,
+    policy: str = "",
+    soap: str = SOAP_1_2,
+    on_binding: str = '<wsp:PolicyReference URI="#p"/>',
+    on_port: str = "",
+    output: str = "",
+    ports: str = "",
+    wsp: str = WSP_1_2,
+) -> bytes:
+    return f"""<?xml version="1.0" encoding="utf-8"?>
+<wsdl:definitions targetNamespace="urn:t" xmlns:t="urn:t" xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/"
+    xmlns:soap="{soap}" xmlns:wsp="{wsp}" xmlns:wsu="{WSU}">
+  {f'<wsp:Policy wsu:Id="p">{policy}</wsp:Policy>' if policy else ""}
+  <wsdl:portType name="Orders">
+    <wsdl:operation name="Submit"><wsdl:input message="t:In"/>{output}</wsdl:operation>
+  </wsdl:portType>
+  <wsdl:binding name="B" type="t:Orders">
+    <!-- a remark -->
+    {on_binding if policy else ""}
+    <soap:binding transport="http://schemas.xmlsoap.org/soap/http"/>
+  </wsdl:binding>
+  <wsdl:service name="S">
+    <wsdl:port name="P" binding="t:B">{on_port}<soap:address location=" http://host/orders "/></wsdl:port>
+    {ports}
+  </wsdl:service>
+</wsdl:definitions>""".encode()
+
+
+def read(*documents: bytes, name: str | None = None) -> Port:
+    description = Description()
+    for document in documents:
+        description.add(document, "here")
+    return description.port(name)
+
+
+def refused(*documents: bytes, name: str | None = None) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        read(*documents, name=name)
+    return str(caught.value)
+
+
+def test_a_net_service_of_rm_1_0_says_its_versions_and_its_inactivity_timeout() -> None:
+    alternatives = f"<wsp:ExactlyOne><wsp:All>{WCF_1_0}{ADDRESSING_2005}</wsp:All></wsp:ExactlyOne>"
+    port = read(wsdl(policy=alternatives, output="<wsdl:output message='t:Out'/>"))
+    assert port == Port(
+        "P", "http://host/orders", frozenset({Versions("1.0", "2005/08", "1.2")}), True, True, None, 600.0
+    )
+
+
+@pytest.mark.parametrize("wsp", [WSP_1_2, WSP_1_5])
+def test_rm_1_1_states_its_delivery_assurance_in_either_policy_namespace(wsp: str) -> None:
+    port = read(wsdl(policy=WCF_1_1, wsp=wsp, soap=SOAP_1_1))
+    assert port.versions == {Versions("1.1", "2005/08", "1.1")}
+    assert port.assurance == Assurance(Delivery.EXACTLY_ONCE, in_order=True)
+    assert port.inactivity_timeout == 120.0
+    assert not port.has_replies
+
+
+def test_what_the_policy_leaves_open_stays_open() -> None:
+    port = read(wsdl())
+    assert not port.is_reliable
+    assert port.versions == {
+        Versions("1.0", "2004/08", "1.2"),
+        Versions("1.0", "2005/08", "1.2"),
+        Versions("1.1", "2005/08", "1.2"),
+    }
+    assert read(wsdl(policy=WCF_1_0 + ADDRESSING_2004)).versions == {Versions("1.0", "2004/08", "1.2")}
+    assert read(wsdl(policy=ADDRESSING_2004)).versions == {Versions("1.0", "2004/08", "1.2")}
+
+
+def test_addressing_may_stand_in_the_binding_itself_and_policies_at_the_port() -> None:
+    assert read(
+        wsdl(policy=WCF_1_0, on_binding=ADDRESSING_2004, on_port='<wsp:PolicyReference URI="#p"/>')
+    ).versions == {Versions("1.0", "2004/08", "1.2")}
+    inline = read(wsdl(on_port=f"<wsp:Policy>{WCF_1_1}</wsp:Policy>"))
+    assert inline.is_reliable
+    attribute = wsdl(policy=WCF_1_1, on_binding="").replace(
+        b'<wsdl:port name="P"', b'<wsdl:port wsp:PolicyURIs="#p" name="P"'
+    )
+    assert read(attribute).is_reliable
+    named = wsdl(policy=WCF_1_1, on_binding='<wsp:PolicyReference URI="urn:named"/>')
+    assert read(named.replace(b'wsu:Id="p"', b'Name="urn:named"')).is_reliable
+
+
+def test_alternatives_that_cannot_be_met_are_passed_over() -> None:
+    policy = f"<wsp:ExactlyOne><wsp:All>{WCF_1_1}{SIGNED}</wsp:All><wsp:All>{WCF_1_0}</wsp:All></wsp:ExactlyOne>"
+    assert {one.rm.value for one in read(wsdl(policy=policy)).versions} == {"1.0"}
+
+
+def test_an_optional_assertion_is_taken_where_it_helps_and_left_where_it_does_not() -> None:
+    optional = WCF_1_1.replace("<r:RMAssertion", '<r:RMAssertion wsp:Optional="true"', 1)
+    assert {one.rm.value for one in read(wsdl(policy=optional)).versions} == {"1.1"}
+    assert read(wsdl(policy=SIGNED.replace("/>", ' wsp:Optional="1"/>') + WCF_1_1)).is_reliable
+
+
+@pytest.mark.parametrize(
+    ("assertion", "reason"),
+    [
+        (SIGNED, "signed or encrypted by WS-Security"),
+        (
+            '<m:BinaryEncoding xmlns:m="http://schemas.microsoft.com/ws/06/2004/mspolicy/netbinary1"/>',
+            "binary encoding",
+        ),
+        (WCF_1_1.replace("<wsp:Policy>", "<wsp:Policy><r:SequenceSTR/>", 1), "secured by a token"),
+        (WCF_1_1.replace("<wsp:Policy>", "<wsp:Policy><r:SequenceTransportSecurity/>", 1), "one TLS session"),
+    ],
+)
+def test_what_is_demanded_and_not_done_here_is_told(assertion: str, reason: str) -> None:
+    text = refused(wsdl(policy=assertion))
+    assert "the port P demands" in text
+    assert reason in text
+
+
+OTHER = (
+    '<wsdl:port name="Q" binding="t:B"><soap:address location="https://host/other"/></wsdl:port>'
+    '<wsdl:port name="T" binding="t:B"><soap:address location="net.tcp://host/tcp"/></wsdl:port>'
+)
+
+
+def test_of_several_ports_the_reliable_one_is_meant_and_otherwise_one_must_be_named() -> None:
+    two = wsdl(policy=WCF_1_0, on_binding="", on_port='<wsp:PolicyReference URI="#p"/>', ports=OTHER)
+    assert read(two).name == "P"
+    assert read(two, name="Q").address == "https://host/other"
+    both = wsdl(policy=WCF_1_0, ports=OTHER)
+    assert "several ports: P, Q" in refused(both)
+    assert "It has: P, Q." in refused(both, name="T")
+
+
+def test_a_definition_may_stand_in_another_document_of_another_namespace() -> None:
+    whole = wsdl(policy=WCF_1_0).decode()
+    head, service = whole.split("  <wsdl:service")
+    service = service.replace("t:B", "b:B")
+    main = (
+        '<wsdl:definitions targetNamespace="urn:main" xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/" xmlns:b="urn:t" '
+        f'xmlns:soap="{SOAP_1_2}"><wsdl:import namespace="urn:t" location="orders.wsdl?part=1"/>'
+        f'<wsdl:import namespace="urn:types"/><wsdl:service{service}'
+    ).encode()
+    description = Description()
+    assert description.add(main, "main") == ["orders.wsdl?part=1"]
+    with pytest.raises(ConfigurationError, match="names the binding 'b:B' and has none"):
+        description.port()
+    assert description.add(f"{head}</wsdl:definitions>".encode(), "part") == []
+    assert description.port().is_reliable
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (b"<html><body>a service</body></html>", "its root is html"),
+        (b'<description xmlns="http://www.w3.org/ns/wsdl"/>', "it is WSDL 2.0"),
+        (b"<html>", "not well-formed"),
+        (b'<!DOCTYPE d [<!ENTITY e SYSTEM "file:///etc/passwd">]><d>&e;</d>', "has a document type"),
+        (b"", "not well-formed"),
+    ],
+)
+def test_what_is_no_wsdl_is_refused_with_a_word_on_the_usual_cause(document: bytes, reason: str) -> None:
+    text = refused(document)
+    assert "here is no WSDL 1.1" in text
+    assert reason in text
+    assert "?wsdl" in text
+
+
+def test_a_wsdl_that_contradicts_itself_is_refused() -> None:
+    assert "do not go together" in refused(wsdl(policy=WCF_1_1 + ADDRESSING_2004))
+    assert "refers to itself" in refused(wsdl(policy='<wsp:PolicyReference URI="#p"/>'))
+    assert "refers to a policy #q" in refused(wsdl(policy=WCF_1_0, on_binding='<wsp:PolicyReference URI="#q"/>'))
+    assert "no port for SOAP over HTTP" in refused(wsdl().replace(b"http://host/orders", b"mailto:orders"))
+    assert "has no SOAP binding" in refused(wsdl().replace(b"<soap:binding", b"<wsdl:binding"))
+    assert "nobody can meet the policy of the port P" in refused(wsdl(policy="<wsp:ExactlyOne/>"))
+
+
+def test_a_policy_of_very_many_alternatives_is_refused_not_expanded() -> None:
+    optional = "".join(f'<a{n} xmlns="urn:a" wsp:Optional="true"/>' for n in range(64))
+    assert "more than 256 alternatives" in refused(wsdl(policy=optional))
