@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast import sync
     from holdfast.core.cursor import HandlingPolicy
     from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
     from holdfast.core.retransmission import RetransmissionPolicy
     from holdfast.core.versions import Versions
-    from holdfast.endpoint import sync
     from holdfast.endpoint.client import Progress, Sent, Source
     from holdfast.endpoint.message import ApplicationFault, Message
     from holdfast.endpoint.server import Destination
@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     if name == "sync":
-        value: Any = import_module("holdfast.endpoint.sync")
+        value: Any = import_module("holdfast.sync")
     else:
         value = getattr(import_module(f"holdfast.{_HOMES.get(name, 'exceptions')}"), name)
     globals()[name] = value

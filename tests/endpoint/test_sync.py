@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -127,3 +128,10 @@ def test_a_source_that_is_not_open_says_so_and_does_not_wait(served: Served) -> 
         pass
     with pytest.raises(holdfast.ConfigurationError, match="not open"):
         source.flush()
+
+
+def test_it_can_be_imported_by_the_name_it_is_documented_under() -> None:
+    from holdfast.endpoint import sync
+
+    assert importlib.import_module("holdfast.sync").Source is holdfast.sync.Source is sync.Source
+    assert holdfast.sync.Sent is sync.Sent
