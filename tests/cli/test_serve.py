@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 import holdfast
+from holdfast.store.rocksdb import RocksDBStore
 
 MODULE = """
 import holdfast
@@ -147,6 +148,37 @@ def test_a_port_that_is_taken_is_a_sentence(run: Any, module: str) -> None:
     assert result.code == 1
     assert f"holdfast: cannot listen at 127.0.0.1:{taken_port}: Address already in use" in result.err
     assert "port 0 takes any" in result.err
+
+
+def test_a_full_disk_ends_it_with_a_sentence_and_what_was_acknowledged_is_there_after(
+    start: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "full_module.py").write_text(
+        "import os, resource\nimport holdfast\n"
+        "app = holdfast.Destination(store='inbox')\n"
+        "if os.path.exists('full'):\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
+    )
+    (tmp_path / "full").touch()
+    service = start("serve", "full_module:app", "--port", "0")
+    with holdfast.sync.Source(service.url(), store=tmp_path / "outbox") as source:
+        for _ in range(20):
+            source.send(f"<n>{'x' * 100_000}</n>", action="urn:a")
+        result = service.end()
+        acknowledged = source.progress.acknowledged
+    assert result.code == 1
+    sentence, remedy = result.err.splitlines()[-2:]
+    assert sentence.startswith("holdfast: The store at inbox could not write: ")
+    assert remedy == "  Free space or repair the disk, then start again."
+    assert "Traceback" not in result.err
+    assert 0 < acknowledged < 20
+    (tmp_path / "full").unlink()
+    again = start("serve", "full_module:app", "--port", "0")
+    again.url()
+    store = RocksDBStore(tmp_path / "inbox", read_only=True)
+    kept = sum(end - first for (queue, _), (first, end) in store.load().bounds.items() if queue == "inbox")
+    store.close()
+    assert kept >= acknowledged
 
 
 def test_a_store_that_is_served_already_is_a_sentence(start: Any, module: str) -> None:

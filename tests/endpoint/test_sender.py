@@ -188,3 +188,11 @@ async def test_an_answer_to_an_address_lets_the_202_for_its_question_go_first(
         monkeypatch.undo()
         await sender.stop()
     assert happened == (["posted"] if relates_to is None else ["paused", "posted"])
+
+
+async def test_what_a_server_says_in_plain_text_is_handed_on() -> None:
+    text = b"The store failed; nothing is accepted.\nmore\n"
+    told, problems = await outcome(lambda e: e.respond(503, text, b"text/plain; charset=utf-8"))
+    assert told == "failed"
+    (problem,) = problems
+    assert problem.endswith("answered HTTP 503 and no SOAP message (The store failed; nothing is accepted.)")

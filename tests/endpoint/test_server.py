@@ -399,6 +399,8 @@ async def test_when_the_store_fails_nothing_is_acknowledged_and_everything_answe
     await one.create()
     await one.message(1)
     await until(lambda: len(got) == 1)
+    told = asyncio.Event()
+    app.on_store_failed = told.set
     store.fails.set()
     caught = asyncio.ensure_future(one.message(2))
     await until(lambda: app.engine.failure is not None)
@@ -406,6 +408,7 @@ async def test_when_the_store_fails_nothing_is_acknowledged_and_everything_answe
     assert answer.status == 503
     assert (await caught).status == 503
     assert [number for number, _ in got] == [1]
+    assert told.is_set()
 
 
 # --- configuration and hosting ----------------------------------------------------------------------------------------

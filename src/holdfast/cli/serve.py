@@ -64,7 +64,8 @@ def serve(target: str, log_level: str, log_json: bool, **where: Any) -> None:
     holdfast serve shop.orders:app --host 0.0.0.0 --port 8443 --tls-cert server.pem --admin 8081
 
     It recovers every Sequence of its store before it listens, and then says `listening on http://...` on standard
-    output. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once.
+    output. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once. A store that fails, such
+    as on a full disk, ends it with exit code 1: what was acknowledged is there when it is started again.
     """
     from holdfast.endpoint.logs import configure_logs
 

@@ -89,7 +89,7 @@ class Sender:
         try:
             envelope = decode(response.body, limits=self._limits)
         except EnvelopeError as error:
-            self._undecodable(sent, response, is_success, str(error))
+            self._undecodable(sent, response, is_success, _told(response) or error.message)
             return
         self._engine.protocol.received(sent, envelope, now)
 
@@ -123,3 +123,11 @@ def _silence(sent: Transmit, response: Response) -> str:
         f"{sent.to} answered CreateSequence with HTTP {response.status} and nothing: "
         "is there an RM Destination at that URL?"
     )
+
+
+def _told(response: Response) -> str:
+    """The first line of a plain text, which is meant to be read by somebody."""
+    if not response.content_type.lower().startswith("text/plain"):
+        return ""
+    text = response.body[:200].decode("utf-8", "replace").strip()
+    return "".join(character for character in text.partition("\n")[0] if character.isprintable())

@@ -119,11 +119,16 @@ class Service:
         await self.app.close(grace)
 
     async def run(self, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Start, serve until SIGINT, SIGTERM or ``stop``, close. A second signal ends the process at once.
+        """Start, serve until SIGINT, SIGTERM, ``stop`` or the store's failure, close. A second signal ends the process
+        at once.
 
         Args:
             stop: Set it to end serving as the first signal does.
             on_ready: Called when messages are taken.
+
+        Raises:
+            StoreFailed: the store has failed: only a new start can help, and may be left to whoever watches over it.
+            ConfigurationError, StoreError: what :meth:`start` raises.
         """
         stop = stop or asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -140,6 +145,7 @@ class Service:
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal)
+        self.app.on_store_failed = stop.set
         try:
             await self.start()
             try:
@@ -147,6 +153,8 @@ class Service:
                 await stop.wait()
             finally:
                 await self.close()
+            if self.app.engine.failure is not None:
+                raise self.app.engine.failure
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)

@@ -94,6 +94,8 @@ class Destination:
         self.dispatcher: Dispatcher | None = None
         self.store_location = store
         """Where its store is or will be opened; may be changed before it is started."""
+        self.on_store_failed: Callable[[], None] = lambda: None
+        """Called when the store has failed: everybody is answered 503 from then on."""
         self.clock: Clock | None = None
         """What time it is, if not the machine's: for tests, set before it is started."""
         self._source_policy = source_policy
@@ -225,6 +227,7 @@ class Destination:
         for exchange in self._unanswered:
             _refuse_all(exchange)
         self._unanswered.clear()
+        self.on_store_failed()
 
     # --- one message's walk ---------------------------------------------------------------------------------------
 

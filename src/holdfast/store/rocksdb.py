@@ -191,11 +191,20 @@ class RocksDBStore:
         if self._closed:
             return
         self._closed = True
-        self._db.close()
-        if self._view is not None:
-            self._view.cleanup()
-        if self._lock is not None:
-            self._lock.release()
+        try:
+            self._db.close()
+        except Exception as error:
+            # After a failed write, of which everybody was told, the engine cannot end cleanly, and need not.
+            if self._failure is None:
+                raise StoreFailed(
+                    f"The store at {self.path} could not be closed: {error}.",
+                    remedy="What was acknowledged is there. Free space or repair the disk, then start again.",
+                ) from error
+        finally:
+            if self._view is not None:
+                self._view.cleanup()
+            if self._lock is not None:
+                self._lock.release()
 
     def _open_engine(self, keep_prefix: bool) -> None:
         # Read again: between the first look and the lock somebody else may have made or upgraded it.
