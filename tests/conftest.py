@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -27,17 +28,19 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
 
 
-# --- Spark's tests share one worker: a JVM takes seconds to start and a gigabyte to keep --------------------------
+# --- Tests of one JVM share one worker: it takes seconds to start, and Spark's a gigabyte to keep -----------------
 
 
 @cache
-def _uses_spark(path: str) -> bool:
-    return "pytest.mark.spark" in Path(path).read_text(encoding="utf-8")
+def _shared_jvm(path: str) -> str | None:
+    """The marker of the JVM that the tests of a file share, None if they need none."""
+    text = Path(path).read_text(encoding="utf-8")
+    return next((marker for marker in ("spark", "cxf") if f"pytest.mark.{marker}" in text), None)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Any worker takes the next test, but all files that use the ``spark`` marker go to one, first.
+    """Any worker takes the next test, but all files that use the ``spark`` marker go to one, and ``cxf``'s to another.
 
     pytest-xdist's own ``--dist loadgroup`` no longer groups anything since pytest 9.2.
     """
@@ -47,7 +50,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class SparkTogether(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if _uses_spark(str(config.rootpath / nodeid.partition("::")[0])) else nodeid
+            return _shared_jvm(str(config.rootpath / nodeid.partition("::")[0])) or nodeid
 
     return SparkTogether(config, log)
 
@@ -76,6 +79,9 @@ def _living_children(parent: int) -> Iterator[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # Begun in a shell's background: the processes that tests start and interrupt would ignore it too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_LEFT_BEHIND] = []
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
 from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.testing.ports import free_ports
 from holdfast.wire import action_of, decode, encode, http_headers
 
 ROOT = Path(__file__).parents[2]
@@ -48,13 +48,13 @@ def orders_url(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
     assert process.stdout is not None
     yield process.stdout.readline().split()[-1]
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == 0
 
 
 def run(example: str, *arguments: str, cwd: Path, env: dict[str, str]) -> str:
     command = ["sh" if example.endswith(".sh") else sys.executable, str(EXAMPLES / example), *arguments]
-    return subprocess.run(command, cwd=cwd, env=env, check=True, capture_output=True, text=True, timeout=100).stdout
+    return subprocess.run(command, cwd=cwd, env=env, check=True, capture_output=True, text=True, timeout=280).stdout
 
 
 def ordered(directory: Path) -> list[str]:
@@ -77,9 +77,7 @@ def test_send_blocking(tmp_path: Path, environment: dict[str, str], orders_url: 
 
 
 def test_shell(tmp_path: Path, environment: dict[str, str]) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        environment["PORT"] = str(probe.getsockname()[1])
+    environment["PORT"] = str(free_ports(1)[0])
     said = run("shell.sh", str(tmp_path / "work"), cwd=tmp_path, env=environment)
     assert "1-20" in said
     assert f"20 orders landed in {tmp_path / 'work' / 'landed'}" in said

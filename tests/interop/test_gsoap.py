@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,12 +103,6 @@ async def test_a_gsoap_client_gives_up_where_nobody_answers(peers: Path) -> None
 # --- Holdfast's Destination, gSOAP's source ---------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @dataclass(frozen=True)
 class HoldfastService:
     """``holdfast serve`` in a process of its own, one for all tests: each has a key of its own."""
@@ -133,10 +125,12 @@ class HoldfastService:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastService]:
-    directory, port = tmp_path_factory.mktemp("holdfast"), free_port()
+    directory = tmp_path_factory.mktemp("holdfast")
     program = "from holdfast.cli.main import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", program, "serve", "holdfast_service:app", "--port", str(port)],
+        [sys.executable, "-c", program, "serve", "holdfast_service:app", "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
@@ -145,22 +139,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastServic
         },
     )
     try:
-        wait_until_it_listens(process, port)
-        yield HoldfastService(f"http://127.0.0.1:{port}/", directory / "log")
+        assert process.stdout is not None
+        word, _, url = process.stdout.readline().strip().rpartition(" ")
+        assert word == "listening on", f"holdfast serve ended with {process.poll()}"
+        yield HoldfastService(url, directory / "log")
     finally:
         process.terminate()
-        process.wait()
-
-
-def wait_until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
-    while process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except ConnectionRefusedError:
-            time.sleep(0.05)
-        else:
-            return
-    raise RuntimeError(f"holdfast serve ended with {process.returncode}")
+        process.communicate()
 
 
 @needs_endpoints

@@ -54,4 +54,4 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         spark.stop()
         gateway.shutdown()
         gateway.proc.stdin.close()  # the JVM ends with its standard input
-        gateway.proc.wait(30)
+        gateway.proc.wait(120)

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from holdfast.core.records import Record
 from holdfast.pipeline.frames import encode_frame, encode_trailer
 from holdfast.store.records import encode_record
+from holdfast.testing.ports import free_ports
 
 
 def record(number: int, body: str | None = None, **fields: Any) -> Record:
@@ -60,7 +61,7 @@ class FakeServer:
         self._asked = 0
         self._changed = threading.Condition()
         self._server: ThreadingHTTPServer | None = None
-        self._port = 0
+        (self._port,) = free_ports(1)
 
     @property
     def url(self) -> str:
@@ -68,7 +69,6 @@ class FakeServer:
 
     def start(self) -> FakeServer:
         self._server = _Server(("127.0.0.1", self._port), self)
-        self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 

@@ -58,13 +58,13 @@ class Job:
 
     def wait(self) -> int:
         assert self._process
-        return self._process.wait(60)
+        return self._process.wait(200)
 
     def kill(self) -> None:
         """Everything it started, at once, like a machine that loses power."""
         if self._process and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(60)
+            self._process.wait(200)
 
     def landed(self) -> list[tuple[int, int, str]]:
         """From the files of complete batches, without Spark."""
@@ -96,7 +96,7 @@ def hold(release: threading.Event, held: threading.Event, at: int) -> Callable[[
     def on_records(asked: int) -> int | None:
         if asked == at:
             held.set()
-            release.wait(60)
+            release.wait(200)
         return None
 
     return on_records
@@ -105,13 +105,13 @@ def hold(release: threading.Event, held: threading.Event, at: int) -> Callable[[
 @pytest.mark.spark
 @pytest.mark.crash
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_driver_killed_in_the_middle_of_a_batch_and_restarted_lands_every_message_once(server: FakeServer, job: Job):
     release, held = threading.Event(), threading.Event()
     server.on_records = hold(release, held, at=4)  # two requests a batch, one for each partition: in batch 1
     lines = job.start()
     assert next(lines)["total"] == 100
-    assert held.wait(60), job.errors()
+    assert held.wait(200), job.errors()
     job.kill()
     release.set()
     assert len(job.landed()) == 100

@@ -44,7 +44,7 @@ class Place:
             "checkpoint": str(self.checkpoint),
         }
         query = land(self._spark, self._server.url, "orders", str(self.out), **{**given, **arguments})
-        assert query.awaitTermination(100)
+        assert query.awaitTermination(280)
 
     def rows(self) -> list[Any]:
         return read_landed(self._spark, str(self.out)).orderBy("message_number").collect()

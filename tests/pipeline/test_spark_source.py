@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-WAIT = 100
+WAIT = 280
 
 
 class Sink:

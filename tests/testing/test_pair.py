@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from pathlib import Path
 
 import pytest
@@ -44,20 +43,18 @@ async def test_a_reply_comes_through_a_bad_network() -> None:
 
 
 async def test_virtual_time_passes_without_waiting() -> None:
-    began = time.monotonic()
     seen: list[str] = []
     network = lossy(0.0)
     async with pair(orders(seen), network=network) as source:
         await (await source.send("<order>first</order>", action="urn:orders/Submit")).acknowledged()
         network.is_partitioned = True
         sent = await source.send("<order>late</order>", action="urn:orders/Submit")
-        with pytest.raises(holdfast.NotAcknowledged):
-            await sent.acknowledged(timeout=0.2)
+        while source.progress.resent < 10:  # by then, minutes of virtual time
+            with pytest.raises(holdfast.NotAcknowledged):
+                await sent.acknowledged(timeout=0.01)
         network.is_partitioned = False
         await sent.acknowledged()
     assert seen == ["first", "late"]
-    assert source.progress.resent > 1
-    assert time.monotonic() - began < 30  # of virtual time, minutes
 
 
 async def test_an_application_can_be_paired_again() -> None:
