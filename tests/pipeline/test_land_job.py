@@ -16,9 +16,19 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from fake_server import FakeServer, record
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from holdfast.pipeline.land_job import _follow, _schema, _sentence, _source_options, _trigger, land_command
+from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.land_job import (
+    _follow,
+    _java_may_end,
+    _schema,
+    _sentence,
+    _source_options,
+    _trigger,
+    land_command,
+)
 
 BODY = "<o:order xmlns:o='urn:orders' city='Åre'><o:id>{}</o:id></o:order>"
 
@@ -169,6 +179,24 @@ def test_wrong_usage_is_told_before_spark_is_started():
     result = CliRunner().invoke(land_command, [*required, "--available-now", "--interval", "1"])
     assert result.exit_code == 2
     assert "exclude each other" in result.output
+    for wrong, why in (("nonsense", "option broker='nonsense'"), ("", "option broker=''")):
+        result = CliRunner().invoke(land_command, ["--broker", wrong, "--out", "o", "--checkpoint", "c"])
+        assert result.exit_code == 2
+        assert why in result.output
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("no answer")])
+def test_a_java_process_that_is_gone_is_a_sentence(error: Exception):
+    with pytest.raises(HoldfastError, match="Spark's Java process has ended") as caught, _java_may_end():
+        raise error
+    assert "what is landed is safe" in caught.value.remedy
+
+
+@pytest.mark.parametrize("error", [HoldfastError("ours"), RuntimeError("a mistake")])
+def test_any_other_error_of_a_run_is_told_as_it_is(error: Exception):
+    with pytest.raises(type(error), match=str(error)) as caught, _java_may_end():
+        raise error
+    assert caught.value is error
 
 
 def test_the_schema_may_be_given_as_ddl_or_in_a_file_as_ddl_or_json(tmp_path: Path):
@@ -185,7 +213,8 @@ def test_the_schema_may_be_given_as_ddl_or_in_a_file_as_ddl_or_json(tmp_path: Pa
 def test_arguments_become_a_trigger_and_options_of_the_source():
     assert _trigger({"available_now": True, "interval": None}) == {"availableNow": True}
     assert _trigger({"available_now": False, "interval": 0.25}) == {"processingTime": "250 milliseconds"}
-    assert _trigger({"available_now": False, "interval": None}) is None
+    assert _trigger({"available_now": False, "interval": None}) == {"processingTime": "10000 milliseconds"}
+    assert _trigger({"available_now": False, "interval": 0.0}) == {"processingTime": "0 milliseconds"}
     given = {"max_rows_per_batch": 100, "away_seconds": 0.0}
     assert _source_options(given) == {"maxRowsPerBatch": "100", "awaySeconds": "0.0"}
     assert _source_options(dict.fromkeys(given)) == {}

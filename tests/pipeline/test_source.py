@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import logging
 import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -239,3 +242,20 @@ def test_a_reader_in_use_is_pickled_without_its_connection(orders: FakeServer):
     reader.initialOffset()
     again = pickle.loads(pickle.dumps(reader))
     assert again.initialOffset() == reader.initialOffset()
+
+
+@pytest.mark.parametrize(("ends_by", "is_told"), [(EOFError(), False), (None, True), (ValueError("ours"), True)])
+def test_what_spark_prints_of_its_own_hanging_up_is_not_told_and_anything_else_is(
+    orders: FakeServer, monkeypatch: pytest.MonkeyPatch, ends_by: Exception | None, is_told: bool
+):
+    told = io.StringIO()
+    monkeypatch.setattr("sys.stderr", told)
+    reader = stream(orders)
+    with contextlib.suppress(EOFError, ValueError):
+        try:  # as PySpark's source runner does
+            if ends_by is not None:
+                raise ends_by
+        finally:
+            reader.stop()
+    print("BrokenPipeError", file=sys.stderr)
+    assert bool(told.getvalue()) == is_told

@@ -244,6 +244,7 @@ class DataPlane:
 
 
 _REMEDIES = {
+    405: "broker names the admin listener of a server, not where messages go: holdfast serve ... --admin 8081",
     409: "the queue was created anew: start the query with a new checkpoint and another reader name",
     410: "records were deleted before they were read: start the query with a new checkpoint, or restore the store",
     416: "the queue was put back to an earlier state: restore the store, or start the query with a new checkpoint",

@@ -5,23 +5,30 @@ Prints one line of JSON a batch. May be killed at any time and started again wit
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import re
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline.options import ReadOptions
 from holdfast.pipeline.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.types import StructType
+
+DEFAULT_INTERVAL = 10.0
+"""Seconds: a batch is a directory of files, and tables of many small files are slow to read."""
 
 _OUR_ERROR = re.compile(r"holdfast\.\w[\w.]*: (.+(?:\n  \S.*)?)")
 
@@ -39,7 +46,11 @@ _OUR_ERROR = re.compile(r"holdfast\.\w[\w.]*: (.+(?:\n  \S.*)?)")
 @click.option("--reader", default="land", show_default=True, help="Name of the cursor on the server.")
 @click.option("--max-rows-per-batch", type=click.IntRange(min=1), help="Messages of one batch at most.")
 @click.option("--away-seconds", type=click.FloatRange(min=0), help="How long to wait for a server that is away.")
-@click.option("--interval", type=click.FloatRange(min=0), help="Seconds between batches.  [default: as they come]")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0),
+    help=f"Seconds from the start of a batch to the next; 0: as they come.  [default: {DEFAULT_INTERVAL:g}]",
+)
 @click.option("--available-now", is_flag=True, help="Land what is there now, then end.")
 @click.option("--until-rows", type=click.IntRange(min=1), help="End when so many messages have been landed in all.")
 @click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
@@ -67,15 +78,38 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
         raise click.UsageError("--available-now and --interval exclude each other")
     if arguments["schema"] and arguments["schema_file"]:
         raise click.UsageError("--schema and --schema-file exclude each other")
-    spark = session("holdfast land", arguments["master"], **{"spark.sql.streaming.numRecentProgressUpdates": "20"})
+    try:  # before Spark starts, which takes a while
+        ReadOptions.parse({"broker": arguments["broker"], "queue": arguments["queue"], **_source_options(arguments)})
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from error
+    with _java_may_end():
+        spark = session("holdfast land", arguments["master"], **{"spark.sql.streaming.numRecentProgressUpdates": "20"})
+        try:
+            if not arguments["verbose"]:  # what ends the query is told in one sentence
+                log4j = spark._jvm.org.apache.logging.log4j
+                log4j.core.config.Configurator.setLevel("org.apache.spark", log4j.Level.OFF)
+                logging.getLogger("py4j").setLevel(logging.CRITICAL)
+            if not stop.is_set():
+                _land(spark, arguments, stop)
+        finally:
+            spark.stop()
+
+
+@contextlib.contextmanager
+def _java_may_end() -> Iterator[None]:
+    """Spark's Java process may be killed, or be stopped together with this one, as systemd does."""
     try:
-        if not arguments["verbose"]:  # what ends the query is told in one sentence
-            logging = spark._jvm.org.apache.logging.log4j
-            logging.core.config.Configurator.setLevel("org.apache.spark", logging.Level.OFF)
-        if not stop.is_set():
-            _land(spark, arguments, stop)
-    finally:
-        spark.stop()
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        from py4j.protocol import Py4JNetworkError
+
+        if not isinstance(error, Py4JNetworkError | ConnectionError):
+            raise
+        raise HoldfastError(
+            "Spark's Java process has ended", remedy="what is landed is safe; start again to go on"
+        ) from error
 
 
 def _land(spark: SparkSession, arguments: dict[str, Any], stop: threading.Event) -> None:
@@ -116,12 +150,11 @@ def _schema(arguments: dict[str, Any]) -> StructType | str | None:
     return StructType.fromJson(json.loads(text)) if text.startswith("{") else text
 
 
-def _trigger(arguments: dict[str, Any]) -> dict[str, Any] | None:
+def _trigger(arguments: dict[str, Any]) -> dict[str, Any]:
     if arguments["available_now"]:
         return {"availableNow": True}
-    if arguments["interval"] is not None:
-        return {"processingTime": f"{round(arguments['interval'] * 1000)} milliseconds"}
-    return None
+    interval = DEFAULT_INTERVAL if arguments["interval"] is None else arguments["interval"]
+    return {"processingTime": f"{round(interval * 1000)} milliseconds"}
 
 
 def _source_options(arguments: dict[str, Any]) -> dict[str, str]:

@@ -7,7 +7,9 @@ No filter is pushed down (Spark 4.3.0 gives wrong rows then): options narrow a r
 
 from __future__ import annotations
 
+import io
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -208,6 +210,10 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """In the driver, at the end of most runs."""
         self._plane.close()
+        if isinstance(sys.exc_info()[1], EOFError):
+            # Spark has hung up, which is how it ends this process: PySpark fails to answer, and would print that
+            # failure as a traceback at every query.stop().
+            sys.stderr = io.StringIO()
 
 
 __all__ = ["WsrmDataSource", "WsrmPartition", "WsrmReader", "WsrmStreamReader"]
