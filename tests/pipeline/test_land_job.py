@@ -17,12 +17,13 @@ import pytest
 from click.testing import CliRunner
 from fake_server import FakeServer, record
 from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.land_job import (
     _follow,
-    _java_may_end,
+    _in_a_sentence,
     _schema,
     _sentence,
     _source_options,
@@ -187,14 +188,20 @@ def test_wrong_usage_is_told_before_spark_is_started():
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("no answer")])
 def test_a_java_process_that_is_gone_is_a_sentence(error: Exception):
-    with pytest.raises(HoldfastError, match="Spark's Java process has ended") as caught, _java_may_end():
+    with pytest.raises(HoldfastError, match="Spark's Java process has ended") as caught, _in_a_sentence():
         raise error
     assert "what is landed is safe" in caught.value.remedy
 
 
+def test_what_spark_refuses_is_a_sentence():
+    with pytest.raises(HoldfastError, match=r"\[PARSE_SYNTAX_ERROR\] near 'INTT'$") as caught, _in_a_sentence():
+        raise PySparkException("[PARSE_SYNTAX_ERROR] near 'INTT'\nand a page of SQL")
+    assert caught.value.remedy == "what is landed is safe"
+
+
 @pytest.mark.parametrize("error", [HoldfastError("ours"), RuntimeError("a mistake")])
 def test_any_other_error_of_a_run_is_told_as_it_is(error: Exception):
-    with pytest.raises(type(error), match=str(error)) as caught, _java_may_end():
+    with pytest.raises(type(error), match=str(error)) as caught, _in_a_sentence():
         raise error
     assert caught.value is error
 

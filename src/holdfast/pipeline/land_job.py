@@ -82,7 +82,7 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
         ReadOptions.parse({"broker": arguments["broker"], "queue": arguments["queue"], **_source_options(arguments)})
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
-    with _java_may_end():
+    with _in_a_sentence():
         spark = session("holdfast land", arguments["master"], **{"spark.sql.streaming.numRecentProgressUpdates": "20"})
         try:
             if not arguments["verbose"]:  # what ends the query is told in one sentence
@@ -96,20 +96,24 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
 
 
 @contextlib.contextmanager
-def _java_may_end() -> Iterator[None]:
-    """Spark's Java process may be killed, or be stopped together with this one, as systemd does."""
+def _in_a_sentence() -> Iterator[None]:
+    """What Spark refuses, and the end of its Java process: that may be killed, or be stopped together with this one,
+    as systemd does."""
     try:
         yield
     except HoldfastError:
         raise
     except Exception as error:
         from py4j.protocol import Py4JNetworkError
+        from pyspark.errors import PySparkException
 
-        if not isinstance(error, Py4JNetworkError | ConnectionError):
-            raise
-        raise HoldfastError(
-            "Spark's Java process has ended", remedy="what is landed is safe; start again to go on"
-        ) from error
+        if isinstance(error, PySparkException):
+            raise HoldfastError(_sentence(str(error)), remedy="what is landed is safe") from error
+        if isinstance(error, Py4JNetworkError | ConnectionError):
+            raise HoldfastError(
+                "Spark's Java process has ended", remedy="what is landed is safe; start again to go on"
+            ) from error
+        raise
 
 
 def _land(spark: SparkSession, arguments: dict[str, Any], stop: threading.Event) -> None:
