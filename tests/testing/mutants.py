@@ -61,9 +61,9 @@ def replace(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, method: Any
 @mutant("AcknowledgedIsStored", "AcknowledgedIsRemembered")
 def acknowledge_before_store(monkeypatch: pytest.MonkeyPatch) -> None:
     def receive(
-        self: Inbound, destination: RMDestination, envelope: Any, awaits: bool, exchange: Any, now: float
+        self: Inbound, destination: RMDestination, envelope: Any, awaits: bool, *rest: Any, **named: Any
     ) -> Any:
-        verdict = original(self, destination, envelope, awaits, exchange, now)
+        verdict = original(self, destination, envelope, awaits, *rest, **named)
         if envelope.sequence.message_number in destination.accepted and not awaits:
             destination.acknowledge(envelope.sequence.message_number)
         return verdict
@@ -244,3 +244,13 @@ def forget_that_a_sequence_was_granted(monkeypatch: pytest.MonkeyPatch) -> None:
         return source
 
     replace(monkeypatch, RMSource, "from_state", classmethod(from_state))
+
+
+@mutant("Liveness")
+def forget_after_a_crash_what_could_not_be_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_delivered(self: RMSource, number: int, now: float) -> None:
+        if self.sent_before:  # it was read back
+            self.flight.pop(number, None)
+        original(self, number, now)
+
+    original = replace(monkeypatch, RMSource, "not_delivered", not_delivered)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from holdfast.core.versions import ALL_VERSIONS, Versions
-from holdfast.testing.explore import Bounds, Situation
 from holdfast.testing.invariants import InvariantViolation
+from holdfast.testing.situation import Bounds
+from holdfast.testing.stage import Stage, begin
 
 ENDPOINT = st.sampled_from([0, 1])
 MOST_MESSAGES = 6
@@ -24,14 +25,16 @@ class PairOfEndpoints(RuleBasedStateMachine):
     @initialize(versions=st.sampled_from(ALL_VERSIONS), requests=st.booleans())
     def start(self, versions: Versions, requests: bool) -> None:
         self.requests = requests
-        self.situation = Situation(Bounds(messages=3, losses=10**6, versions=versions, requests=requests))
+        self.stage = Stage(Bounds(messages=3, losses=10**6, versions=versions, requests=requests))
+        self.situation = begin(self.stage)
 
-    @precondition(lambda self: self.situation.world.submitted < MOST_MESSAGES)
+    @precondition(lambda self: self.stage.world.submitted < MOST_MESSAGES)
     @rule()
     def submit(self) -> None:
-        world = self.situation.world
+        world = self.stage.world
         world.submit(self.requests)
         world.settle(world.nodes[0])
+        self.situation.packets += self.stage.sent()
 
     @precondition(lambda self: self.situation.packets)
     @rule(data=st.data())
@@ -51,12 +54,12 @@ class PairOfEndpoints(RuleBasedStateMachine):
 
     @rule(endpoint=ENDPOINT)
     def make_a_batch_durable(self, endpoint: int) -> None:
-        if self.situation.world.nodes[endpoint].store.pending:
+        if self.situation.endpoints[endpoint].pending:
             self.situation.perform(("durable", endpoint, 0))
 
     @rule(endpoint=ENDPOINT, data=st.data())
     def crash(self, endpoint: int, data: st.DataObject) -> None:
-        pending = len(self.situation.world.nodes[endpoint].store.pending)
+        pending = self.situation.endpoints[endpoint].pending
         self.situation.perform(("crash", endpoint, data.draw(st.integers(0, pending))))
 
     @rule(endpoint=ENDPOINT)
@@ -71,17 +74,18 @@ class PairOfEndpoints(RuleBasedStateMachine):
             return
         budget = situation.budget
         budget.losses = budget.duplicates = budget.crashes = budget.early = 0
-        world = situation.world
+        world = self.stage.world
         world.has_ended = False  # what was submitted after an end has an end of its own
         world.nodes[0].end()
         world.settle(world.nodes[0])
+        situation.packets += self.stage.sent()
         for _ in range(3000):
             action = next(situation.actions(), None)
             if action is None:
                 break
             situation.perform(action)
-        if situation.missing is not None:
-            raise InvariantViolation("Liveness", situation.missing)
+        if self.stage.missing is not None:
+            raise InvariantViolation("Liveness", self.stage.missing)
 
     def _packet(self, data: st.DataObject) -> int:
         return data.draw(st.integers(0, len(self.situation.packets) - 1))

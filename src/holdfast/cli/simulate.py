@@ -51,7 +51,7 @@ def simulate(
     promise was broken, and says which seed or which shortest schedule shows it.
     """
     from holdfast.testing import simulate as shown
-    from holdfast.testing.explore import Bounds
+    from holdfast.testing.situation import Bounds
 
     if not exhaustive:
         if trace and runs > 1:

@@ -36,7 +36,11 @@ class InvariantViolation(AssertionError):
 
 
 class Invariant:
-    """One thing that must hold. Its name is its class's; its docstring says it in a sentence."""
+    """One thing that must hold. Its name is its class's; its docstring says it in a sentence.
+
+    Each endpoint is watched by an instance of its own, which may remember what it saw there. What it may ask of the
+    other endpoint :func:`~holdfast.testing.ledger.seen_by_the_other` names.
+    """
 
     def broken(self, what: str) -> NoReturn:
         """Say how it was broken.
@@ -64,8 +68,8 @@ class Invariant:
     def pumped(self, world: World, node: Node) -> None:
         """An endpoint's timer fired."""
 
-    def after(self, world: World) -> None:
-        """Any event is over."""
+    def after(self, world: World, node: Node) -> None:
+        """Anything has happened to the endpoint, and it is up."""
 
 
 def numbers_of(acknowledgement: SequenceAcknowledgement) -> list[int]:
@@ -91,7 +95,7 @@ class AcknowledgedIsStored(Invariant):
     """What is acknowledged is on the disk, whole, at the moment it is said."""
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
-        disk, bodies = world.ledger.disks[node.index], world.ledger.bodies
+        disk, bodies = world.ledger.disks[node.index], world.ledger.words[1 - node.index].bodies
         if skips(node):
             return
         for number in numbers_of(acknowledgement):
@@ -114,17 +118,16 @@ class RangesNeverShrink(Invariant):
     """What was acknowledged once is acknowledged ever after, over every crash."""
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
-        said = world.ledger.said.get(acknowledgement.identifier)
+        said = world.ledger.words[node.index].said.get(acknowledgement.identifier)
         if said is not None and not acknowledgement.nacks:
             self._compare(said, AcknowledgementRanges(acknowledgement.ranges), acknowledgement.identifier, node)
 
-    def after(self, world: World) -> None:
-        for node in world.nodes:
-            if node.is_up:
-                for identifier, destination in node.protocol.inbound.destinations.items():
-                    said = world.ledger.said.get(identifier)
-                    if said is not None and said != destination.acknowledged:
-                        self._compare(said, destination.acknowledged, identifier, node)
+    def after(self, world: World, node: Node) -> None:
+        everything = world.ledger.words[node.index].said
+        for identifier, destination in node.protocol.inbound.destinations.items():
+            said = everything.get(identifier)
+            if said is not None and said != destination.acknowledged:
+                self._compare(said, destination.acknowledged, identifier, node)
 
     def _compare(self, said: AcknowledgementRanges, now: AcknowledgementRanges, identifier: str, node: Node) -> None:
         if said == now:
@@ -139,7 +142,7 @@ class FinalIsFinal(Invariant):
     """After an acknowledgement with Final nothing is added: no other range is said, no message accepted."""
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
-        final = world.ledger.finals.get(acknowledgement.identifier)
+        final = world.ledger.words[node.index].finals.get(acknowledgement.identifier)
         if final is not None and final != acknowledgement.ranges:
             self.broken(
                 f"{node.name} says {acknowledgement.ranges} of {acknowledgement.identifier} after Final {final}"
@@ -147,7 +150,7 @@ class FinalIsFinal(Invariant):
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         for identifier in saved_sequences(batch, "destination"):
-            final = world.ledger.finals.get(identifier)
+            final = world.ledger.words[node.index].finals.get(identifier)
             accepted = world.ledger.disks[node.index].accepted[identifier].as_pairs()
             if final is not None and final != accepted:
                 self.broken(f"{node.name} accepts {accepted} of {identifier} after Final {final}")
@@ -163,7 +166,7 @@ class ReplyBeforeAcknowledgement(Invariant):
         if destination is None or destination.state is not DestinationState.CREATED:
             return  # ended without its source's wish: what it accepted is final, answered or not
         for number in numbers_of(acknowledgement):
-            body = ledger.bodies.get((acknowledgement.identifier, number), b"")
+            body = ledger.words[1 - node.index].bodies.get((acknowledgement.identifier, number), b"")
             if body in ledger.wants_reply and b"r" + body[1:] not in disk.replies:
                 self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier} without its reply")
 
@@ -172,12 +175,12 @@ class AtMostOnce(Invariant):
     """No message is twice in an application's queue, unless the source's application chose or allowed to repeat it."""
 
     def __init__(self) -> None:
-        self._keys: tuple[set[tuple[str, int]], ...] = (set(), set())
-        self._bodies: tuple[set[bytes], ...] = (set(), set())
-        self._seen: tuple[dict[int, int], ...] = ({}, {})
+        self._keys: set[tuple[str, int]] = set()
+        self._bodies: set[bytes] = set()
+        self._seen: dict[int, int] = {}
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
-        keys, bodies, seen = self._keys[node.index], self._bodies[node.index], self._seen[node.index]
+        keys, bodies, seen = self._keys, self._bodies, self._seen
         for partition, records in world.ledger.disks[node.index].queues.items():
             for queued in records[seen.get(partition, 0) :]:
                 key = (queued.sequence, queued.number)
@@ -191,7 +194,8 @@ class AtMostOnce(Invariant):
 
     @staticmethod
     def _may_repeat(world: World, body: bytes) -> bool:
-        return repeats(world) or body in world.ledger.in_doubt or b"m" + body[1:] in world.ledger.in_doubt
+        in_doubt = world.ledger.words[0].in_doubt
+        return repeats(world) or body in in_doubt or b"m" + body[1:] in in_doubt
 
 
 def order_of(body: bytes) -> int:
@@ -203,8 +207,8 @@ class InOrder(Invariant):
     """Where order is promised, a Sequence's messages are queued by their numbers, without a hole while it is open."""
 
     def __init__(self) -> None:
-        self._seen: tuple[dict[int, int], ...] = ({}, {})
-        self._last: dict[tuple[int, str], int] = {}
+        self._seen: dict[int, int] = {}
+        self._last: dict[str, int] = {}
         self._last_order = -1
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
@@ -212,21 +216,21 @@ class InOrder(Invariant):
             return
         disk = world.ledger.disks[node.index]
         for partition, records in disk.queues.items():
-            for queued in records[self._seen[node.index].get(partition, 0) :]:
+            for queued in records[self._seen.get(partition, 0) :]:
                 if queued.sequence:
                     is_open = disk.behaviors[queued.sequence]["state"] == "created"
                     self._follow(node, queued.sequence, queued.number, is_open and not skips(node))
                 self._follow_outbox(world, node, queued.body)
-            self._seen[node.index][partition] = len(records)
+            self._seen[partition] = len(records)
 
     def _follow(self, node: Node, sequence: str, number: int, without_hole: bool) -> None:
-        last = self._last.get((node.index, sequence), 0)
+        last = self._last.get(sequence, 0)
         if number <= last or (without_hole and number != last + 1):
             self.broken(f"{node.name} queues {number} of {sequence} after {last}")
-        self._last[node.index, sequence] = number
+        self._last[sequence] = number
 
     def _follow_outbox(self, world: World, node: Node, body: bytes) -> None:
-        if node.index != 1 or node.setup.partitions != 1 or repeats(world) or world.ledger.in_doubt:
+        if node.index != 1 or node.setup.partitions != 1 or repeats(world) or world.ledger.words[0].in_doubt:
             return
         order = order_of(body)
         if order <= self._last_order:
@@ -241,7 +245,7 @@ class NumbersNeverReused(Invariant):
         assert envelope.sequence is not None
         key = (envelope.sequence.identifier, envelope.sequence.message_number)
         body = LAST_MESSAGE if envelope.sequence.last_message else envelope.body
-        known = world.ledger.bodies.get(key, body)
+        known = world.ledger.words[node.index].bodies.get(key, body)
         if known != body:
             self.broken(f"{node.name} sends {body.decode()} as {key[1]} of {key[0]}, which was {known.decode()}")
 
@@ -269,16 +273,16 @@ class NothingUnacknowledgedDropped(Invariant):
     """A message leaves an outbox, and is reported as arrived, only when the peer has it (and we have its reply)."""
 
     def __init__(self) -> None:
-        self._checked: dict[tuple[int, str], int] = {}
+        self._checked: dict[str, int] = {}
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         disk = world.ledger.disks[node.index]
         for queue, _ in batch.trims:
             if queue == INBOX:
                 continue
-            for record in disk.outbound[queue][self._checked.get((node.index, queue), 0) : disk.trimmed[queue]]:
+            for record in disk.outbound[queue][self._checked.get(queue, 0) : disk.trimmed[queue]]:
                 self._look(world, node, record.body, "drops")
-            self._checked[node.index, queue] = disk.trimmed[queue]
+            self._checked[queue] = disk.trimmed[queue]
 
     def reported(self, world: World, node: Node, body: bytes) -> None:
         self._look(world, node, body, "reports as arrived")
@@ -336,23 +340,20 @@ class LegalMoves(Invariant):
     """A Sequence moves by its state table only."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, str], tuple[object, Enum]] = {}
+        self._known: dict[str, tuple[object, Enum]] = {}
 
-    def after(self, world: World) -> None:
-        for node in world.nodes:
-            if not node.is_up:
-                continue
-            for name, destination in node.protocol.inbound.destinations.items():
-                table: Any = DESTINATION_TABLES[destination.versions.rm]
-                self._look(node, f"inbound {name}", destination, destination.state, table)
-            for name, outbox in node.protocol.outbound.sources.items():
-                if outbox.source is not None:
-                    table = SOURCE_TABLE
-                    self._look(node, f"outbound {name}", outbox.source, outbox.source.state, table)
+    def after(self, world: World, node: Node) -> None:
+        for name, destination in node.protocol.inbound.destinations.items():
+            table: Any = DESTINATION_TABLES[destination.versions.rm]
+            self._look(node, f"inbound {name}", destination, destination.state, table)
+        for name, outbox in node.protocol.outbound.sources.items():
+            if outbox.source is not None:
+                table = SOURCE_TABLE
+                self._look(node, f"outbound {name}", outbox.source, outbox.source.state, table)
 
     def _look(self, node: Node, what: str, sequence: object, state: Enum, table: dict[tuple[Enum, Enum], Any]) -> None:
-        known, before = self._known.get((node.index, what), (None, state))
-        self._known[node.index, what] = (sequence, state)
+        known, before = self._known.get(what, (None, state))
+        self._known[what] = (sequence, state)
         if before is state or known is not sequence:
             return  # another object: a restart read it back, or a late CreateSequence made it anew
         if state not in reachable(table, before):
@@ -369,11 +370,11 @@ class TimersMakeProgress(Invariant):
     """A timer that fired is not due again at the same moment for ever."""
 
     def __init__(self) -> None:
-        self._when = (-1.0, -1)
+        self._when = -1.0
         self._times = 0
 
     def pumped(self, world: World, node: Node) -> None:
-        when = (world.clock.now, node.index)
+        when = world.clock.now
         self._times = self._times + 1 if when == self._when else 0
         self._when = when
         if self._times > 200:
@@ -383,20 +384,17 @@ class TimersMakeProgress(Invariant):
 class Bounded(Invariant):
     """Ranges, held messages and messages in flight stay within the limits that the policies name."""
 
-    def after(self, world: World) -> None:
-        for node in world.nodes:
-            if not node.is_up:
-                continue
-            policy = node.setup.destination_policy
-            for name, destination in node.protocol.inbound.destinations.items():
-                if len(destination.accepted) > policy.max_ranges:
-                    self.broken(f"{len(destination.accepted)} ranges of {name}, at most {policy.max_ranges}")
-                if destination.beyond_gap > policy.buffer:
-                    self.broken(f"{destination.beyond_gap} messages of {name} held, at most {policy.buffer}")
-            window = node.setup.source_policy.window
-            for name, outbox in node.protocol.outbound.sources.items():
-                if outbox.source is not None and not outbox.source.polled and len(outbox.source.flight) > window:
-                    self.broken(f"{len(outbox.source.flight)} messages of {name} in flight, at most {window}")
+    def after(self, world: World, node: Node) -> None:
+        policy = node.setup.destination_policy
+        for name, destination in node.protocol.inbound.destinations.items():
+            if len(destination.accepted) > policy.max_ranges:
+                self.broken(f"{len(destination.accepted)} ranges of {name}, at most {policy.max_ranges}")
+            if destination.beyond_gap > policy.buffer:
+                self.broken(f"{destination.beyond_gap} messages of {name} held, at most {policy.buffer}")
+        window = node.setup.source_policy.window
+        for name, outbox in node.protocol.outbound.sources.items():
+            if outbox.source is not None and not outbox.source.polled and len(outbox.source.flight) > window:
+                self.broken(f"{len(outbox.source.flight)} messages of {name} in flight, at most {window}")
 
 
 ALL_INVARIANTS: tuple[type[Invariant], ...] = (

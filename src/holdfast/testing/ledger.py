@@ -107,27 +107,24 @@ class DurableState:
 
 
 @dataclass(slots=True)
-class Ledger:
-    """Both endpoints' durable truth, and everything that ever went over the wire."""
+class Words:
+    """What one endpoint ever said over the wire, and told its application."""
 
-    disks: tuple[DurableState, DurableState] = field(default_factory=lambda: (DurableState(), DurableState()))
     bodies: dict[Key, bytes] = field(default_factory=dict)
-    """What each number of each Sequence was first transmitted with."""
+    """What it first transmitted each number of each Sequence with."""
     numbers: dict[bytes, list[Key]] = field(default_factory=lambda: defaultdict(list))
     """Body -> every number it was ever transmitted under."""
     said: dict[str, AcknowledgementRanges] = field(default_factory=dict)
-    """Everything ever acknowledged, per Sequence."""
+    """Everything it ever acknowledged, per Sequence."""
     finals: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    """The ranges said with Final, per Sequence."""
-    wants_reply: set[bytes] = field(default_factory=set)
-    """Bodies of requests."""
+    """The ranges it said with Final, per Sequence."""
     stopped: list[str] = field(default_factory=list)
-    """Codes of the errors that the source's application was told."""
+    """Codes of the errors that its application was told."""
     in_doubt: set[bytes] = field(default_factory=set)
-    """Bodies of messages that it was told are in doubt, and so may be doubled when it goes on."""
+    """Bodies of messages that its application was told are in doubt, and so may be doubled when it goes on."""
 
     def transmitted(self, envelope: Envelope) -> None:
-        """An application's message, or 1.0's LastMessage, left an endpoint."""
+        """An application's message, or 1.0's LastMessage, left it."""
         sequence = envelope.sequence
         assert sequence is not None
         body = LAST_MESSAGE if isinstance(envelope.control, LastMessage) else envelope.body
@@ -137,23 +134,48 @@ class Ledger:
             self.numbers[body].append(key)
 
     def acknowledged(self, acknowledgement: SequenceAcknowledgement) -> None:
-        """An acknowledgement left an endpoint."""
+        """An acknowledgement left it."""
         said = self.said.setdefault(acknowledgement.identifier, AcknowledgementRanges())
         said.update(acknowledgement.ranges)
         if acknowledgement.final:
             self.finals.setdefault(acknowledgement.identifier, acknowledgement.ranges)
 
+
+@dataclass(slots=True)
+class Ledger:
+    """Both endpoints' durable truth, and everything that ever went over the wire.
+
+    What watches one endpoint may ask of the other one only what :func:`seen_by_the_other` names.
+    """
+
+    disks: list[DurableState] = field(default_factory=lambda: [DurableState(), DurableState()])
+    words: list[Words] = field(default_factory=lambda: [Words(), Words()])
+    wants_reply: set[bytes] = field(default_factory=set)
+    """Bodies of requests."""
+
     def doubt(self, first: int, last: int) -> None:
         """The source's application was told that these offsets of its outbox may or may not have arrived."""
         records = self.disks[0].outbound[f"outbox/{OUTBOX}"]
-        self.in_doubt.update(record.body for record in records[first : last + 1])
+        self.words[0].in_doubt.update(record.body for record in records[first : last + 1])
 
     def reply_is_lost(self, body: bytes) -> bool:
         """Whether a Sequence the request came in ended early at the destination, so that no reply can come from it."""
-        states = self.disks[1].behaviors
-        return any(name in states and states[name]["state"] != "created" for name, _ in self.numbers.get(body, ()))
+        states, numbers = self.disks[1].behaviors, self.words[0].numbers
+        return any(name in states and states[name]["state"] != "created" for name, _ in numbers.get(body, ()))
 
     def has_arrived(self, receiver: int, body: bytes) -> bool:
         """Whether the message is durably accepted at the receiver under any number."""
-        accepted = self.disks[receiver].accepted
-        return any(number in accepted[name] for name, number in self.numbers.get(body, ()) if name in accepted)
+        accepted, numbers = self.disks[receiver].accepted, self.words[1 - receiver].numbers
+        return any(number in accepted[name] for name, number in numbers.get(body, ()) if name in accepted)
+
+
+def seen_by_the_other(disk: DurableState, words: Words) -> tuple[DurableState, Words]:
+    """What the invariants that watch one endpoint may ask of the other one: which messages are accepted there, in which
+    state its Sequences are, what it transmitted, and what its application was told. Of what is returned nothing else is
+    there, so that asking for it is an AttributeError."""
+    seen_disk, seen_words = object.__new__(DurableState), object.__new__(Words)
+    seen_disk.accepted = disk.accepted
+    seen_disk.behaviors = {name: {"state": state["state"]} for name, state in disk.behaviors.items()}
+    seen_words.bodies, seen_words.numbers = words.bodies, words.numbers
+    seen_words.in_doubt = words.in_doubt
+    return seen_disk, seen_words

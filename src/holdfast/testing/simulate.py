@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.testing.explore import Bounds, Exploration, Explorer
-from holdfast.testing.options import words
+from holdfast.testing.explore import Exploration, Explorer
 from holdfast.testing.simulator import Report, SimulationFailed, Simulator
+from holdfast.testing.situation import Bounds
 
 Say = Callable[[str], None]
 
@@ -99,12 +99,7 @@ def explore(bounds: Bounds, *, say: Say = print, progress: Callable[[int, int], 
     Returns:
         What was found; ``violation`` is None if nothing broke.
     """
-    pattern = "requests" if bounds.requests else "one-way messages"
-    say(f"every interleaving of {bounds.messages} {pattern}, {words(bounds.versions)}, with at most")
-    say(
-        f"  {bounds.losses} losses, {bounds.duplicates} duplicates, {bounds.crashes} crashes, "
-        f"{bounds.early} early timers"
-    )
+    say(f"every interleaving of at most {bounds}")
     result = Explorer(bounds, progress=progress).run()
     if result.violation is not None:
         say(f"broken after {len(result.schedule)} steps, and after no fewer:")

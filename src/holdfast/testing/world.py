@@ -17,6 +17,29 @@ from holdfast.testing.words import describe
 SOURCE, DESTINATION = 0, 1
 
 
+class Watch:
+    """The invariants that watch one endpoint, by the moments that they look at.
+
+    Args:
+        kinds: Each is made anew.
+    """
+
+    __slots__ = ("after", "handed_over", "pumped", "reported", "said", "sent", "stored")
+
+    def __init__(self, kinds: Iterable[type[Invariant]]) -> None:
+        invariants = [kind() for kind in kinds]
+        for moment in self.__slots__:
+            setattr(self, moment, [invariant for invariant in invariants if overrides(invariant, moment)])
+
+    after: list[Invariant]
+    handed_over: list[Invariant]
+    pumped: list[Invariant]
+    reported: list[Invariant]
+    said: list[Invariant]
+    sent: list[Invariant]
+    stored: list[Invariant]
+
+
 class World:
     """A source, a destination, and everything that watches them.
 
@@ -24,7 +47,7 @@ class World:
         setups: How each is built.
         surroundings: What happens to what they send and save.
         jitter: Given to the core.
-        invariants: What must hold; each is made anew for this world.
+        invariants: What must hold; each is made anew for each endpoint of this world.
         build: Makes each endpoint's protocol; a planted bug comes in here.
         trace: Called with a line for each thing that happens; None: nobody reads it.
     """
@@ -44,11 +67,8 @@ class World:
         self.surroundings = surroundings
         self.jitter = jitter
         self.trace = trace
-        self.invariants = [invariant() for invariant in invariants]
-        self._watch = {
-            hook: [invariant for invariant in self.invariants if overrides(invariant, hook)]
-            for hook in ("said", "stored", "sent", "handed_over", "pumped", "after")
-        }
+        kinds = tuple(invariants)
+        self.watches = [Watch(kinds), Watch(kinds)]
         self.counts: dict[str, int] = {}
         self.has_ended = False
         self.is_stopped = False
@@ -74,13 +94,13 @@ class World:
             lambda: f"{node.name} crashes; of {len(node.store.pending)} batches on their way {survivors} are durable"
         )
         node.crash(survivors)
-        self.check()
+        self.check(node)
 
     def settle(self, node: Node) -> None:
         """An endpoint had an input: take its outputs, then look whether everything still holds."""
         if node.is_up:
             node.settle()
-        self.check()
+        self.check(node)
 
     def submit(self, wants_reply: bool) -> None:
         """The source's application sends its next message."""
@@ -94,10 +114,11 @@ class World:
         record = Record(OUTBOX, 0, "urn:request", body, source.now, f"urn:message:{number}", wants_reply=wants_reply)
         source.submit(record)
 
-    def check(self) -> None:
-        """Look whether everything holds."""
-        for invariant in self._watch["after"]:
-            invariant.after(self)
+    def check(self, node: Node) -> None:
+        """Look whether everything holds at an endpoint that something happened to; the other one is as it was."""
+        if node.is_up:
+            for invariant in self.watches[node.index].after:
+                invariant.after(self, node)
 
     def note(self, line: Callable[[], str]) -> None:
         """A line of the trace."""
@@ -133,30 +154,30 @@ class World:
         for acknowledgement in envelope.acknowledgements:
             self._say(node, acknowledgement, envelope)
         if envelope.sequence is not None:
-            for invariant in self._watch["sent"]:
+            for invariant in self.watches[node.index].sent:
                 invariant.sent(self, node, envelope)
-            self.ledger.transmitted(envelope)
+            self.ledger.words[node.index].transmitted(envelope)
 
     def _say(self, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
-        for invariant in self._watch["said"]:
+        for invariant in self.watches[node.index].said:
             invariant.said(self, node, acknowledgement, envelope)
-        self.ledger.acknowledged(acknowledgement)
+        self.ledger.words[node.index].acknowledged(acknowledgement)
 
     def batch_durable(self, node: Node, batch: Batch) -> None:
         """A batch is on the disk (whether or not the endpoint lives to know)."""
         self.ledger.disks[node.index].apply(batch)
         self.count("batches")
-        for invariant in self._watch["stored"]:
+        for invariant in self.watches[node.index].stored:
             invariant.stored(self, node, batch)
 
     def pumped(self, node: Node) -> None:
         """An endpoint's timer fired, and it has done what was due."""
-        for invariant in self._watch["pumped"]:
+        for invariant in self.watches[node.index].pumped:
             invariant.pumped(self, node)
 
     def handed_over(self, node: Node, partition: int, offset: int) -> None:
         """A record is given to the handler."""
-        for invariant in self._watch["handed_over"]:
+        for invariant in self.watches[node.index].handed_over:
             invariant.handed_over(self, node, partition, offset)
         self.count("handed over")
 
@@ -175,7 +196,7 @@ class World:
                 raise InvariantViolation(
                     "NothingUnacknowledgedDropped", f"{node.name} reports offset {offset}: no such"
                 )
-            for invariant in self.invariants:
+            for invariant in self.watches[node.index].reported:
                 invariant.reported(self, node, records[offset].body)
 
     def ended(self, node: Node, effect: Ended) -> None:
@@ -190,7 +211,7 @@ class World:
         self.count(f"stopped: {effect.code}")
         if effect.key == OUTBOX:
             self.is_stopped = True
-            self.ledger.stopped.append(effect.code)
+            self.ledger.words[node.index].stopped.append(effect.code)
             self.ledger.doubt(effect.first, effect.last)
 
     def told(self, node: Node, effect: Submitted | Incident) -> None:
