@@ -26,7 +26,7 @@ from holdfast.store.rocksdb import RocksDBStore
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Exchange, Faults, LossyProxy
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).resolve().parent
 KILLS = 8

@@ -23,6 +23,7 @@ from holdfast.endpoint.http_client import HTTPClient
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.sender import ANSWER_PAUSE, RETRYABLE_STATUS, Sender
+from holdfast.testing.ports import free_ports
 from holdfast.wire import encode
 
 ACKNOWLEDGEMENT = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, control=Acknowledge())
@@ -125,8 +126,8 @@ async def test_a_terminate_sequence_that_arrived_is_answered_whatever_came_back(
 
 async def test_a_refused_connection_is_a_failure_with_the_reason() -> None:
     recorder, problems = Recorder(), list[str]()
-    async with answering(lambda e: e.respond(202)) as url:
-        pass
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}/"
     sender = Sender(
         recorder,  # type: ignore[arg-type]
         HTTPClient(),

@@ -45,7 +45,7 @@ class Checkout:
             cwd=self.root.parent,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=200,
         )
 
     @property
