@@ -214,7 +214,7 @@ async def test_a_listener_that_is_not_allowed_is_refused_with_a_reason_that_says
         with pytest.raises(CreateSequenceRefused, match="not on its allow-list") as caught:
             await sent.acknowledged(60)
     assert "1 unacknowledged message is in memory only" in caught.value.remedy
-    assert "--resume" in caught.value.remedy
+    assert "then: source.resume()" in caught.value.remedy
 
 
 # --- finding out the version ------------------------------------------------------------------------------------------
