@@ -487,15 +487,42 @@ class TestAddressableRequester:
         return said
 
     @pytest.mark.parametrize("rm", ["1.0", "1.1"])
-    def test_a_request_is_acknowledged_soon_after_its_reply_is_durable_without_being_sent_again(self, rm: str) -> None:
+    def test_a_request_is_acknowledged_soon_after_its_reply_is_without_being_sent_again(self, rm: str) -> None:
         endpoint, identifier = self.replied(rm)
         assert [sent.envelope.body for sent in endpoint.transmitted] == [b"<r1/>"]
         endpoint.transmitted.clear()
-        self.pass_time(endpoint, endpoint.policy.acknowledgement_interval)
+        for _ in range(2):  # an acknowledgement that comes again is no news
+            endpoint.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
+            self.pass_time(endpoint, endpoint.policy.acknowledgement_interval)
         (sent,) = endpoint.transmitted
         assert sent.to == self.HERE.address
         (acknowledgement,) = sent.envelope.acknowledgements
         assert (acknowledgement.identifier, acknowledgement.ranges) == (identifier, ((1, 1),))
+
+    def test_a_request_is_not_acknowledged_while_its_reply_is_not(self) -> None:
+        # Its sender may be a client of CXF's that lost the answer to it, and with that its right to the reply.
+        endpoint, identifier = self.replied()
+        assert endpoint.send(identifier, 2) is None
+        self.pass_time(endpoint, 1.0)
+        told = [sent.envelope for sent in endpoint.transmitted if sent.envelope.acknowledgements]
+        assert [ranges(envelope) for envelope in told] == [((2, 2),)]
+        assert endpoint.send(identifier, 1, message_id="urn:m1", reply_to=self.HERE) is None
+        endpoint.transmitted.clear()
+        endpoint.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
+        self.pass_time(endpoint, 1.0)
+        assert [ranges(sent.envelope) for sent in endpoint.transmitted] == [((1, 2),)]
+
+    def test_the_final_acknowledgement_has_requests_whose_replies_are_not_acknowledged(self) -> None:
+        endpoint, identifier = self.replied()
+        answer = endpoint.ask(control=CloseSequence(identifier, 1), message_id="urn:close")
+        assert ranges(answer) == ((1, 1),)
+
+    def test_after_a_crash_a_request_that_is_there_is_acknowledged(self) -> None:
+        endpoint, identifier = self.replied()
+        again = endpoint.restart()
+        again.ask(control=RequestAcknowledgement(), ack_requested=(AckRequested(identifier),))
+        (acknowledgement,) = [sent.envelope for sent in again.transmitted if sent.envelope.acknowledgements]
+        assert ranges(acknowledgement) == ((1, 1),)
 
     def test_a_request_whose_handler_answers_nothing_is_acknowledged_too(self) -> None:
         endpoint, identifier = self.created()
@@ -524,3 +551,53 @@ class TestAddressableRequester:
         assert self.requests_to_end(endpoint, 600) == []
         endpoint.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
         assert self.requests_to_end(endpoint, 600) == [CloseSequence("urn:o", 1)] * TOLD_ENOUGH
+
+
+# --- a source whose CreateSequence is refused -----------------------------------------------------------------------
+
+
+class TestRefusedSource:
+    REFUSAL = Fault("CreateSequenceRefused", "no", is_rm=True)
+
+    def asking(self) -> Endpoint:
+        endpoint = Endpoint()
+        choices = [(endpoint.versions, True), (endpoint.versions, False)]
+        outbox = endpoint.protocol.outbound.open("", "http://d/", choices)
+        endpoint.protocol.submit(outbox, Record("", 0, "urn:a", b"<m/>", 0.0, "urn:m", ""), 0.0)
+        self.pump(endpoint)
+        return endpoint
+
+    @staticmethod
+    def pump(endpoint: Endpoint, seconds: float = 0.0) -> None:
+        endpoint.now += seconds
+        for _ in range(3):
+            endpoint.settle()
+            endpoint.protocol.pump(endpoint.now)
+
+    def refuse(self, endpoint: Endpoint) -> None:
+        sent = endpoint.transmitted[-1]
+        endpoint.protocol.received(sent, endpoint.envelope(fault=self.REFUSAL), endpoint.now)
+        self.pump(endpoint)
+
+    @staticmethod
+    def offers(endpoint: Endpoint) -> list[str | None]:
+        created = [sent.envelope.control for sent in endpoint.transmitted]
+        assert all(isinstance(control, CreateSequence) for control in created)
+        return [control.offer.identifier if control.offer else None for control in created]  # type: ignore[union-attr]
+
+    def test_the_offer_of_a_refused_create_sequence_is_not_made_again(self) -> None:
+        endpoint = self.asking()
+        self.refuse(endpoint)
+        first, second = self.offers(endpoint)
+        assert first is not None
+        assert second is None
+
+    def test_a_refused_repeat_is_followed_by_another_offer_for_the_first_may_have_been_granted(self) -> None:
+        endpoint = self.asking()
+        self.pump(endpoint, 60.0)
+        self.refuse(endpoint)
+        first, repeated, another = self.offers(endpoint)
+        assert first == repeated
+        assert another not in (None, first)
+        self.refuse(endpoint)
+        assert self.offers(endpoint)[3:] == [None]

@@ -467,10 +467,12 @@ class Outbound:
         self._after_news(outbox, source, now)
 
     def _refused(self, outbox: Outbox, source: RMSource, fault: Fault, now: float) -> None:
+        # CXF refuses a repeated CreateSequence, the first of which it granted: its Offer is in use. Another one is not.
+        is_new = source.offer is None or source.attempts <= 1
         source.handle(SourceEvent.CREATE_SEQUENCE_REFUSED)
         self._drop(outbox, source)
         refused = (source.versions, source.offer is not None)
-        if outbox.choices and outbox.choices[0] == refused:
+        if is_new and outbox.choices and outbox.choices[0] == refused:
             outbox.choices.pop(0)
         self.effects.append(
             Incident("sequence refused", level="warning", detail={"key": outbox.key, "reason": fault.reason})

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from holdfast.core.acknowledging import Acknowledging
 from holdfast.core.commit import GroupCommit
 from holdfast.core.destination import RMDestination, Verdict, sequence_fault
 from holdfast.core.ending import Ending
@@ -39,7 +40,6 @@ from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.source import RMSource
 from holdfast.core.states import DestinationAction, DestinationEvent, SourceEvent
-from holdfast.core.timers import Deadlines
 from holdfast.core.versions import RM, Addressing, Versions
 
 
@@ -107,6 +107,7 @@ class RMProtocol:
             self.inbound,
         )
         self.ending = Ending(self.inbound, self.commit, self.effects, new_identifier)
+        self.acknowledging = Acknowledging(self.inbound, self.policy, self.effects)
         self._allows = allows
         self._accepts = accepts
         self._replies = replies
@@ -115,8 +116,6 @@ class RMProtocol:
         """Whether nobody reads what comes but who asked for it: any other message is acknowledged and not kept."""
         self._waiting: dict[tuple[str, int], list[Exchange]] = {}
         self._patience: deque[tuple[float, str, int, Exchange]] = deque()
-        self._owed: dict[str, int] = {}
-        self._acknowledgements_due = Deadlines()
 
     # --- outputs --------------------------------------------------------------------------------------------------
 
@@ -145,7 +144,7 @@ class RMProtocol:
         times = (
             self.inbound.deadline(),
             self.outbound.deadline(),
-            self._acknowledgements_due.next(),
+            self.acknowledging.deadline(),
             self.ending.deadline(),
             self._patience[0][0] if self._patience else None,
         )
@@ -155,8 +154,7 @@ class RMProtocol:
         """Do what is due."""
         self.inbound.pump(now)
         self.ending.pump(now)
-        for identifier in self._acknowledgements_due.due(now):
-            self._send_acknowledgement(identifier)
+        self.acknowledging.pump(now)
         while self._patience and self._patience[0][0] <= now:
             _, identifier, number, exchange = self._patience.popleft()
             waiting = self._waiting.get((identifier, number))
@@ -194,24 +192,32 @@ class RMProtocol:
             if reply is not None:
                 self.effects.append(Incident("reply unwanted", record.sequence, number, "warning"))
             return
+        told_by_reply = 0
         if reply is not None:
             outbox = self._reply_outbox(destination, record, now)
             reply.relates_to = record.message_id
             reply.sequence = outbox.key
             reply.message_number = number
             offset = self.outbound.submit(outbox, reply)
+            reply_number = offset - outbox.source.start + 1 if outbox.source is not None else 0
             if outbox.source is not None and outbox.source.polled:
-                destination.replies[number] = offset - outbox.source.start + 1
+                destination.replies[number] = reply_number
+            elif outbox.answers is not None and not destination.acks_to.is_anonymous:
+                told_by_reply = reply_number
         destination.awaiting.discard(number)
         self.commit.save(destination.identifier, destination)
-        self.commit.then(partial(self._completed, destination, number))
+        self.commit.then(partial(self._completed, destination, number, told_by_reply))
 
-    def _completed(self, destination: RMDestination, number: int, now: float) -> None:
-        """The reply, or that there is none, is durable: now the request is acknowledged, together with it."""
+    def _completed(self, destination: RMDestination, number: int, told_by_reply: int, now: float) -> None:
+        """The reply, or that there is none, is durable: now the request is acknowledged, together with it; or, if the
+        reply is on its way to an address, once that reply is."""
+        if told_by_reply:
+            self.acknowledging.owe_after_reply(destination, number, told_by_reply)
+            return
         destination.acknowledge(number)
         self._answer_waiting(destination, number, now)
         if not destination.acks_to.is_anonymous:
-            self._owe_acknowledgement(destination, now)  # its exchange was answered long ago
+            self.acknowledging.owe(destination, now)
 
     def _reply_outbox(self, destination: RMDestination, record: Record, now: float) -> Outbox:
         """Where the reply goes: the offered Sequence, else one of our own, else nothing but the back-channel."""
@@ -253,7 +259,7 @@ class RMProtocol:
             if identifier in self.inbound.offered and self.outbound.find(identifier) is None:
                 continue  # of replies whose Sequence ended with the requests', which are being ended once more
             fault_back = self.outbound.receive_acknowledgement(acknowledgement, now) or fault_back
-            self._forget_replies(acknowledgement.identifier)
+            self._replies_acknowledged(acknowledgement.identifier, now)
         if envelope.fault is not None and envelope.sequence is None and not self._is_reply(envelope, exchange):
             self._receive_fault(envelope, sent, now)
             if exchange is not None:
@@ -470,17 +476,19 @@ class RMProtocol:
         envelope.acknowledgements = (destination.acknowledgement(),)
         self.effects.append(Respond(exchange, envelope))
 
-    def _forget_replies(self, identifier: str) -> None:
+    def _replies_acknowledged(self, identifier: str, now: float) -> None:
         """The requester acknowledged replies: they are never asked for again."""
         source = self.outbound.find(identifier)
         outbox = self.outbound.outboxes.get(identifier)
-        if source is None or outbox is None or not source.polled or outbox.answers is None:
+        if source is None or outbox is None or outbox.answers is None:
             return
         destination = self.inbound.destinations.get(outbox.answers)
-        if destination is not None:
-            for number in [n for n, reply in destination.replies.items() if reply in source.acknowledged]:
-                del destination.replies[number]
-                destination.replied.append(number)
+        if destination is None:
+            return
+        for number in [n for n, reply in destination.replies.items() if reply in source.acknowledged]:
+            del destination.replies[number]
+            destination.replied.append(number)
+        self.acknowledging.replies_acknowledged(destination, source, now)
 
     def _receive_plain(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
         """No Sequence header: a reply to a request of ours from a peer that was offered no Sequence, or a stranger."""
@@ -668,7 +676,7 @@ class RMProtocol:
         for key_waiting in [key for key in self._waiting if key[0] == destination.identifier]:
             for exchange in self._waiting.pop(key_waiting):
                 self.effects.append(Respond(exchange, None))
-        self._acknowledgements_due.forget(destination.identifier)
+        self.acknowledging.forget(destination.identifier)
 
     def _answer_ack_requested(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
         answered = False
@@ -731,28 +739,7 @@ class RMProtocol:
         self._done(exchange)
         if exchange is None and destination.accept_acks_to is None and not at_once:
             return  # replies at a source: acknowledged on its next request
-        self._owe_acknowledgement(destination, now, at_once=at_once)
-
-    def _owe_acknowledgement(self, destination: RMDestination, now: float, *, at_once: bool = False) -> None:
-        """One more message to acknowledge to an addressable AcksTo: soon, together with others."""
-        owed = self._owed[destination.identifier] = self._owed.get(destination.identifier, 0) + 1
-        if at_once or owed >= self.policy.acknowledgement_count:
-            self._send_acknowledgement(destination.identifier)
-        else:
-            self._acknowledgements_due.want(destination.identifier, now + self.policy.acknowledgement_interval)
-
-    def _send_acknowledgement(self, identifier: str) -> None:
-        self._owed.pop(identifier, None)
-        self._acknowledgements_due.forget(identifier)
-        destination = self.inbound.destinations.get(identifier)
-        if destination is None or destination.acks_to.is_anonymous:
-            return
-        envelope = self._envelope(destination.versions)
-        envelope.to = destination.acks_to.address
-        envelope.reference_parameters = destination.acks_to.reference_parameters
-        envelope.control = Acknowledge()
-        envelope.acknowledgements = (destination.acknowledgement(),)
-        self.effects.append(Transmit(destination.acks_to.address, envelope))
+        self.acknowledging.owe(destination, now, at_once=at_once)
 
     def _respond(
         self, reply_to: EndpointReference | None, exchange: Exchange | None, response: Envelope, now: float
