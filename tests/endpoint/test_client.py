@@ -400,6 +400,15 @@ async def test_a_reply_that_nobody_waited_for_is_there_after_a_restart(serve: An
         assert (await source.reply("urn:mine", 60)).body.text == "8"
 
 
+async def test_who_asks_for_a_reply_that_was_taken_is_not_told_that_it_is_still_tried(serve: Any) -> None:
+    app, _ = shop()
+    async with Source((await serve(app)).url, ":memory:") as source:
+        await source.request("<n>8</n>", action="urn:test:price", message_id="urn:mine", timeout=60)
+        with pytest.raises(NotAcknowledged, match="no reply to urn:mine") as caught:
+            await source.reply("urn:mine", timeout=0.0)
+    assert "its reply was not taken before" in caught.value.remedy
+
+
 async def test_a_store_serves_one_destination(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_ports(1)[0]}/"
     async with Source(url, tmp_path / "outbox") as source:

@@ -68,6 +68,12 @@ _WHERE = "If the URL is wrong, send to the right one from another store: each se
 _REMEDIES = {"HTTP 401": _WHO, "HTTP 403": _WHO, "HTTP 404": _WHERE, "HTTP 405": _WHERE, "HTTP 200": _WHERE}
 """What to look at first when something before the destination has answered in its place."""
 
+_STILL_ASKED = "The request is stored and still tried; ask for the reply again with source.reply()."
+_PERHAPS_ASKED = (
+    "If it was sent from this store, and its reply was not taken before, it is still tried: "
+    "ask for the reply again with source.reply()."
+)
+
 _PREFERRED = sorted(ALL_VERSIONS, key=lambda versions: (versions.soap.value, versions.rm.value), reverse=True)
 
 
@@ -447,7 +453,7 @@ class Source:
             except TimeoutError:
                 raise NotAcknowledged(
                     f"no reply to {message_id} within {timeout} s{self._because()}",
-                    remedy="The request is stored and still tried; ask for the reply again with source.reply().",
+                    remedy=_STILL_ASKED if message_id in self._asked else _PERHAPS_ASKED,
                 ) from None
             finally:
                 if self._replies.get(message_id) is future:
