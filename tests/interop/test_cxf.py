@@ -1,0 +1,459 @@
+"""Holdfast against Apache CXF, both ways round, through a bad network, and with either side killed.
+
+The peer is built by Maven when a JDK and Maven are there and bring its jars; otherwise all of this is skipped.
+Where CXF itself loses or repeats something, the test says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+import cxf_peer
+import pytest
+from cxf_peer import NAMESPACE, CxfPeer
+from wcf.destination import running_destination
+
+import holdfast
+from holdfast.endpoint.inspection import describe_protocol
+from holdfast.testing.proxy import Exchange, Faults, LossyProxy
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.cxf,
+    pytest.mark.timeout(400),  # the first one builds the peer
+    pytest.mark.skipif(cxf_peer.available() is not None, reason=cxf_peer.available() or ""),
+]
+
+Operation = Literal["notify", "echo"]
+
+COUNT = 10
+CLEAN = Faults()
+BAD = Faults(lose_request=0.15, lose_response=0.15, double=0.1)
+NEVER = 600_000
+"""Milliseconds after which CXF sends again in tests where it should not have to."""
+PATIENCE = 60
+"""Seconds for what takes one on a machine at rest."""
+HURRIED = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.5))
+
+CXF_DEFAULT = holdfast.Versions("1.0", "2004/08", "1.1")
+RM11 = holdfast.Versions("1.1", "2005/08", "1.1")
+
+
+def each(*versions: holdfast.Versions) -> pytest.MarkDecorator:
+    words = [f"rm{v.rm.value}-wsa{v.addressing.value[:4]}-soap{v.soap.value}" for v in versions]
+    return pytest.mark.parametrize("versions", versions, ids=words)
+
+
+every_version = each(
+    CXF_DEFAULT, holdfast.Versions("1.0", "2005/08", "1.1"), RM11, holdfast.Versions("1.1", "2005/08", "1.2")
+)
+every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
+
+
+@pytest.fixture(scope="session")
+def class_path(pytestconfig: pytest.Config) -> str:
+    assert pytestconfig.cache is not None
+    try:
+        return cxf_peer.build(pytestconfig.cache.mkdir("cxf"))
+    except cxf_peer.Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def cxf(class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CxfPeer]:
+    with CxfPeer(class_path, tmp_path_factory.mktemp("cxf") / "errors") as peer:
+        yield peer
+
+
+def words(versions: holdfast.Versions, **changed: Any) -> dict[str, Any]:
+    """How a bus of CXF's is set up: exactly once, in order, nothing kept, sending again after 300 ms."""
+    return {
+        **{"rm": versions.rm.value, "wsa": versions.addressing.value, "soap": versions.soap.value},
+        **{"ordered": True, "offer": True, "retry": False, "store": "no", "interval": 300},
+        **changed,
+    }
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something to become so, as long as nothing but a defect takes."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+# --- CXF's client, Holdfast's Destination -------------------------------------------------------------------------
+
+
+class Caller:
+    """A client of CXF's."""
+
+    def __init__(self, peer: CxfPeer, ticket: str, operation: Operation) -> None:
+        self._peer = peer
+        self._ticket = ticket
+        self._operation = operation
+        self.overtaken = 0
+
+    async def call(self, first: int, last: int, *, is_the_end: bool = False) -> None:
+        """Make the calls with these numbers. Replies are checked there."""
+        told = await self._peer.ask(
+            *("call",), caller=self._ticket, operation=self._operation, from_=first, to=last, last=is_the_end
+        )
+        self.overtaken += int(told)
+
+    async def settle(self) -> None:
+        """Wait until everything is acknowledged, as it sees it."""
+        await self._peer.ask("settle", caller=self._ticket, seconds=PATIENCE)
+
+
+@asynccontextmanager
+async def connected(peer: CxfPeer, url: str, operation: Operation, **setup: Any) -> AsyncIterator[Caller]:
+    """A client until its bus is shut down. What it cannot say then, for nobody listens, it only logs."""
+    ticket = await peer.ask("connect", url=url, key="k", **setup)
+    try:
+        yield Caller(peer, ticket, operation)
+    finally:
+        await peer.ask("close", caller=ticket)
+
+
+class Shop:
+    """A destination that takes down what it is told."""
+
+    def __init__(self, store: Path) -> None:
+        self.numbers: list[int] = []
+        self.app = holdfast.Destination(store, assurance="exactly-once in-order", allow_addresses=["http://127.0.0.1"])
+        self.app.on(f"{NAMESPACE}/notify")(self._take)
+        self.app.on(f"{NAMESPACE}/echo")(self._echo)
+
+    def _take(self, message: holdfast.Message) -> None:
+        assert message.body.findtext(f"{{{NAMESPACE}}}key") == "k"
+        number = int(message.body.findtext(f"{{{NAMESPACE}}}number", ""))
+        assert message.body.findtext(f"{{{NAMESPACE}}}body") == f'<{number}> & "quoted"'
+        self.numbers.append(number)
+
+    def _echo(self, message: holdfast.Message) -> bytes:
+        self._take(message)
+        return message.body_bytes.replace(b"echo", b"echoResponse")
+
+    def sequences(self, role: str) -> list[dict[str, Any]]:
+        shown = describe_protocol(self.app.engine.protocol, self.app.engine.clock())
+        return [one for one in shown if one["role"] == role]
+
+    def ends(self) -> list[str]:
+        """The states of the Sequences that brought every message."""
+        return [one["state"] for one in self.sequences("destination") if one["ranges"] == f"1-{COUNT}"]
+
+
+async def assert_it_ends(shop: Shop, decoupled: bool) -> None:
+    """Wait until the Sequence is terminated, and that there was one."""
+    try:
+        await until(lambda: shop.ends() == ["terminated"])
+    except TimeoutError:
+        # CXF sends no TerminateSequence if the answer to its CloseSequence overtook the 202: see `Caller.java`.
+        assert decoupled
+        assert shop.ends() == ["closed"]
+
+
+@every_version
+@every_operation
+@pytest.mark.parametrize("decoupled", [False, True], ids=["anonymous", "decoupled"])
+async def test_cxf_sends_to_holdfast_through_a_bad_network(
+    cxf: CxfPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, decoupled: bool
+) -> None:
+    shop = Shop(tmp_path / "inbox")
+    async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
+        async with connected(cxf, proxy.url, operation, decoupled=decoupled, **words(versions)) as caller:
+            await caller.call(1, COUNT - 1)
+            await caller.settle()
+            proxy.faults = CLEAN  # what ends a Sequence, CXF says once
+            await caller.call(COUNT, COUNT, is_the_end=True)
+            await assert_it_ends(shop, decoupled)
+        assert proxy.counts.lost > 0
+        assert shop.numbers == list(range(1, COUNT + 1))
+        assert caller.overtaken < COUNT
+
+
+@each(CXF_DEFAULT, RM11)
+@every_operation
+@pytest.mark.parametrize("decoupled", [False, True], ids=["anonymous", "decoupled"])
+async def test_cxf_never_has_to_send_again_what_arrived(
+    cxf: CxfPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, decoupled: bool
+) -> None:
+    shop = Shop(tmp_path / "inbox")
+    async with running_destination(shop.app) as url:
+        setup = words(versions, interval=NEVER)
+        async with connected(cxf, url, operation, decoupled=decoupled, **setup) as caller:
+            await caller.call(1, COUNT, is_the_end=True)
+            await caller.settle()
+            await assert_it_ends(shop, decoupled)
+        assert shop.numbers == list(range(1, COUNT + 1))
+        assert shop.app.incidents["duplicate dropped"] == 0
+
+
+async def test_an_address_that_is_not_allowed_is_refused_and_nothing_is_sent_there(
+    cxf: CxfPeer, tmp_path: Path
+) -> None:
+    app = holdfast.Destination(tmp_path / "inbox")
+    app.on()(lambda message: None)
+    setup = words(RM11)
+    async with running_destination(app) as url:
+        async with connected(cxf, url, "notify", decoupled=True, **setup) as caller:
+            with pytest.raises(RuntimeError, match="CreateSequence"):
+                await caller.call(1, 1)
+        assert not app.engine.protocol.inbound.destinations
+        assert app.sender.transmissions == 0
+
+
+# --- Holdfast's Source, CXF's service -----------------------------------------------------------------------------
+
+
+def body(operation: Operation, number: int) -> str:
+    return (
+        f"<t:{operation} xmlns:t='{NAMESPACE}'><t:key>k</t:key><t:number>{number}</t:number>"
+        f'<t:body>&lt;{number}&gt; &amp; "quoted"</t:body></t:{operation}>'
+    )
+
+
+def correct_reply(number: int) -> tuple[str | None, ...]:
+    return "k", str(number), f'<{number}> & "quoted"'
+
+
+def values(reply: holdfast.Message) -> tuple[str | None, ...]:
+    return tuple(reply.body.findtext(f"{{{NAMESPACE}}}{name}") for name in ("key", "number", "body"))
+
+
+@dataclass(frozen=True)
+class CxfService:
+    """A service of CXF's, and the file where it writes what it is told."""
+
+    url: str
+    log: Path
+
+    def delivered(self, operation: Operation) -> list[int]:
+        """The numbers of what was delivered whole, in that order."""
+        lines = [line.split() for line in self.log.read_text().splitlines()]
+        assert all((line[0], line[1], line[3]) == (operation, "k", "whole") for line in lines), lines
+        return [int(line[2]) for line in lines]
+
+
+@asynccontextmanager
+async def served(peer: CxfPeer, log: Path, **setup: Any) -> AsyncIterator[CxfService]:
+    url = await peer.ask("serve", log=log, **{"port": 0, **setup})
+    try:
+        yield CxfService(url, log)
+    finally:
+        await peer.ask("stop", url=url)
+
+
+@asynccontextmanager
+async def source_to(
+    url: str, store: Path, versions: holdfast.Versions, back: LossyProxy | None
+) -> AsyncIterator[holdfast.Source]:
+    """A source without an inbound port; or with a listener, which the peer reaches through ``back``."""
+    options: dict[str, Any] = {}
+    if back is not None:
+        options = {"listen": ("127.0.0.1", 0), "address": back.url}
+    async with holdfast.Source(url, store=store, versions=versions, policy=HURRIED, **options) as source:
+        if back is not None:
+            assert source._server is not None
+            back.target = f"http://127.0.0.1:{source._server.port}/"
+        yield source
+
+
+@every_version
+@pytest.mark.parametrize("listens", [False, True], ids=["anonymous", "listener"])
+async def test_holdfast_sends_one_way_to_cxf_through_a_bad_network(
+    cxf: CxfPeer, tmp_path: Path, versions: holdfast.Versions, listens: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        service = await stack.enter_async_context(served(cxf, tmp_path / "log", **words(versions)))
+        proxy = await stack.enter_async_context(LossyProxy(service.url, BAD, seed=5))
+        back = await stack.enter_async_context(LossyProxy("http://127.0.0.1:9/", BAD, seed=8))
+        source = await stack.enter_async_context(
+            source_to(proxy.url, tmp_path / "outbox", versions, back if listens else None)
+        )
+        sent = [
+            await source.send(body("notify", number), action=f"{NAMESPACE}/notify") for number in range(1, COUNT + 1)
+        ]
+        for message in sent:
+            await message.acknowledged(timeout=PATIENCE)
+        await until(lambda: len(service.delivered("notify")) >= COUNT)
+        await source.end(timeout=PATIENCE)
+        assert proxy.counts.lost > 0
+        assert (back.counts.exchanges > 0) == listens
+        assert service.delivered("notify") == list(range(1, COUNT + 1))
+
+
+@every_version
+@pytest.mark.parametrize("listens", [False, True], ids=["anonymous", "listener"])
+async def test_holdfast_asks_cxf_and_gets_every_reply_that_cxf_keeps(
+    cxf: CxfPeer, tmp_path: Path, versions: holdfast.Versions, listens: bool
+) -> None:
+    unanswered = 0
+    async with AsyncExitStack() as stack:
+        service = await stack.enter_async_context(served(cxf, tmp_path / "log", **words(versions)))
+        proxy = await stack.enter_async_context(LossyProxy(service.url, BAD, seed=5))
+        back = await stack.enter_async_context(LossyProxy("http://127.0.0.1:9/", BAD, seed=8))
+        source = await stack.enter_async_context(
+            source_to(proxy.url, tmp_path / "outbox", versions, back if listens else None)
+        )
+        for number in range(1, COUNT + 1):
+            asked = source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
+            (outcome,) = await asyncio.gather(asked, return_exceptions=True)
+            if isinstance(outcome, holdfast.Message):
+                assert values(outcome) == correct_reply(number)
+            else:
+                assert isinstance(outcome, holdfast.DeliveryError) and "sent no reply" in str(outcome), outcome
+                unanswered += 1
+        await source.end(timeout=PATIENCE)
+        assert proxy.counts.lost > 0
+        assert service.delivered("echo") == list(range(1, COUNT + 1))
+        if listens:
+            assert back.counts.lost > 0
+            assert unanswered == 0
+        else:  # CXF does not keep a reply that it gave on an HTTP response
+            assert 0 < unanswered <= proxy.counts.responses_lost
+
+
+# --- either side killed -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.crash
+async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(class_path: str, tmp_path: Path) -> None:
+    # Not in order: CXF, started again, would wait for message 1. And it loses what it has acknowledged and not yet
+    # delivered, and its Sequences too if a message comes before it has them back: so the network is cut before it is
+    # killed, while the source goes on, and healed once it is up.
+    setup = words(RM11, ordered=False, store=tmp_path / "rm")
+    log = tmp_path / "log"
+    seen: list[Exchange] = []
+    async with AsyncExitStack() as stack:
+        with CxfPeer(class_path, tmp_path / "errors") as first:
+            service = CxfService(await first.ask("serve", log=log, port=0, **setup), log)
+            proxy = await stack.enter_async_context(LossyProxy(service.url, BAD, seed=5, on_exchange=seen.append))
+            source = await stack.enter_async_context(source_to(proxy.url, tmp_path / "outbox", RM11, None))
+
+            async def send(numbers: range) -> list[holdfast.Sent]:
+                return [await source.send(body("notify", n), action=f"{NAMESPACE}/notify") for n in numbers]
+
+            for message in await send(range(1, 21)):
+                await message.acknowledged(timeout=PATIENCE)
+            await until(lambda: len(service.delivered("notify")) >= 20)
+            proxy.faults = Faults(lose_request=1.0)
+            waiting = await send(range(21, 41))
+            lost = proxy.counts.requests_lost
+            await until(lambda: proxy.counts.requests_lost > lost + 2)
+            first.kill()
+        with CxfPeer(class_path, tmp_path / "errors") as second:
+            await second.ask("serve", log=log, **{**setup, "port": urlsplit(service.url).port})
+            proxy.faults = BAD
+            for message in waiting:
+                await message.acknowledged(timeout=PATIENCE)
+            await until(lambda: len(service.delivered("notify")) >= 40)
+            await source.end(timeout=PATIENCE)
+    assert sorted(service.delivered("notify")) == list(range(1, 41))
+    created = [one.request for one in seen if b"CreateSequence<" in one.request or b'/CreateSequence"' in one.request]
+    assert len({request[request.index(b"MessageID") :] for request in created}) == 1
+
+
+@pytest.mark.crash
+async def test_a_cxf_client_with_a_store_is_killed_and_what_it_had_sent_arrives_once_and_in_order(
+    class_path: str, tmp_path: Path
+) -> None:
+    setup = words(RM11, store=tmp_path / "rm")
+    shop = Shop(tmp_path / "inbox")
+    async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
+        with CxfPeer(class_path, tmp_path / "errors") as first:
+            ticket = await first.ask("connect", url=proxy.url, key="k", decoupled=False, **setup)
+            caller = Caller(first, ticket, "notify")
+            await caller.call(1, 5)
+            proxy.faults = Faults(lose_response=0.5, lose_request=0.5)
+            await caller.call(6, COUNT)
+            first.kill()
+        proxy.faults = BAD
+        with CxfPeer(class_path, tmp_path / "errors") as second:
+            await second.ask("connect", url=proxy.url, key="k", decoupled=False, **setup)
+            await until(lambda: len(shop.numbers) >= COUNT)
+            await until(lambda: any(one["ranges"] == f"1-{COUNT}" for one in shop.sequences("destination")))
+        assert shop.numbers == list(range(1, COUNT + 1))
+
+
+class Served:
+    """``holdfast serve`` in a process of its own, to be killed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._log = directory / "log"
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
+            "INTEROP_STORE": str(directory / "inbox"),
+            "INTEROP_LOG": str(self._log),
+        }
+        self._process: subprocess.Popen[str] | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        """Start it, where it was before if it was."""
+        program = "from holdfast.cli.main import main; main()"
+        port = urlsplit(self.url).port if self.url else 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program, "serve", "holdfast_service:app", "--port", str(port)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self._environment,
+        )
+        assert self._process.stdout is not None
+        word, _, self.url = self._process.stdout.readline().strip().rpartition(" ")
+        assert word == "listening on", f"holdfast serve ended with {self._process.poll()}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.communicate()
+
+    def delivered(self) -> list[int]:
+        if not self._log.exists():
+            return []
+        lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.endswith("}")]
+        return [line["number"] for line in lines]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(("versions", "operation"), [(CXF_DEFAULT, "echo"), (RM11, "notify")], ids=["rm1.0", "rm1.1"])
+async def test_holdfast_is_killed_under_the_load_of_cxf_which_does_not_notice(
+    cxf: CxfPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
+) -> None:
+    many = 60
+    with Served(tmp_path) as service:
+        async with LossyProxy(service.url, Faults(lose_response=0.1), seed=2) as proxy:
+            async with connected(cxf, proxy.url, operation, decoupled=False, **words(versions)) as caller:
+                await caller.call(1, 1)
+                calling = asyncio.ensure_future(caller.call(2, many))
+                for due in (15, 35):
+                    await until(lambda due=due: len(service.delivered()) >= due)  # type: ignore[misc]
+                    await asyncio.to_thread(service.kill)
+                    await asyncio.to_thread(service.start)
+                await calling
+                await caller.settle()
+        await until(lambda: len(service.delivered()) >= many)
+        delivered = service.delivered()
+    # Of what it had handled last before it was killed, the handler may get some once more: the messages are the same.
+    assert list(dict.fromkeys(delivered)) == list(range(1, many + 1))
+    assert sum(later <= earlier for earlier, later in pairwise(delivered)) <= 2
