@@ -105,6 +105,20 @@ def test_a_receiver_ends_cleanly_when_interrupted(start: Any) -> None:
     assert "0 received, 0 duplicates dropped" in result.err
 
 
+def test_what_cannot_be_written_is_tried_until_it_can(start: Any, tmp_path: Path) -> None:
+    receiver = start("receive", "--port", "0", "--out", "landed", "--count", "1")
+    url = receiver.url()
+    (tmp_path / "landed").rmdir()
+    assert start("send", "--to", url, *orders(tmp_path, 1)).end().code == 0
+    while "event='handler failed'" not in (line := receiver.process.stderr.readline()):
+        assert line, receiver.end()
+    (tmp_path / "landed").mkdir()
+    result = receiver.end()
+    assert result.code == 0
+    assert re.search(r"1/1 received, 0 duplicates dropped, \d+ attempts to write failed", result.err)
+    assert [path.read_text() for path in (tmp_path / "landed").iterdir()] == ["<order>0</order>"]
+
+
 @pytest.mark.parametrize(
     ("options", "code", "text"),
     [

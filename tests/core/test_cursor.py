@@ -53,6 +53,17 @@ def test_what_failed_is_due_again_after_a_growing_backoff_and_is_a_dead_letter_i
     assert made.deadline() is None
 
 
+def test_without_a_limit_of_attempts_what_failed_is_tried_for_ever_after_pauses_that_are_bounded() -> None:
+    made = cursor("a", policy=HandlingPolicy(attempts=None, backoff_cap=30.0))
+    now = 0.0
+    for _ in range(2000):
+        assert made.take(now) == 0
+        assert made.failed(0, now)
+        due = made.deadline()
+        assert due is not None and now < due <= now + 30.0
+        now = due
+
+
 def test_a_sequence_waits_for_its_failed_record_and_others_do_not() -> None:
     made = cursor("a", "a", "b")
     assert made.take(0.0) == 0

@@ -52,15 +52,17 @@ def receive(
     holdfast receive --store inbox --jsonl orders.jsonl --count 1000
 
     A message is acknowledged when it is durable in the store, and in its file soon after; killed in between and
-    started again, it carries on. With neither --out nor --jsonl messages stay in the store's queue `inbox` for a
-    reader, such as `holdfast land`, which reads them through --admin.
+    started again, it carries on, and what cannot be written is tried until it can. With neither --out nor --jsonl
+    messages stay in the store's queue `inbox` for a reader, such as `holdfast land`, which reads them through --admin.
     """
     if out is not None and jsonl is not None:
         raise click.UsageError("--out and --jsonl exclude each other.")
+    from holdfast.core.cursor import HandlingPolicy
     from holdfast.endpoint.server import Destination
 
     with wrong_usage():
-        app = Destination(store, assurance=assurance)
+        # What cannot be written, as on a full disk, waits in the store until it can.
+        app = Destination(store, assurance=assurance, handling=HandlingPolicy(attempts=None))
     place = Directory(out) if out is not None else Lines(jsonl) if jsonl is not None else None
     if place is None:
         click.echo(f"messages stay in the queue of {store}, for a reader (--out or --jsonl take them out)", err=True)
@@ -100,9 +102,9 @@ def _received(app: Destination) -> int:
 def _look(app: Destination, count: int | None) -> Shown:
     received = _received(app)
     total = f"{received:,}/{count:,}" if count is not None else f"{received:,}"
-    dead = app.dispatcher.dead if app.dispatcher is not None else 0
+    failed = app.dispatcher.failed if app.dispatcher is not None else 0
     text = f"{total} received, {app.incidents['duplicate dropped']:,} duplicates dropped"
-    return Shown(f"{text}, {dead:,} not written (dead letters)" if dead else text, received, count)
+    return Shown(f"{text}, {failed:,} attempts to write failed" if failed else text, received, count)
 
 
 async def _stop_after(app: Destination, count: int, stop: asyncio.Event) -> None:

@@ -18,14 +18,14 @@ class HandlingPolicy:
     """How a handler is called.
 
     Args:
-        attempts: So many failures make a message a dead letter.
+        attempts: So many failures make a message a dead letter; None: it is tried until it succeeds.
         backoff: Seconds before the second attempt; doubled for each further one.
         backoff_cap: Seconds; it grows no further.
         ahead: Records looked at beyond the first unfinished one; bounds memory and how far others may get ahead of
             a Sequence that waits.
     """
 
-    attempts: int = 5
+    attempts: int | None = 5
     backoff: float = 0.5
     backoff_cap: float = 30.0
     ahead: int = 1024
@@ -131,10 +131,10 @@ class HandlerCursor:
     def failed(self, offset: int, now: float) -> bool:
         """The handler failed: it is due again later; False if it has failed too often for that."""
         entry = self._running[offset]
-        if entry.attempts >= self.policy.attempts:
+        if self.policy.attempts is not None and entry.attempts >= self.policy.attempts:
             return False
         del self._running[offset]
-        entry.due = now + min(self.policy.backoff_cap, self.policy.backoff * 2.0 ** (entry.attempts - 1))
+        entry.due = now + min(self.policy.backoff_cap, self.policy.backoff * 2.0 ** min(entry.attempts - 1, 30))
         self._delayed.append(entry)
         return True
 
