@@ -39,8 +39,11 @@ class Checkout:
         (self.path / name).chmod(0o755)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run_whole(*(arguments or ("tests/x",)))
+
+    def run_whole(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self.root / "scripts" / "test"), *(arguments or ("tests/x",))],
+            [str(self.root / "scripts" / "test"), *arguments],
             env={"PATH": str(self.path), "HOME": os.environ.get("HOME", "/")},
             cwd=self.root.parent,
             capture_output=True,
@@ -127,3 +130,30 @@ def test_a_failed_installation_shows_why_and_is_tried_again(checkout: Checkout) 
     (checkout.root / "pip-fails").unlink()
     assert checkout.run().returncode == 0
     assert checkout.installations == 2
+
+
+def words_of_pytest(run: subprocess.CompletedProcess[str]) -> list[set[str]]:
+    return [set(line.split()) for line in run.stdout.splitlines() if line.startswith("ran: -m pytest ")]
+
+
+def test_every_test_is_run_once_and_what_fails_is_named_at_the_end(checkout: Checkout) -> None:
+    checkout.interpreter("python3")
+    checkout.run()
+    linter = checkout.root / ".venv" / "bin" / "lint-imports"
+    linter.write_text("#!/usr/bin/env bash\nexit 1\n")
+    linter.chmod(0o755)
+    run = checkout.run_whole()
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[-1] == "holdfast: NOT passed: rooms: import contracts"
+    measured, others = words_of_pytest(run)
+    directories = {word for word in measured if word.startswith("tests/")}
+    assert directories == {word.removeprefix("--ignore=") for word in others if word.startswith("--ignore=")}
+    assert {f"--cov=holdfast.{one.removeprefix('tests/')}" for one in directories} < measured
+    assert any(word.startswith("--cov-fail-under=") for word in measured)
+
+    linter.write_text("#!/usr/bin/env bash\n")
+    run = checkout.run_whole("--coverage")
+    assert run.returncode == 0, run.stderr
+    (everything,) = words_of_pytest(run)
+    assert "--cov=holdfast" in everything
+    assert not any(word.startswith(("tests/", "--ignore=")) for word in everything)
