@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -362,8 +363,8 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(cla
             await until(lambda: len(service.delivered("notify")) >= 40)
             await source.end(timeout=PATIENCE)
     assert sorted(service.delivered("notify")) == list(range(1, 41))
-    created = [one.request for one in seen if b"CreateSequence<" in one.request or b'/CreateSequence"' in one.request]
-    assert len({request[request.index(b"MessageID") :] for request in created}) == 1
+    messages = [one.request for one in seen if b"MessageNumber>" in one.request]
+    assert len({re.findall(rb"Identifier>(.+?)<", message)[0] for message in messages}) == 1
 
 
 @pytest.mark.crash
