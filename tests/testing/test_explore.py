@@ -6,9 +6,13 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from holdfast.core.events import Respond
+from holdfast.core.messages import EndpointReference, Envelope
+from holdfast.core.protocol import RMProtocol
 from holdfast.core.versions import Versions
 from holdfast.testing.explore import Explorer, retell
 from holdfast.testing.invariants import Invariant
@@ -36,16 +40,17 @@ def load_mutants() -> ModuleType:
 @pytest.mark.parametrize(
     ("bounds", "least"),
     [
-        (Bounds(messages=2, losses=1, crashes=1), 6_000),
-        (Bounds(messages=2, losses=2, crashes=1), 10_000),
-        (Bounds(messages=3, losses=0, duplicates=1), 30_000),
-        (Bounds(messages=2, losses=1, duplicates=1), 6_000),
-        (Bounds(messages=3, losses=1), 3_900),
-        (Bounds(messages=1, losses=0, crashes=2), 4_000),
-        (Bounds(messages=1, losses=0, early=1, duplicates=1), 1),
-        (Bounds(messages=1, losses=1, crashes=1, requests=True), 1),
-        (Bounds(messages=1, losses=1, crashes=1, versions=WS_RM_1_0), 1),
-        (Bounds(messages=1, losses=1, crashes=1, requests=True, versions=WS_RM_1_0), 1),
+        (Bounds(messages=2, losses=1, crashes=1), 5_000),
+        (Bounds(messages=2, losses=2, crashes=1), 8_000),
+        (Bounds(messages=3, losses=0, duplicates=1), 25_000),
+        (Bounds(messages=2, losses=1, duplicates=1), 5_000),
+        (Bounds(messages=3, losses=1), 3_000),
+        (Bounds(messages=1, losses=0, crashes=2), 3_000),
+        (Bounds(messages=1, losses=0, duplicates=1, early=1), 3_000),
+        (Bounds(messages=2, losses=1, crashes=1, requests=True), 6_000),
+        (Bounds(messages=2, losses=1, crashes=1, versions=WS_RM_1_0), 5_000),
+        (Bounds(messages=1, losses=1, crashes=1, requests=True, versions=WS_RM_1_0), 1_000),
+        (Bounds(messages=1, losses=1, listener=True), 3_000),
     ],
     ids=str,
 )
@@ -91,6 +96,16 @@ def test_a_bug_that_only_a_crash_and_a_loss_together_show_is_found(monkeypatch: 
     assert verbs.index("crash") < verbs.index("lose")
     assert any("source crashes" in line for line in result.trace)
     assert any("has failed, as source sees it" in line for line in result.trace)
+
+
+def test_an_exchange_that_is_answered_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _send_to(self: RMProtocol, target: EndpointReference | None, exchange: Any, response: Envelope) -> None:
+        self.effects += [Respond(exchange, response), Respond(exchange, response)]
+
+    monkeypatch.setattr(RMProtocol, "_send_to", _send_to)
+    result = Explorer(Bounds(messages=1, losses=0)).run()
+    assert result.violation is not None
+    assert result.violation.invariant == "AnsweredOnce"
 
 
 def test_a_schedule_retold_ends_in_the_same_state() -> None:

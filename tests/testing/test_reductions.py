@@ -118,9 +118,8 @@ def every_action(situation: Situation) -> list[Action]:
     [
         Bounds(messages=1, losses=1),
         Bounds(messages=2, losses=0),
-        Bounds(messages=1, losses=0, crashes=1),
+        Bounds(messages=1, losses=0, crashes=1, requests=True),
         Bounds(messages=1, losses=0, duplicates=1),
-        Bounds(messages=1, losses=0, requests=True),
         Bounds(messages=1, losses=0, versions=Versions("1.0")),
     ],
     ids=str,

@@ -24,6 +24,7 @@ from holdfast.core.versions import Versions
 @click.option("--early", type=click.IntRange(0), default=0, show_default=True, help="Timers that fire too early.")
 @click.option("--requests", is_flag=True, help="Every message wants a reply.")
 @click.option("--rm", type=click.Choice(["1.0", "1.1"]), default="1.1", show_default=True, help="WS-RM version.")
+@click.option("--listener", is_flag=True, help="The source can be reached: acknowledgements come by themselves.")
 @click.option("--most-states", type=click.IntRange(1), help="End the search after so many states.")
 def simulate(
     seed: int,
@@ -38,6 +39,7 @@ def simulate(
     early: int,
     requests: bool,
     rm: str,
+    listener: bool,
     most_states: int | None,
 ) -> None:
     """Run the protocol itself in a world where everything goes wrong, and see that its promises hold.
@@ -57,7 +59,7 @@ def simulate(
         if trace and runs > 1:
             raise click.UsageError("--trace tells one run: leave out --runs.")
         sys.exit(1 if shown.simulate(seed, runs, loss=loss, trace=trace, say=click.echo).failures else 0)
-    bounds = Bounds(messages, losses, duplicates, crashes, early, requests, Versions(rm), most_states)
+    bounds = Bounds(messages, losses, duplicates, crashes, early, requests, Versions(rm), listener, most_states)
 
     def progress(states: int, transitions: int) -> None:
         if sys.stderr.isatty():

@@ -150,9 +150,7 @@ class _Walk:
         if value is None or kind is int or kind is bool or kind is bytes:
             return value
         if kind is str:
-            if not value.startswith(_MADE):
-                return value
-            return ("name", self.names.setdefault(value, len(self.names)))
+            return self._of_string(value)
         if kind is float:
             return self._time(value)
         if kind is tuple or kind is list or kind is deque:
@@ -165,6 +163,12 @@ class _Walk:
         if isinstance(value, Enum):
             return value.name
         return self._of_object(value, kind)
+
+    def _of_string(self, value: str) -> Any:
+        kind, _, name = value.rpartition("/")  # a queue of replies, or an outbox, is named after a Sequence
+        if not name.startswith(_MADE):
+            return value
+        return (kind, self.names.setdefault(name, len(self.names)))
 
     def of_known(self, past: dict[Any, Any]) -> Any:
         """What counts of a dict whose keys are, or begin with, identifiers: what is about those met before."""

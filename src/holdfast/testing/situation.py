@@ -19,7 +19,7 @@ from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import Versions
 from holdfast.testing.fingerprint import Form, digest, form_of
 from holdfast.testing.node import Setup
-from holdfast.testing.options import DESTINATION_ADDRESS, USUAL_VERSIONS
+from holdfast.testing.options import DESTINATION_ADDRESS, SOURCE_ADDRESS, USUAL_VERSIONS
 
 NEVER = 1e9
 """Seconds: a time beyond the horizon."""
@@ -37,6 +37,7 @@ class Bounds:
         early: Timers that fire although something is still on its way, at most; so a packet may be late by much.
         requests: Whether each message wants a reply, in an offered Sequence.
         versions: What both speak.
+        listener: Whether the source can be reached, so that acknowledgements and replies are requests of their own.
         most_states: The search is given up beyond; None: never.
     """
 
@@ -47,6 +48,7 @@ class Bounds:
     early: int = 0
     requests: bool = False
     versions: Versions = USUAL_VERSIONS
+    listener: bool = False
     most_states: int | None = None
 
     def __str__(self) -> str:
@@ -58,7 +60,8 @@ class Bounds:
             (self.early, "early timer", "s"),
         ]
         said = [f"{number} {word}{ending if number > 1 else ''}" for number, word, ending in counted if number]
-        return ", ".join([*said, f"WS-RM {self.versions.rm.value}"])
+        said.append(f"WS-RM {self.versions.rm.value}")
+        return ", ".join([*said, "a source with a listener"] if self.listener else said)
 
 
 @dataclass(slots=True)
@@ -435,6 +438,7 @@ def setups(bounds: Bounds) -> tuple[Setup, Setup]:
         inactivity_timeout=None,
         remember_terminated=NEVER,
         acknowledgement_interval=NEVER,
+        acknowledgement_count=1,
         reply_patience=NEVER,
     )
     source = SourcePolicy(
@@ -445,6 +449,6 @@ def setups(bounds: Bounds) -> tuple[Setup, Setup]:
     )
     choices = ((bounds.versions, bounds.requests),)
     return (
-        Setup("", destination, source, choices=choices),
+        Setup(SOURCE_ADDRESS if bounds.listener else "", destination, source, choices=choices),
         Setup(DESTINATION_ADDRESS, destination, replace(source, window=bounds.messages)),
     )
