@@ -421,6 +421,35 @@ async def test_a_store_serves_one_destination(tmp_path: Path) -> None:
     assert not (tmp_path / "empty").exists()
 
 
+async def test_a_destination_and_a_source_do_not_take_each_others_stores(tmp_path: Path) -> None:
+    async with Source(f"http://127.0.0.1:{free_ports(1)[0]}/", tmp_path / "outbox") as source:
+        await source.send("<n>0</n>", action=ACTION)
+    app = Destination(tmp_path / "inbox")
+    await app.start()
+    await app.close()
+    for _ in range(2):  # and leave them as they are
+        with pytest.raises(ConfigurationError, match=r"inbox is a destination's: it holds the queue 'inbox'"):
+            await Source("http://127.0.0.1:9/", tmp_path / "inbox").open()
+        with pytest.raises(ConfigurationError, match="outbox is a source's"):
+            await Destination(tmp_path / "outbox").start()
+    async with Source(None, tmp_path / "outbox") as source:
+        assert source.progress.outstanding == 1
+    app = Destination(tmp_path / "inbox")
+    await app.start()
+    await app.close()
+
+
+async def test_a_listener_that_cannot_be_is_told_and_leaves_the_store_free(tmp_path: Path) -> None:
+    server = HTTPServer()
+    await server.start(lambda exchange: None, "127.0.0.1", 0)
+    taken = ("127.0.0.1", server.port)
+    with pytest.raises(ConfigurationError, match=f"cannot listen at 127.0.0.1:{server.port}: Address already in use"):
+        await Source("http://127.0.0.1:9/", tmp_path / "outbox", listen=taken).open()
+    await server.close()
+    async with Source("http://127.0.0.1:9/", tmp_path / "outbox", listen=taken):
+        pass
+
+
 @pytest.mark.parametrize("url", ["ftp://host/", "host:8080", "http://", "http://host:port/", "http://[::1/"])
 def test_a_url_that_is_none_is_refused_before_anything_is_stored_for_it(url: str) -> None:
     with pytest.raises(ConfigurationError, match="not an http or https URL"):

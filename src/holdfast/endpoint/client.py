@@ -31,26 +31,25 @@ from holdfast.core.inbound import Queue
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
-from holdfast.core.records import Record
+from holdfast.core.records import Record, Snapshot
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.endpoint.engine import Clock, Engine, new_identifier
 from holdfast.endpoint.http_client import HTTPClient, Transport, TransportError
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.http_server import HTTPServer
+from holdfast.endpoint.listening import listening_at
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.message import Body, Message, body_bytes
 from holdfast.endpoint.sender import Sender
-from holdfast.endpoint.server import respond
+from holdfast.endpoint.server import SOURCES_QUEUE, respond
+from holdfast.endpoint.stopped import IN_MEMORY, stop_error
 from holdfast.endpoint.wsdl import read_port, source_policy
 from holdfast.exceptions import (
-    SEQUENCE_FAULTS,
     ConfigurationError,
     DeliveryError,
     EnvelopeError,
     HoldfastError,
     NotAcknowledged,
-    PeerFault,
-    SequenceLost,
 )
 from holdfast.store import Store, open_store
 from holdfast.wire import decode
@@ -61,12 +60,6 @@ PROFILES = {
     "cxf": Versions("1.0", "2004/08", "1.1"),
 }
 """What a named peer speaks by default: WSHttpBinding, WS2007HttpBinding, and Apache CXF's RMFeature."""
-
-_REMEDY = "Put it right"
-_WHO = "It does not know who sends: headers={'Authorization': …}, or --header 'Authorization: …'. Put it right"
-_WHERE = "If the URL is wrong, send to the right one from another store: each serves one URL. If not, put it right"
-_REMEDIES = {"HTTP 401": _WHO, "HTTP 403": _WHO, "HTTP 404": _WHERE, "HTTP 405": _WHERE, "HTTP 200": _WHERE}
-"""What to look at first when something before the destination has answered in its place."""
 
 _STILL_ASKED = "The request is stored and still tried; ask for the reply again with source.reply()."
 _PERHAPS_ASKED = (
@@ -216,6 +209,7 @@ class Source:
         self._asked: dict[str, _Lane] = {}
         """MessageID of each request of this process that has no reply yet -> where it went."""
         self._unclaimed: dict[str, Message] = {}
+        self._server: HTTPServer | None = None
         self._open = False
 
     @classmethod
@@ -279,7 +273,8 @@ class Source:
 
         Raises:
             StoreError: the store cannot be opened.
-            ConfigurationError: no ``to`` is given and the store names none, or another.
+            ConfigurationError: no ``to`` is given and the store names none, or another; the store is a destination's;
+                or it cannot listen where it was told to.
         """
         if self.to is None and isinstance(self._store_location, str | Path) and not Path(self._store_location).exists():
             raise self._nothing_to_resume()  # and none is made
@@ -287,6 +282,8 @@ class Source:
         try:
             await self._start()
         except BaseException:
+            if self._server is not None:
+                await self._server.close(0.0)
             self._store.close()
             raise
         self._open = True
@@ -300,10 +297,11 @@ class Source:
     async def _start(self) -> None:
         self._engine = Engine(self._store, self._carry_out, self._store_failed, self._clock)
         local = ANONYMOUS
-        self._server: HTTPServer | None = None
         if self._listen is not None:
-            self._server = HTTPServer()
-            await self._server.start(self._handle, *self._listen)
+            server = HTTPServer()
+            with listening_at(*self._listen):
+                await server.start(self._handle, *self._listen)
+            self._server = server
             local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
         self._sender = Sender(
             self._engine,
@@ -314,10 +312,28 @@ class Source:
         replies = DestinationPolicy(
             assurance=Assurance(in_order=False), inactivity_timeout=None, advertise_buffer=False, max_sequences=1 << 20
         )
-        queue = Queue("replies", [0])
+        queue = Queue(SOURCES_QUEUE, [0])
         snapshot = self._engine.start(queue, destination_policy=replies, source_policy=self.policy, local=local)
         self._engine.protocol.takes_only_replies = True
-        known = {str(description["to"]) for description in snapshot.queues.values() if description["kind"] == "outbox"}
+        try:
+            self._check_store(snapshot)
+        except ConfigurationError:
+            await asyncio.to_thread(self._engine.commits.close)
+            raise
+        self._take_up(snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
+        self._engine.touch()
+
+    def _check_store(self, snapshot: Snapshot) -> None:
+        """See that the store is a source's, of this destination; or learn of which."""
+        foreign = [
+            name for name, queue in snapshot.queues.items() if queue["kind"] == "inbox" and name != SOURCES_QUEUE
+        ]
+        if foreign:
+            raise ConfigurationError(
+                f"the store {self._store_location} is a destination's: it holds the queue {foreign[0]!r}",
+                remedy="Name another store: a destination and a source have one each.",
+            )
+        known = {str(queue["to"]) for queue in snapshot.queues.values() if queue["kind"] == "outbox"}
         if self.to is None and len(known) == 1:
             self.to = known.pop()
         elif self.to is None:
@@ -327,8 +343,6 @@ class Source:
                 f"the store {self._store_location} holds messages for {', '.join(sorted(known))}, not for {self.to}",
                 remedy="Give that address, or another store: a store serves one destination.",
             )
-        self._take_up(snapshot.bounds.get(("replies", 0), (0, 0)))
-        self._engine.touch()
 
     def _take_up(self, replies: tuple[int, int]) -> None:
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
@@ -343,7 +357,7 @@ class Source:
             self._engine.protocol.outbound.ready(outbox)
         first, end = replies
         while first < end:
-            for offset, record in self._store.read("replies", 0, first, end):
+            for offset, record in self._store.read(SOURCES_QUEUE, 0, first, end):
                 first = offset + 1
                 if record.relates_to is not None:
                     self._unclaimed[record.relates_to] = Message.from_record(record)
@@ -669,7 +683,9 @@ class Source:
 
     def _stopped(self, effect: Stopped) -> None:
         lane = self._lanes[effect.key]
-        error = lane.stop_error = self._stop_error(effect)
+        waiting = lane.outbox.end - lane.outbox.first
+        error = stop_error(effect, str(self.to), waiting, str(self._store_location), self._because())
+        lane.stop_error = error
         log.error("sending stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
         _fail(lane.acknowledged.values(), error)
         # Of a request of a former process nobody knows where it went: whoever waits for its reply is told too.
@@ -679,36 +695,9 @@ class Source:
             lane.ended.set_exception(error)
             lane.ended = None
 
-    def _stop_error(self, effect: Stopped) -> HoldfastError:
-        safe, resume = self._what_is_safe(self._lanes[effect.key].outbox)
-        said = f'the destination {self.to} said {effect.code}: "{effect.reason}"'
-        if effect.code == "CreateSequenceRefused":
-            message = f'the destination {self.to} refused the sequence: {effect.code}\n  it said: "{effect.reason}"'
-            return SEQUENCE_FAULTS[effect.code](message, remedy=f"{safe} Put right what it names, then: {resume}")
-        if effect.first <= effect.last:
-            doubt = f"{safe} Some of them may have arrived. To send them again in a new sequence: {resume}"
-            return SequenceLost(said, remedy=doubt)
-        if effect.code in SEQUENCE_FAULTS:
-            return SEQUENCE_FAULTS[effect.code](said, remedy=f"{safe} To go on: {resume}")
-        if effect.code == "given up":
-            message = f"the destination {self.to} gave no sign of life{self._because()}"
-            return NotAcknowledged(message, remedy=f"{safe} To try again: {resume}")
-        if effect.code.startswith("HTTP "):
-            said = f"the destination {self.to} answered {effect.code} and {effect.reason}"
-        return PeerFault(said, code=effect.code, remedy=f"{safe} {_REMEDIES.get(effect.code, _REMEDY)}, then: {resume}")
-
-    def _what_is_safe(self, outbox: Outbox) -> tuple[str, str]:
-        """Of what is not acknowledged: where it is, and how one goes on with it."""
-        waiting = outbox.end - outbox.first
-        messages = f"{waiting} unacknowledged message{'s are' if waiting != 1 else ' is'}"
-        if self._is_in_memory:
-            return f"{messages} in memory only, and lost when this process ends.", "source.resume()"
-        store = self._store_location
-        return f"{messages} safe in {store}.", f"source.resume(), or: holdfast send --resume --store {store}"
-
     @property
     def _is_in_memory(self) -> bool:
-        return self._store_location == ":memory:"
+        return self._store_location == IN_MEMORY
 
     def _transport_error(self, _sent: Transmit, reason: str) -> None:
         self.progress.problem = reason

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import signal
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.endpoint.admin import Admin
-from holdfast.endpoint.http_client import reason_of
 from holdfast.endpoint.http_exchange import HTTPLimits
 from holdfast.endpoint.http_server import HTTPServer
+from holdfast.endpoint.listening import listening_at
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.server import Destination
-from holdfast.exceptions import ConfigurationError
 
 COLLECT_EVERY = 20_000
 """Objects that may become garbage in cycles before a collection: a few megabytes."""
@@ -41,17 +39,6 @@ class Listeners:
     admin_port: int | None = None
     ssl_context: ssl.SSLContext | None = None
     limits: HTTPLimits | None = None
-
-
-@contextlib.contextmanager
-def _listening_at(host: str, port: int) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot listen at {host}:{port}: {reason_of(error)}",
-            remedy="Choose another port, or another address of this machine; port 0 takes any that is free.",
-        ) from error
 
 
 class Service:
@@ -83,13 +70,13 @@ class Service:
         where = self._listeners
         await self.app.start()
         try:
-            with _listening_at(where.host, where.port):
+            with listening_at(where.host, where.port):
                 await self._server.start(
                     self.app.handle, where.host, where.port, ssl_context=where.ssl_context, limits=where.limits
                 )
             if where.admin_port is not None:
                 self._admin = Admin(self.app)
-                with _listening_at(where.admin_host, where.admin_port):
+                with listening_at(where.admin_host, where.admin_port):
                     await self._admin_server.start(self._admin.handle, where.admin_host, where.admin_port)
         except BaseException:
             await self.close(0.0)

@@ -34,6 +34,9 @@ from holdfast.exceptions import ConfigurationError, EnvelopeError, MustUnderstan
 from holdfast.store import Store, open_store
 from holdfast.wire import DEFAULT, Limits, content_type, decode, encode, soap_of_content_type
 
+SOURCES_QUEUE = "replies"
+"""The queue of what a :class:`~holdfast.Source` receives, by which a store is known for a source's."""
+
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
 _CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
@@ -148,7 +151,7 @@ class Destination:
 
         Raises:
             StoreError: the store cannot be opened.
-            ConfigurationError: the store's queue has another number of partitions.
+            ConfigurationError: the store's queue has another number of partitions, or the store is a source's.
         """
         if self._starting is None:
             self._starting = asyncio.Lock()
@@ -169,6 +172,13 @@ class Destination:
             replies=lambda _action: bool(self.handlers),
             always_replies=self._always_replies,
         )
+        if SOURCES_QUEUE in snapshot.queues and self.queue.name != SOURCES_QUEUE:
+            await asyncio.to_thread(self.engine.commits.close)
+            self.store.close()
+            raise ConfigurationError(
+                f"the store {self.store_location} is a source's: it holds what was sent, and the replies",
+                remedy="Name another store: a destination and a source have one each.",
+            )
         stored = snapshot.queues.get(self.queue.name, {}).get("partitions", len(self.queue.ends))
         if stored != len(self.queue.ends):
             await self.engine.stop()
