@@ -1,0 +1,54 @@
+"""Why a source has stopped, in the words of the error it raises: what was said, what is safe, what to do.
+
+Knows the codes that the core tells; decides nothing.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.events import Stopped
+from holdfast.exceptions import SEQUENCE_FAULTS, HoldfastError, NotAcknowledged, PeerFault, SequenceLost
+
+IN_MEMORY = ":memory:"
+"""The store that is gone with its process."""
+
+_REMEDY = "Put it right"
+_WHO = "It does not know who sends: headers={'Authorization': …}, or --header 'Authorization: …'. Put it right"
+_WHERE = "If the URL is wrong, send to the right one from another store: each serves one URL. If not, put it right"
+_REMEDIES = {"HTTP 401": _WHO, "HTTP 403": _WHO, "HTTP 404": _WHERE, "HTTP 405": _WHERE, "HTTP 200": _WHERE}
+"""What to look at first when something before the destination has answered in its place."""
+
+
+def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str) -> HoldfastError:
+    """The error for whoever waits.
+
+    Args:
+        stopped: What the core tells.
+        to: The destination's URL.
+        waiting: Messages that are not acknowledged.
+        store: Where they are.
+        because: What the transport said last, to be put behind a sentence; "" for nothing.
+    """
+    safe, resume = _what_is_safe(waiting, store)
+    said = f'the destination {to} said {stopped.code}: "{stopped.reason}"'
+    if stopped.code == "CreateSequenceRefused":
+        message = f'the destination {to} refused the sequence: {stopped.code}\n  it said: "{stopped.reason}"'
+        return SEQUENCE_FAULTS[stopped.code](message, remedy=f"{safe} Put right what it names, then: {resume}")
+    if stopped.first <= stopped.last:
+        doubt = f"{safe} Some of them may have arrived. To send them again in a new sequence: {resume}"
+        return SequenceLost(said, remedy=doubt)
+    if stopped.code in SEQUENCE_FAULTS:
+        return SEQUENCE_FAULTS[stopped.code](said, remedy=f"{safe} To go on: {resume}")
+    if stopped.code == "given up":
+        message = f"the destination {to} gave no sign of life{because}"
+        return NotAcknowledged(message, remedy=f"{safe} To try again: {resume}")
+    if stopped.code.startswith("HTTP "):
+        said = f"the destination {to} answered {stopped.code} and {stopped.reason}"
+    remedy = _REMEDIES.get(stopped.code, _REMEDY)
+    return PeerFault(said, code=stopped.code, remedy=f"{safe} {remedy}, then: {resume}")
+
+
+def _what_is_safe(waiting: int, store: str) -> tuple[str, str]:
+    messages = f"{waiting} unacknowledged message{'s are' if waiting != 1 else ' is'}"
+    if store == IN_MEMORY:
+        return f"{messages} in memory only, and lost when this process ends.", "source.resume()"
+    return f"{messages} safe in {store}.", f"source.resume(), or: holdfast send --resume --store {store}"
