@@ -51,6 +51,7 @@ def load_mutants() -> ModuleType:
         (Bounds(messages=2, losses=1, crashes=1, versions=WS_RM_1_0), 5_000),
         (Bounds(messages=1, losses=1, crashes=1, requests=True, versions=WS_RM_1_0), 1_000),
         (Bounds(messages=1, losses=1, listener=True), 3_000),
+        (Bounds(messages=1, losses=0, crashes=1, late=1), 5_000),
     ],
     ids=str,
 )

@@ -22,6 +22,7 @@ from holdfast.core.versions import Versions
     "--crashes", type=click.IntRange(0), default=0, show_default=True, help="Crashes of either side, at most."
 )
 @click.option("--early", type=click.IntRange(0), default=0, show_default=True, help="Timers that fire too early.")
+@click.option("--late", type=click.IntRange(0), default=0, show_default=True, help="More messages, at any moment.")
 @click.option("--requests", is_flag=True, help="Every message wants a reply.")
 @click.option("--rm", type=click.Choice(["1.0", "1.1"]), default="1.1", show_default=True, help="WS-RM version.")
 @click.option("--listener", is_flag=True, help="The source can be reached: acknowledgements come by themselves.")
@@ -37,6 +38,7 @@ def simulate(
     duplicates: int,
     crashes: int,
     early: int,
+    late: int,
     requests: bool,
     rm: str,
     listener: bool,
@@ -59,7 +61,7 @@ def simulate(
         if trace and runs > 1:
             raise click.UsageError("--trace tells one run: leave out --runs.")
         sys.exit(1 if shown.simulate(seed, runs, loss=loss, trace=trace, say=click.echo).failures else 0)
-    bounds = Bounds(messages, losses, duplicates, crashes, early, requests, Versions(rm), listener, most_states)
+    bounds = Bounds(messages, losses, duplicates, crashes, early, late, requests, Versions(rm), listener, most_states)
 
     def progress(states: int, transitions: int) -> None:
         if sys.stderr.isatty():

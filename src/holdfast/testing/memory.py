@@ -59,7 +59,7 @@ class Memory:
         one, other = (Node(node.index, node.name, node.setup, stage.world) for node in self._nobody)
         stage.world.nodes = (one, other)
         packets = [self._kept(packet) for packet in stage.begin()]
-        budget = Budget(bounds.losses, bounds.duplicates, bounds.crashes, bounds.early)
+        budget = Budget(bounds.losses, bounds.duplicates, bounds.crashes, bounds.early, bounds.late)
         return Situation([self._save(0)[0], self._save(1)[0]], packets, [[], []], budget)
 
     def missing(self, situation: Situation) -> str | None:
@@ -114,7 +114,7 @@ class Memory:
         if endpoint is None:
             disk, words = world.ledger.disks[index], world.ledger.words[index]
             arrivals = [stage.arrivals[index][position] for position in form.arrivals]
-            told = (world.has_ended, world.is_stopped)
+            told = (world.has_ended, world.is_stopped, world.submitted)
             whole = (node, disk, words, world.watches[index], arrivals, world.clock.now, told)
             endpoint = self._known[key] = Remembered(
                 self,
@@ -149,7 +149,7 @@ class Memory:
         stage.arrivals[index] = arrivals
         world.clock.now = now
         if index == 0:
-            world.has_ended, world.is_stopped = told
+            world.has_ended, world.is_stopped, world.submitted = told
 
     # --- bytes ----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ Everything that happens is a few *steps*, each of one endpoint alone. Who takes 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
@@ -31,6 +31,7 @@ class Bounds:
 
     Args:
         messages: Submitted before anything else happens.
+        late: More messages, each submitted at any moment, also while the Sequence is being ended or when it has ended.
         losses: Requests or responses lost, at most.
         duplicates: Requests that arrive twice, at most.
         crashes: Of either side, at most, each at any moment and with any of the batches on their way durable.
@@ -46,6 +47,7 @@ class Bounds:
     duplicates: int = 0
     crashes: int = 0
     early: int = 0
+    late: int = 0
     requests: bool = False
     versions: Versions = USUAL_VERSIONS
     listener: bool = False
@@ -58,6 +60,7 @@ class Bounds:
             (self.duplicates, "duplicate", "s"),
             (self.crashes, "crash", "es"),
             (self.early, "early timer", "s"),
+            (self.late, "late submission", "s"),
         ]
         said = [f"{number} {word}{ending if number > 1 else ''}" for number, word, ending in counted if number]
         said.append(f"WS-RM {self.versions.rm.value}")
@@ -66,16 +69,17 @@ class Bounds:
 
 @dataclass(slots=True)
 class Budget:
-    """What may still go wrong."""
+    """What may still happen, besides what needs no budget."""
 
     losses: int
     duplicates: int
     crashes: int
     early: int
+    late: int
 
     def copy(self) -> Budget:
         """Another one."""
-        return Budget(self.losses, self.duplicates, self.crashes, self.early)
+        return Budget(self.losses, self.duplicates, self.crashes, self.early, self.late)
 
 
 class Kind(IntEnum):
@@ -193,7 +197,7 @@ class Step(NamedTuple):
     """Something that happens to one endpoint.
 
     Args:
-        verb: "durable", "crash", "timer", "wait", "receive", "conclude" or "fail".
+        verb: "durable", "crash", "timer", "submit", "wait", "receive", "conclude" or "fail".
         packet: Received (a request), concluded (a response), or failed (a request).
         survivors: Of a crash: how many batches on their way are durable.
         seconds: To wait.
@@ -235,18 +239,18 @@ class Endpoint(Protocol):
 Action = tuple[str, int, int]
 """What happens next: a verb, an index (of a packet or an endpoint), and how many batches survive a crash."""
 
-DURABLE, TIMER = Step("durable"), Step("timer")
+DURABLE, TIMER, SUBMIT = Step("durable"), Step("timer"), Step("submit")
 
 
 @dataclass(slots=True)
 class Situation:
-    """Two endpoints, what is on its way between them, and what may still go wrong.
+    """Two endpoints, what is on its way between them, and what may still happen.
 
     Args:
         endpoints: The source and the destination.
         packets: In flight.
         unanswered: Of each endpoint, the requests it has not answered.
-        budget: What may still go wrong.
+        budget: What may still happen.
     """
 
     endpoints: list[Endpoint]
@@ -283,6 +287,8 @@ class Situation:
             if budget.crashes:
                 for survivors in range(endpoint.pending + 1):
                     yield "crash", index, survivors
+        if budget.late:
+            yield "submit", 0, 0
         if budget.early or self.is_quiet:
             yield from self._timers()
 
@@ -307,6 +313,9 @@ class Situation:
             self._crash(index, survivors)
         elif verb == "timer":
             self._timer(index)
+        elif verb == "submit":
+            self.budget.late -= 1
+            self._take(index, SUBMIT)
         elif verb == "lose":
             self.budget.losses -= 1
             self._break(self.packets.pop(index))
@@ -379,7 +388,8 @@ class Keys:
         if pair is None:
             pair = self._pairs[one, other] = _Pair(one, other)
         budget = situation.budget
-        parts = [pair.shape, b"%d %d %d %d" % (budget.losses, budget.duplicates, budget.crashes, budget.early)]
+        left = (budget.losses, budget.duplicates, budget.crashes, budget.early, budget.late)
+        parts = [pair.shape, b"%d %d %d %d %d" % left]
         flying = [pair.known.get(packet) or pair.meet(packet) for packet in situation.packets]
         flying.sort()
         parts += flying
@@ -441,14 +451,15 @@ def setups(bounds: Bounds) -> tuple[Setup, Setup]:
         acknowledgement_count=1,
         reply_patience=NEVER,
     )
+    window = bounds.messages + bounds.late
     source = SourcePolicy(
         retransmission=RetransmissionPolicy(1.0, 1.0, 1.0, 0.0),
-        window=bounds.messages,
-        initial_window=bounds.messages,
+        window=window,
+        initial_window=window,
         keep_alive=NEVER,
     )
     choices = ((bounds.versions, bounds.requests),)
     return (
         Setup(SOURCE_ADDRESS if bounds.listener else "", destination, source, choices=choices),
-        Setup(DESTINATION_ADDRESS, destination, replace(source, window=bounds.messages)),
+        Setup(DESTINATION_ADDRESS, destination, source),
     )

@@ -101,6 +101,11 @@ class Stage:
             world.note(lambda: f"the timer of {node.name} fires")
             world.clock.advance_to(node.deadline() or world.clock.now)
             world.settle(node)
+        elif step.verb == "submit":
+            world.has_ended = False
+            world.submit(self.bounds.requests)
+            node.end()
+            world.settle(node)
         elif step.verb == "wait":
             world.clock.advance_to(world.clock.now + step.seconds)
         else:
@@ -188,5 +193,5 @@ def begin(stage: Stage) -> Situation:
     """The situation that a search starts from, with living endpoints."""
     bounds = stage.bounds
     packets = list(stage.begin())
-    budget = Budget(bounds.losses, bounds.duplicates, bounds.crashes, bounds.early)
+    budget = Budget(bounds.losses, bounds.duplicates, bounds.crashes, bounds.early, bounds.late)
     return Situation([Living(stage, 0), Living(stage, 1)], packets, [[], []], budget)
