@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from holdfast.testing import Network, NetworkFaults, lossy, pair
-from holdfast.testing.network import Fate
+from holdfast.endpoint.http_client import Response, TransportError
+from holdfast.testing import lossy, pair
+from holdfast.testing.pair import MemoryTransport
 
 
 def orders(seen: list[str]) -> holdfast.Destination:
@@ -75,28 +76,25 @@ async def test_a_request_that_no_handler_answers_is_an_error_and_stops_nothing()
     assert seen == ["one", "two"]
 
 
-class LosesTheFirstMessage(Network):
-    """The first exchange and the third, which carries message 2, get through; all others are lost without a word."""
-
-    def __init__(self) -> None:
-        super().__init__(NetworkFaults(), random.Random(0))
-        self.exchanges = 0
-        self.heals = False
-
-    def fate(self) -> Fate:
-        self.exchanges += 1
-        return super().fate() if self.exchanges in (1, 3) or self.heals else Fate(silent=True)
-
-
-async def test_a_message_acknowledged_before_an_earlier_one_is_not_waited_for_in_vain() -> None:
+async def test_a_message_acknowledged_before_an_earlier_one_is_not_waited_for_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[str] = []
-    network = LosesTheFirstMessage()
-    async with pair(orders(seen), network=network) as source:
+    heals = False
+    really_post = MemoryTransport.post
+
+    async def post(self: MemoryTransport, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
+        if b"MessageNumber>1<" in body and not heals:
+            raise TransportError("message 1 is lost", connected=True)
+        return await really_post(self, url, body, headers)
+
+    monkeypatch.setattr(MemoryTransport, "post", post)
+    async with pair(orders(seen)) as source:
         first, second = [await source.send(f"<order>{n}</order>", action="urn:orders/Submit") for n in (1, 2)]
         while not source.progress.acknowledged:
             await asyncio.sleep(0)
         await asyncio.wait_for(second.acknowledged(), 60)
         with pytest.raises(holdfast.NotAcknowledged):
             await first.acknowledged(0.05)
-        network.heals = True
+        heals = True
     assert seen == ["1", "2"]
