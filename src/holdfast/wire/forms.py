@@ -118,7 +118,7 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
 
 
 def _envelope(data: bytes, end: int, at: int, form: Form, values: list[str | None], limits: Limits) -> Envelope | None:
-    if form.tags > 2 * limits.max_headers or fast.is_deep(data, limits.max_depth):
+    if form.tags > limits.max_headers or fast.is_deep(data, limits.max_depth):
         return None
     parser = ParserCreate("UTF-8", "}", None)
     parser.StartDoctypeDeclHandler = refuse_doctype
