@@ -24,6 +24,7 @@ from typing import Self
 NAMESPACE = "urn:holdfast:interop"
 _PROJECT = Path(__file__).with_name("cxf") / "java"
 _JAVA = 17
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _MAVEN_SECONDS = 240
 # A short life with little memory beside other tests; answers to addresses of the caller's own, which CXF does not
 # send any more unless told to.
@@ -90,7 +91,7 @@ def _make(directory: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _copy_jars(directory: Path) -> None:
-    command = ["mvn", "-B", "-q", "-f", str(_PROJECT / "pom.xml"), "dependency:copy-dependencies"]
+    command = ["mvn", "-B", "-q", "-Dstyle.color=never", "-f", str(_PROJECT / "pom.xml"), _COPY]
     command += [f"-DoutputDirectory={directory}", "-DincludeScope=runtime"]
     try:
         told = subprocess.run(
@@ -99,8 +100,9 @@ def _copy_jars(directory: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"Maven did not bring CXF's jars within {_MAVEN_SECONDS} s") from error
     if told.returncode:
-        errors = [line for line in told.stdout.splitlines() if line.startswith("[ERROR]")]
-        raise Unavailable(f"Maven does not bring CXF's jars: {' '.join(errors[:1]) or told.stdout[-500:]}")
+        errors = [line.removeprefix("[ERROR]").strip() for line in told.stdout.splitlines()]
+        why = next((line for line in errors if line), f"it ended with {told.returncode}")
+        raise Unavailable(f"Maven does not bring CXF's jars: {why[:300]}")
 
 
 def _compile(sources: list[Path], jars: Path, directory: Path) -> None:
