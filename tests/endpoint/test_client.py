@@ -487,6 +487,16 @@ async def test_a_reply_that_nobody_asked_for_is_acknowledged_and_not_kept(serve:
     assert seen == ["0", "1", "2", "3"]
 
 
+async def test_a_message_that_is_refused_is_named_by_its_sequence_and_number(serve: Any) -> None:
+    app, _ = shop()
+    async with Source((await serve(app)).url, ":memory:") as source:
+        await (await source.send("<n>0</n>", action=ACTION)).acknowledged(60)
+        refused = await source.send("<n>1</n>", action="urn:nobody")
+        named = r"said ActionNotSupported to message 2 of the Sequence urn:uuid:[0-9a-f-]{36}: \"No handler here"
+        with pytest.raises(PeerFault, match=named):
+            await refused.acknowledged(60)
+
+
 @pytest.mark.parametrize(("status", "hint"), [(404, "another store"), (401, "Authorization"), (200, "another store")])
 async def test_a_web_server_in_the_destinations_place_is_told_with_what_to_look_at(status: int, hint: str) -> None:
     server = HTTPServer()

@@ -97,6 +97,7 @@ class Stopped:
         code: "CreateSequenceRefused", another fault code, or "given up".
         reason: What the peer said, or what happened.
         first, last: Offsets of messages that were transmitted and are not acknowledged; first > last: none.
+        refused: The message that the peer refused: its Sequence and number; None if it is not about one message.
     """
 
     key: str
@@ -104,6 +105,7 @@ class Stopped:
     reason: str
     first: int
     last: int
+    refused: tuple[str, int] | None = None
 
 
 @dataclass(slots=True)

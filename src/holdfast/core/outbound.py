@@ -461,7 +461,8 @@ class Outbound:
             # The message itself is refused, and would be each time: the number cannot be skipped, so somebody decides.
             source.suspended = fault.code
             self.commit.save(source.local_id, source)
-            self._stop(outbox, fault.code, fault.reason, now)
+            refused = (source.identifier or "", number)
+            self._stop(outbox, fault.code, fault.reason, now, refused=refused)
         else:
             source.not_delivered(number, now)
         self._after_news(outbox, source, now)
@@ -558,10 +559,19 @@ class Outbound:
             return
         self._stop(outbox, code, reason, now, first, last)
 
-    def _stop(self, outbox: Outbox, code: str, reason: str, now: float, first: int = 1, last: int = 0) -> None:
+    def _stop(
+        self,
+        outbox: Outbox,
+        code: str,
+        reason: str,
+        now: float,
+        first: int = 1,
+        last: int = 0,
+        refused: tuple[str, int] | None = None,
+    ) -> None:
         outbox.stopped = code
         self.commit.batch.queues[outbox.queue] = outbox.description()
-        self.commit.then(partial(self._tell, Stopped(outbox.key, code, reason, first, last)))
+        self.commit.then(partial(self._tell, Stopped(outbox.key, code, reason, first, last, refused)))
 
     def _tell(self, effect: Effect, now: float) -> None:
         self.effects.append(effect)

@@ -29,7 +29,11 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
         because: What the transport said last, to be put behind a sentence; "" for nothing.
     """
     safe, resume = _what_is_safe(waiting, store)
-    said = f'the destination {to} said {stopped.code}: "{stopped.reason}"'
+    about = ""
+    if stopped.refused is not None:
+        identifier, number = stopped.refused
+        about = f" to message {number} of the Sequence {identifier}"
+    said = f'the destination {to} said {stopped.code}{about}: "{stopped.reason}"'
     if stopped.code == "CreateSequenceRefused":
         message = f'the destination {to} refused the sequence: {stopped.code}\n  it said: "{stopped.reason}"'
         return SEQUENCE_FAULTS[stopped.code](message, remedy=f"{safe} Put right what it names, then: {resume}")
