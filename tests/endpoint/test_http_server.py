@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -795,6 +797,21 @@ async def test_closing_answers_what_is_in_progress_and_closes_idle_connections_a
                 assert await peer.ended()
             await closing
             assert server.sockets == ()
+
+
+@on_every_loop
+async def test_a_connection_that_is_taken_in_the_moment_of_closing_is_closed_too() -> None:
+    async with serving() as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as late:
+            late.setblocking(False)
+            late.sendall(post(b"late"))
+            # After these two rounds of asyncio's loop it is taken, and its transport is still to be made.
+            for _ in range(2):
+                await asyncio.sleep(0)
+            await server.close()
+            with contextlib.suppress(ConnectionError):  # however it ends, it ends
+                while await asyncio.get_running_loop().sock_recv(late, 1000):
+                    pass
 
 
 @on_every_loop

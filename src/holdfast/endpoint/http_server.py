@@ -195,6 +195,11 @@ class HTTPServer:
         if self._server is None or self.closing:
             return
         self.closing = True
+        loop = asyncio.get_running_loop()
+        for listener in self._server.sockets:
+            loop.remove_reader(listener.fileno())
+        # A connection that asyncio has taken, but not handed over yet, would be lost in close(): open, and nobody's.
+        await asyncio.sleep(0)
         self._server.close()
         for connection in list(self.connections):
             connection.close_if_idle()
