@@ -51,6 +51,9 @@ _DISCARD_ENTIRE_SEQUENCE = IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
 _RM_1_1 = RM.V1_1
 
 
+TIME_IS_UP = "time is up"
+"""In the place of a last fault: its Expires or the inactivity timeout has ended it."""
+
 RECENT_REPLIES = 64
 """Requests remembered beyond the acknowledgement of their reply: repeats that are still on their way."""
 
@@ -204,10 +207,11 @@ class RMDestination:
             fault = sequence_fault("SequenceClosed", self.identifier)
         elif action is DestinationAction.RAISE_LAST_MESSAGE_NUMBER_EXCEEDED:
             fault = sequence_fault("LastMessageNumberExceeded", self.identifier)
-        elif action is DestinationAction.RAISE_SEQUENCE_TERMINATED:
+        elif action is DestinationAction.RAISE_SEQUENCE_TERMINATED and self.last_fault != TIME_IS_UP:
             fault = sequence_fault("SequenceTerminated", self.identifier)
         else:
-            fault = sequence_fault("UnknownSequence", self.identifier)
+            # Also for one whose time was up: both sides forget such a Sequence without a word (section 3.4).
+            return sequence_fault("UnknownSequence", self.identifier)
         self.last_fault = fault.code
         return fault
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from zlib import crc32
 
 from holdfast.core.commit import GroupCommit
-from holdfast.core.destination import RMDestination, Verdict, sequence_fault
+from holdfast.core.destination import TIME_IS_UP, RMDestination, Verdict, sequence_fault
 from holdfast.core.events import Delivered, Effect, Exchange, Incident
 from holdfast.core.messages import (
     CreateSequence,
@@ -325,6 +325,7 @@ class Inbound:
                 self._forget(destination)
             else:
                 destination.handle(DestinationEvent.EXPIRED)
+                destination.last_fault = TIME_IS_UP
                 self._end(destination, None, now)
 
     def fault_received(self, destination: RMDestination, code: str, now: float) -> None:
