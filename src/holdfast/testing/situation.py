@@ -6,7 +6,7 @@ Everything that happens is a few *steps*, each of one endpoint alone. Who takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
@@ -251,17 +251,19 @@ class Situation:
         packets: In flight.
         unanswered: Of each endpoint, the requests it has not answered.
         budget: What may still happen.
+        trace: Called with a line for what happens to packets on their way.
     """
 
     endpoints: list[Endpoint]
     packets: list[Packet]
     unanswered: list[list[Packet]]
     budget: Budget
+    trace: Callable[[str], None] | None = None
 
     def copy(self) -> Situation:
         """Another one that goes its own way, as far as its endpoints do."""
         unanswered = [self.unanswered[0].copy(), self.unanswered[1].copy()]
-        return Situation(self.endpoints.copy(), self.packets.copy(), unanswered, self.budget.copy())
+        return Situation(self.endpoints.copy(), self.packets.copy(), unanswered, self.budget.copy(), self.trace)
 
     @property
     def is_quiet(self) -> bool:
@@ -318,10 +320,16 @@ class Situation:
             self._take(index, SUBMIT)
         elif verb == "lose":
             self.budget.losses -= 1
+            self._note(self.packets[index], "is lost")
             self._break(self.packets.pop(index))
         else:
             self.budget.duplicates -= 1
+            self._note(self.packets[index], "is doubled")
             self._deliver(self.packets[index].of_kind(max(Kind.COPY, self.packets[index].kind)))
+
+    def _note(self, packet: Packet, fate: str) -> None:
+        if self.trace is not None:
+            self.trace(f"{packet.name} {fate}")
 
     def _take(self, index: int, step: Step) -> None:
         outcome = self.endpoints[index].take(step, self.endpoints[1 - index])

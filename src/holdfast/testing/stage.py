@@ -194,4 +194,4 @@ def begin(stage: Stage) -> Situation:
     bounds = stage.bounds
     packets = list(stage.begin())
     budget = Budget(bounds.losses, bounds.duplicates, bounds.crashes, bounds.early, bounds.late)
-    return Situation([Living(stage, 0), Living(stage, 1)], packets, [[], []], budget)
+    return Situation([Living(stage, 0), Living(stage, 1)], packets, [[], []], budget, stage.world.trace)
