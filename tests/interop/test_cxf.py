@@ -120,7 +120,7 @@ class Caller:
 
 @asynccontextmanager
 async def connected(peer: CxfPeer, url: str, operation: Operation, **setup: Any) -> AsyncIterator[Caller]:
-    """A client until its bus is shut down. What it cannot say then, for nobody listens, it only logs."""
+    """A client until its bus begins to shut down. What it cannot say then, for nobody listens, it only logs."""
     ticket = await peer.ask("connect", url=url, key="k", **setup)
     try:
         yield Caller(peer, ticket, operation)

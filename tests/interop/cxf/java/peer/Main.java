@@ -12,10 +12,13 @@ import java.util.concurrent.Executors;
 /**
  * CXF as a live peer, told what to do by lines on its input: {@code TICKET VERB name=value ...}. Each is answered by
  * {@code TICKET ok VALUE} or {@code TICKET failed REASON}, in the order in which they end. It ends with its input.
+ *
+ * <p>{@code close} and {@code stop} only begin it: a bus may take ten seconds to shut its Jetty down.
  */
 public final class Main {
     private static final Map<String, Caller> CALLERS = new ConcurrentHashMap<>();
     private static final Map<String, Service.Running> SERVICES = new ConcurrentHashMap<>();
+    private static final ExecutorService WORKERS = Executors.newCachedThreadPool();
     private static final PrintStream OUT = System.out;
 
     private Main() {
@@ -23,11 +26,10 @@ public final class Main {
 
     public static void main(String[] ignored) throws Exception {
         System.setOut(System.err);
-        ExecutorService workers = Executors.newCachedThreadPool();
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             Arguments arguments = new Arguments(line);
-            workers.execute(() -> answer(arguments));
+            WORKERS.execute(() -> answer(arguments));
         }
         System.exit(0);
     }
@@ -53,7 +55,8 @@ public final class Main {
                 SERVICES.put(service.url(), service);
                 return service.url();
             case "stop":
-                SERVICES.remove(arguments.text("url")).bus().shutdown(true);
+                Service.Running stopped = SERVICES.remove(arguments.text("url"));
+                WORKERS.execute(() -> stopped.bus().shutdown(true));
                 return "";
             case "connect":
                 Caller caller = new Caller(arguments);
@@ -65,7 +68,7 @@ public final class Main {
                 CALLERS.get(arguments.text("caller")).settle(arguments);
                 return "";
             case "close":
-                CALLERS.remove(arguments.text("caller")).close();
+                WORKERS.execute(CALLERS.remove(arguments.text("caller"))::close);
                 return "";
             default:
                 throw new IllegalArgumentException("no such verb: " + arguments.verb);
