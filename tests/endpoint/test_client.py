@@ -421,6 +421,18 @@ async def test_a_store_serves_one_destination(tmp_path: Path) -> None:
     assert not (tmp_path / "empty").exists()
 
 
+async def test_a_store_in_which_nothing_waits_may_serve_another_destination(serve: Any, tmp_path: Path) -> None:
+    for number in range(2):
+        app, got = shop()
+        url = (await serve(app)).url
+        async with Source(url, tmp_path / "outbox") as source:
+            await (await source.send(f"<n>{number}</n>", action=ACTION)).acknowledged(60)
+        await until(lambda got=got: got)
+        assert got == [str(number)]
+    async with Source(None, tmp_path / "outbox") as source:
+        assert source.to == url
+
+
 async def test_a_destination_and_a_source_do_not_take_each_others_stores(tmp_path: Path) -> None:
     async with Source(f"http://127.0.0.1:{free_ports(1)[0]}/", tmp_path / "outbox") as source:
         await source.send("<n>0</n>", action=ACTION)

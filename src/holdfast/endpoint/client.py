@@ -339,10 +339,16 @@ class Source:
         elif self.to is None:
             raise self._nothing_to_resume()
         elif known - {self.to}:
-            raise ConfigurationError(
-                f"the store {self._store_location} holds messages for {', '.join(sorted(known))}, not for {self.to}",
-                remedy="Give that address, or another store: a store serves one destination.",
-            )
+            outboxes = self._engine.protocol.outbound.outboxes.values()
+            if not all(outbox.is_empty and outbox.source is None for outbox in outboxes):
+                others = ", ".join(sorted(known))
+                raise ConfigurationError(
+                    f"the store {self._store_location} holds messages for {others}, not for {self.to}",
+                    remedy="Give that address, or another store: a store serves one destination at a time.",
+                )
+            for outbox in outboxes:  # nothing waits in it and no Sequence is open: it may serve another one
+                outbox.to = self.to
+                self._engine.protocol.commit.batch.queues[outbox.queue] = outbox.description()
 
     def _take_up(self, replies: tuple[int, int]) -> None:
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
