@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from fake_server import FakeServer
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
 
 # Tests are imported one by one, without their directory on the path: this is how they share a module.
 if "fake_server" not in sys.modules:
@@ -33,6 +35,24 @@ def server() -> Iterator[FakeServer]:
     fake = FakeServer().start()
     yield fake
     fake.stop()
+
+
+@pytest.fixture(scope="session")
+def patiently() -> Callable[[Callable[[], T]], T]:
+    """Calls something that starts a query; again if Spark, which gives a source's Python process ten seconds to start,
+    did not wait for it."""
+    from pyspark.errors import StreamingQueryException
+
+    def call(start: Callable[[], T]) -> T:
+        for _ in range(5):
+            try:
+                return start()
+            except StreamingQueryException as error:
+                if "Python worker failed to connect back" not in str(error):
+                    raise
+        return start()
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -17,13 +17,16 @@ import pytest
 from click.testing import CliRunner
 from fake_server import FakeServer, record
 from py4j.protocol import Py4JNetworkError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from holdfast.exceptions import HoldfastError
+from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline import landing
 from holdfast.pipeline.land_job import (
+    _STARTS,
     _follow,
     _in_a_sentence,
+    _land,
     _schema,
     _sentence,
     _source_options,
@@ -157,6 +160,36 @@ class Query:
 
     def stop(self) -> None:
         self.stopped = True
+
+
+class LateQuery(Query):
+    """A query whose Python process Spark did not wait for."""
+
+    def awaitTermination(self, seconds: float) -> bool:
+        raise StreamingQueryException(
+            "[STREAM_FAILED] terminated with exception: Python worker failed to connect back."
+        )
+
+
+def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(monkeypatch: pytest.MonkeyPatch):
+    queries: list[Query] = [LateQuery(), LateQuery(), Query()]
+    monkeypatch.setattr(landing, "land", lambda spark, **_how: queries.pop(0))
+    monkeypatch.setattr(landing, "settle", lambda spark, **_where: {0: 90})
+    monkeypatch.setattr(landing, "read_landed", lambda spark, out: nothing_landed())
+    given = dict.fromkeys(("schema", "schema_file", "prefix", "interval", "max_rows_per_batch", "away_seconds"))
+    arguments = dict.fromkeys(("broker", "queue", "checkpoint", "reader", "out"), "x") | given
+    arguments |= {"available_now": True, "until_rows": None}
+    _land(None, arguments, threading.Event())  # type: ignore[arg-type]
+    assert queries == []
+
+    queries += [LateQuery() for _ in range(_STARTS)]
+    with pytest.raises(HoldfastError, match="failed to connect back"):
+        _land(None, arguments, threading.Event())  # type: ignore[arg-type]
+    assert queries == []
+
+
+def nothing_landed() -> None:
+    raise ConfigurationError("nothing has been landed")
 
 
 def test_batches_are_counted_once_even_those_that_are_repeated():

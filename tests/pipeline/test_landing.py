@@ -30,8 +30,9 @@ def orders(server: FakeServer) -> FakeServer:
 class Place:
     """A directory to land in, with its checkpoint."""
 
-    def __init__(self, spark: SparkSession, server: FakeServer, directory: Path) -> None:
+    def __init__(self, spark: SparkSession, server: FakeServer, directory: Path, patiently: Any) -> None:
         self._spark = spark
+        self._patiently = patiently
         self._server = server
         self.out = directory / "landed"
         self.checkpoint = directory / "checkpoint"
@@ -43,16 +44,18 @@ class Place:
             "options": {"maxRowsPerBatch": "40"},
             "checkpoint": str(self.checkpoint),
         }
-        query = land(self._spark, self._server.url, "orders", str(self.out), **{**given, **arguments})
-        assert query.awaitTermination(280)
+        arguments = {**given, **arguments}
+        assert self._patiently(
+            lambda: land(self._spark, self._server.url, "orders", str(self.out), **arguments).awaitTermination(280)
+        )
 
     def rows(self) -> list[Any]:
         return read_landed(self._spark, str(self.out)).orderBy("message_number").collect()
 
 
 @pytest.fixture
-def place(spark: SparkSession, orders: FakeServer, tmp_path: Path) -> Place:
-    return Place(spark, orders, tmp_path)
+def place(spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Any) -> Place:
+    return Place(spark, orders, tmp_path, patiently)
 
 
 def test_a_queue_is_landed_once_with_its_bodies_in_columns(spark: SparkSession, place: Place, orders: FakeServer):

@@ -24,8 +24,9 @@ WAIT = 280
 class Sink:
     """Collects the numbers of each batch; a batch that is repeated replaces itself."""
 
-    def __init__(self, spark: SparkSession, server: FakeServer, checkpoint: Path) -> None:
+    def __init__(self, spark: SparkSession, server: FakeServer, checkpoint: Path, patiently: Any) -> None:
         self._spark = spark
+        self.patiently = patiently
         self._server = server
         self._checkpoint = checkpoint
         self.batches: dict[int, list[int]] = {}
@@ -37,7 +38,7 @@ class Sink:
         return writer.trigger(**trigger).foreachBatch(self._collect).start()
 
     def run(self, **options: Any) -> None:
-        assert self.start(**options).awaitTermination(WAIT)
+        assert self.patiently(lambda: self.start(**options).awaitTermination(WAIT))
 
     def _collect(self, batch: DataFrame, batch_id: int) -> None:
         self.batches[batch_id] = [row.message_number for row in batch.select("message_number").collect()]
@@ -55,8 +56,8 @@ def orders(server: FakeServer) -> FakeServer:
 
 
 @pytest.fixture
-def sink(spark: SparkSession, orders: FakeServer, tmp_path: Path) -> Sink:
-    return Sink(spark, orders, tmp_path / "checkpoint")
+def sink(spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Any) -> Sink:
+    return Sink(spark, orders, tmp_path / "checkpoint", patiently)
 
 
 NUMBERS = [*range(300), *range(1000, 1020)]
@@ -111,9 +112,13 @@ def test_a_server_killed_in_the_middle_of_a_read_and_restarted_costs_nothing_but
 
 
 def test_a_running_stream_sees_what_arrives_and_moves_the_cursor(sink: Sink, orders: FakeServer):
-    query = sink.start(available_now=False)
-    try:
+    def start() -> StreamingQuery:
+        query = sink.start(available_now=False)
         query.processAllAvailable()
+        return query
+
+    query = sink.patiently(start)
+    try:
         orders.append("orders", 1, [record(2000)])
         query.processAllAvailable()
         progress = query.recentProgress

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 DEFAULT_INTERVAL = 10.0
 """Seconds: a batch is a directory of files, and tables of many small files are slow to read."""
 
+_PYTHON_IS_LATE = "Python worker failed to connect back"
+_STARTS = 6
+"""Spark gives a source's Python process ten seconds to start, and ends the query when a busy machine needs more."""
+
 _OUR_ERROR = re.compile(r"holdfast\.\w[\w.]*: (.+(?:\n  \S.*)?)")
 
 
@@ -121,16 +125,20 @@ def _land(spark: SparkSession, arguments: dict[str, Any], stop: threading.Event)
 
     where = {name: arguments[name] for name in ("broker", "queue", "checkpoint", "reader")}
     rows = _rows_by_batch(spark, arguments["out"])
-    query = land(
-        spark,
-        out=arguments["out"],
-        schema=_schema(arguments),
-        prefix=arguments["prefix"],
-        trigger=_trigger(arguments),
-        options=_source_options(arguments),
-        **where,
-    )
-    _follow(query, rows, arguments["until_rows"], stop)
+    how: dict[str, Any] = {
+        "out": arguments["out"],
+        "schema": _schema(arguments),
+        "prefix": arguments["prefix"],
+        "trigger": _trigger(arguments),
+        "options": _source_options(arguments),
+    }
+    for left in reversed(range(_STARTS)):
+        try:
+            _follow(land(spark, **how, **where), rows, arguments["until_rows"], stop)
+            break
+        except HoldfastError as error:
+            if not left or _PYTHON_IS_LATE not in str(error.__cause__):
+                raise
     settled = settle(spark, **where)
     _print({"event": "end", "rows": sum(rows.values()), "cursor": settled})
 
