@@ -113,9 +113,7 @@ def _measure(options: argparse.Namespace, connections: int, directory: str) -> d
     for _ in range(2):
         url = f"http://127.0.0.1:{int(line)}/"
         results["fixed"].append(load.in_process(["--url", url, "--plain", "--pid", str(fixed.pid), *arguments]))
-        results["durable"].append(
-            load.in_process(["--url", ports["url"], "--pid", str(durable.pid), *reliable])
-        )
+        results["durable"].append(load.in_process(["--url", ports["url"], "--pid", str(durable.pid), *reliable]))
     messages = _counter(ports["admin"], "holdfast_messages_accepted_total")
     syncs = _counter(ports["admin"], "holdfast_syncs_total")
     for child in (fixed, durable):

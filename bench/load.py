@@ -151,9 +151,7 @@ class Reliable:
         self._sent = 0
 
     def _create(self) -> bytes:
-        create = (
-            f"<r:CreateSequence><r:AcksTo><a:Address>{ANONYMOUS}</a:Address></r:AcksTo></r:CreateSequence>"
-        )
+        create = f"<r:CreateSequence><r:AcksTo><a:Address>{ANONYMOUS}</a:Address></r:AcksTo></r:CreateSequence>"
         content = self._envelope(
             f"{RM[self._rm]}/CreateSequence", f"{self._unique}{next(self._ids):012x}", "", create
         ).encode()

@@ -67,7 +67,7 @@ def test_what_cannot_be_shown_is_a_sentence(run: Any, served: Any, tmp_path: Pat
         unused = f"http://127.0.0.1:{closed.getsockname()[1]}"
         for arguments, text in (
             (["nowhere"], "There is no store at nowhere"),
-            (["--admin", unused], "Connection refused"),
+            (["--admin", unused], "cannot be read: Connection refused\n"),
             (["--admin", served.url], "cannot be read"),
             (["served", "urn:nothing"], "there is no Sequence urn:nothing in served"),
         ):

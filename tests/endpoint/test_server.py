@@ -344,9 +344,13 @@ async def test_a_header_that_must_be_understood_and_is_not_is_refused(serve: Any
     one = peer((await serve(app)).url, Versions(soap=soap.value))
     await one.create()
     namespace = SOAP_11 if soap is SOAP.V1_1 else SOAP_12
-    header = f"<x:transaction xmlns:x='urn:x' xmlns:s='{namespace}' s:mustUnderstand='1'/>".encode()
-    answer = await one.message(1, headers=(header,))
-    assert answer.fault == "MustUnderstand"
+    headers = [f"<x:transaction xmlns:x='urn:x' xmlns:s='{namespace}' s:mustUnderstand='1'/>".encode()]
+    headers.append(headers[0].replace(b"xmlns:x='urn:x' ", b"").replace(b"x:", b""))
+    for header, name in zip(headers, (b'qname="h:transaction" xmlns:h="urn:x"', b'qname="transaction"'), strict=True):
+        answer = await one.message(1, headers=(header,))
+        assert answer.fault == "MustUnderstand"
+        # SOAP 1.2 part 1, 5.4.8: a NotUnderstood block for each.
+        assert (b"<s:NotUnderstood " + name + b"/>" in answer.body) is (soap is SOAP.V1_2)
     assert got == []
 
 

@@ -68,6 +68,8 @@ def _ask(admin: str) -> list[dict[str, Any]]:
     import http.client
     import urllib.request
 
+    from holdfast.endpoint.http_client import reason_of
+
     if urlsplit(admin).scheme not in ("http", "https"):
         raise click.UsageError(f"--admin {admin!r} is not a URL such as http://127.0.0.1:8081.")
     url = f"{admin.rstrip('/')}/sequences"
@@ -75,8 +77,9 @@ def _ask(admin: str) -> list[dict[str, Any]]:
         with urllib.request.urlopen(url, timeout=30) as answer:
             found: list[dict[str, Any]] = json.load(answer)["sequences"]
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+        reason = getattr(error, "reason", error)
         raise HoldfastError(
-            f"{url} cannot be read: {getattr(error, 'reason', error)}",
+            f"{url} cannot be read: {reason_of(reason) if isinstance(reason, OSError) else reason}",
             remedy="Is that the admin listener of a running server? holdfast serve ... --admin 8081",
         ) from error
     return found

@@ -782,6 +782,7 @@ class RMProtocol:
             envelope.rm or (RM.V1_0 if envelope.addressing is Addressing.V2004_08 else RM.V1_1),
         )
         answer.fault = fault
+        answer.not_understood = envelope.not_understood
         answer.relates_to = envelope.message_id
         if destination is not None and fault.code == "SequenceClosed":
             answer.acknowledgements = (destination.acknowledgement(),)

@@ -205,6 +205,8 @@ def _fault_or_control(parts: list[str], envelope: Envelope) -> str:
 def _not_understood(name: str) -> str:
     """SOAP 1.2 part 1, section 5.4.8."""
     namespace, _, local = name.lstrip("{").rpartition("}")
+    if not namespace:  # no header block of SOAP, which wants one, but a peer may send it
+        return f'<s:NotUnderstood qname="{escape_attribute(local)}"/>'
     return f'<s:NotUnderstood qname="h:{escape_attribute(local)}" xmlns:h="{escape_attribute(namespace)}"/>'
 
 
