@@ -44,7 +44,7 @@ CLEAN = Faults()
 BAD = Faults(lose_request=0.15, lose_response=0.15, double=0.1)
 NEVER = 600_000
 """Milliseconds after which CXF sends again in tests where it should not have to."""
-PATIENCE = 60
+PATIENCE = 120
 """Seconds for what takes one on a machine at rest."""
 HURRIED = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.5))
 

@@ -37,6 +37,7 @@ final class Caller {
         client.getRequestContext().put(RMManager.WSRM_VERSION_PROPERTY, Rm.rmNamespace(arguments.text("rm")));
         client.getRequestContext()
             .put(RMManager.WSRM_WSA_VERSION_PROPERTY, Rm.addressingNamespace(arguments.text("wsa")));
+        client.getRequestContext().put(ClientImpl.SYNC_TIMEOUT, TimeUnit.MINUTES.toMillis(2));
         HTTPClientPolicy policy = new HTTPClientPolicy();
         if (arguments.flag("decoupled")) {
             decoupledUrl = "http://127.0.0.1:" + Rm.freePort() + "/decoupled";
