@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,9 @@ from holdfast.core.events import Effect, Submitted
 from holdfast.core.inbound import Queue
 from holdfast.core.records import Batch, Record
 from holdfast.core.versions import Versions
-from holdfast.endpoint.engine import Clock, Engine, new_identifier
+from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.exceptions import StoreFailed
-from holdfast.store import MemoryStore
+from holdfast.store import MemoryStore, Store, open_store
 
 
 class SlowStore(MemoryStore):
@@ -125,6 +126,28 @@ async def test_counters_of_an_engine_that_does_not_run_are_refused() -> None:
     engine = Engine(MemoryStore(), lambda effect: None, lambda error: None)
     with pytest.raises(StoreFailed, match="not running"):
         _ = engine.commits
+
+
+async def test_a_store_whose_opening_was_cancelled_can_be_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, may_go = threading.Event(), threading.Event()
+
+    def slowly(location: Path) -> Store:
+        entered.set()
+        assert may_go.wait(60)
+        return open_store(location)
+
+    monkeypatch.setattr("holdfast.endpoint.engine.open_store", slowly)
+    opening = asyncio.create_task(open_off_loop(tmp_path / "store"))
+    await asyncio.to_thread(entered.wait, 60)
+    opening.cancel()
+    may_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    (await open_off_loop(tmp_path / "store")).close()
+    given = MemoryStore()
+    assert await open_off_loop(given) is given
 
 
 def test_the_clock_never_goes_back_whatever_the_wall_clock_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.records import Record, Snapshot
 from holdfast.core.versions import ALL_VERSIONS, Versions
-from holdfast.endpoint.engine import Clock, Engine, new_identifier
+from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.endpoint.http_client import HTTPClient, Transport, TransportError
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.http_server import HTTPServer
@@ -51,7 +51,7 @@ from holdfast.exceptions import (
     HoldfastError,
     NotAcknowledged,
 )
-from holdfast.store import Store, open_store
+from holdfast.store import Store
 from holdfast.wire import decode
 
 PROFILES = {
@@ -278,7 +278,7 @@ class Source:
         """
         if self.to is None and isinstance(self._store_location, str | Path) and not Path(self._store_location).exists():
             raise self._nothing_to_resume()  # and none is made
-        self._store = await asyncio.to_thread(open_store, self._store_location)
+        self._store = await open_off_loop(self._store_location)
         try:
             await self._start()
         except BaseException:

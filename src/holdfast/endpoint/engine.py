@@ -12,6 +12,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from holdfast.core.events import Effect
@@ -21,7 +22,7 @@ from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Record, Snapshot
 from holdfast.exceptions import StoreFailed
-from holdfast.store import CommitThread, Store
+from holdfast.store import CommitThread, Store, open_store
 
 
 class Clock:
@@ -49,6 +50,24 @@ class Cancellable(Protocol):
     def cancel(self) -> None:
         """Call it off."""
         ...
+
+
+async def open_off_loop(location: str | Path | Store) -> Store:
+    """:func:`~holdfast.store.open_store` in a thread, since recovery may take a while.
+
+    Cancelled meanwhile, it leaves the store closed, so that it can be opened again.
+
+    Raises:
+        StoreError: as open_store does.
+    """
+    opening = asyncio.ensure_future(asyncio.to_thread(open_store, location))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opened = await opening
+        if opened is not location:
+            opened.close()
+        raise
 
 
 def new_identifier() -> str:

@@ -24,14 +24,14 @@ from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.asgi import serve_asgi
 from holdfast.endpoint.dispatcher import Dispatcher, Handler
-from holdfast.endpoint.engine import Clock, Engine
+from holdfast.endpoint.engine import Clock, Engine, open_off_loop
 from holdfast.endpoint.http_client import HTTPClient
 from holdfast.endpoint.http_exchange import Exchange, HTTPLimits
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
 from holdfast.exceptions import ConfigurationError, EnvelopeError, MustUnderstand, VersionMismatch
-from holdfast.store import Store, open_store
+from holdfast.store import Store
 from holdfast.wire import DEFAULT, Limits, content_type, decode, encode, soap_of_content_type
 
 SOURCES_QUEUE = "replies"
@@ -161,7 +161,7 @@ class Destination:
                 self._started = True
 
     async def _start(self) -> None:
-        self.store = await asyncio.to_thread(open_store, self.store_location)
+        self.store = await open_off_loop(self.store_location)
         self.engine = Engine(self.store, self._carry_out, self._store_failed, self.clock)
         snapshot = self.engine.start(
             self.queue,
