@@ -125,8 +125,4 @@ final class Caller {
             Thread.sleep(10);
         }
     }
-
-    void close() {
-        bus.shutdown(true);
-    }
 }

@@ -13,12 +13,11 @@ import java.util.concurrent.Executors;
  * CXF as a live peer, told what to do by lines on its input: {@code TICKET VERB name=value ...}. Each is answered by
  * {@code TICKET ok VALUE} or {@code TICKET failed REASON}, in the order in which they end. It ends with its input.
  *
- * <p>{@code close} and {@code stop} only begin it: a bus may take ten seconds to shut its Jetty down.
+ * <p>What was begun stays until then. A bus that is shut down takes up to ten seconds, and with its Jetty it may end one
+ * that another bus is just starting: CXF keeps those of all buses together.
  */
 public final class Main {
     private static final Map<String, Caller> CALLERS = new ConcurrentHashMap<>();
-    private static final Map<String, Service.Running> SERVICES = new ConcurrentHashMap<>();
-    private static final ExecutorService WORKERS = Executors.newCachedThreadPool();
     private static final PrintStream OUT = System.out;
 
     private Main() {
@@ -26,10 +25,11 @@ public final class Main {
 
     public static void main(String[] ignored) throws Exception {
         System.setOut(System.err);
+        ExecutorService workers = Executors.newCachedThreadPool();
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             Arguments arguments = new Arguments(line);
-            WORKERS.execute(() -> answer(arguments));
+            workers.execute(() -> answer(arguments));
         }
         System.exit(0);
     }
@@ -51,13 +51,7 @@ public final class Main {
     private static String carryOut(Arguments arguments) throws Exception {
         switch (arguments.verb) {
             case "serve":
-                Service.Running service = Service.start(arguments);
-                SERVICES.put(service.url(), service);
-                return service.url();
-            case "stop":
-                Service.Running stopped = SERVICES.remove(arguments.text("url"));
-                WORKERS.execute(() -> stopped.bus().shutdown(true));
-                return "";
+                return Service.start(arguments);
             case "connect":
                 Caller caller = new Caller(arguments);
                 CALLERS.put(arguments.ticket, caller);
@@ -66,9 +60,6 @@ public final class Main {
                 return String.valueOf(CALLERS.get(arguments.text("caller")).call(arguments));
             case "settle":
                 CALLERS.get(arguments.text("caller")).settle(arguments);
-                return "";
-            case "close":
-                WORKERS.execute(CALLERS.remove(arguments.text("caller"))::close);
                 return "";
             default:
                 throw new IllegalArgumentException("no such verb: " + arguments.verb);

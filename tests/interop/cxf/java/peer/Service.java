@@ -39,8 +39,8 @@ public class Service implements Contract {
         }
     }
 
-    /** Serves until the bus is shut down; port 0 takes a free one. */
-    static Running start(Arguments arguments) throws IOException {
+    /** Serves, at the URL that is returned; port 0 takes a free one. */
+    static String start(Arguments arguments) throws IOException {
         Bus bus = Rm.bus(arguments);
         BusFactory.setThreadDefaultBus(bus);
         int port = arguments.number("port") == 0 ? Rm.freePort() : arguments.number("port");
@@ -51,9 +51,6 @@ public class Service implements Contract {
         factory.setBindingId(Rm.bindingId(arguments.text("soap")));
         factory.setAddress(url);
         factory.create();
-        return new Running(bus, url);
-    }
-
-    record Running(Bus bus, String url) {
+        return url;
     }
 }
