@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.endpoint.http_client import Response, TransportError
 from holdfast.testing import lossy, pair
-from holdfast.testing.pair import MemoryTransport
+from holdfast.testing.pair import MemoryTransport, VirtualClock
 
 
 def orders(seen: list[str]) -> holdfast.Destination:
@@ -98,3 +98,22 @@ async def test_a_message_acknowledged_before_an_earlier_one_is_not_waited_for_in
             await first.acknowledged(0.05)
         heals = True
     assert seen == ["1", "2"]
+
+
+async def test_time_waits_for_a_commit_however_long_it_takes() -> None:
+    # A day's jump while the disk is slow would end every Sequence for inactivity.
+    clock = VirtualClock()
+    looks, fired = 0, []
+
+    def committing() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks < 200
+
+    clock.busy.append(committing)
+    clock.call_at(clock() + 86_400, lambda: fired.append(looks))
+    moving = asyncio.ensure_future(clock.run())
+    while not fired:
+        await asyncio.sleep(0)
+    moving.cancel()
+    assert fired == [200]

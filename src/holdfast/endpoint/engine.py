@@ -214,7 +214,7 @@ class Engine:
     @property
     def is_busy(self) -> bool:
         """Whether it has something to do without waiting for time to pass or for a peer."""
-        return self._scheduled or self._committing or self.protocol.wants_commit
+        return self.failure is None and (self._scheduled or self._committing or self.protocol.wants_commit)
 
     async def settled(self) -> None:
         """Wait until nothing is waiting to become durable."""

@@ -301,6 +301,11 @@ class Destination:
         handling = self.dispatcher is not None and self.dispatcher.is_busy
         return self._started and (self.engine.is_busy or handling)
 
+    @property
+    def is_committing(self) -> bool:
+        """Whether something is on its way to the store."""
+        return self._started and self.engine.is_busy
+
     # --- ASGI -----------------------------------------------------------------------------------------------------
 
     async def __call__(

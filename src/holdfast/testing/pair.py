@@ -30,7 +30,10 @@ _LOOK_EVERY = 0.0005
 """Real seconds between two looks at whether anybody is busy."""
 
 _PATIENCE = 40
-"""So many looks may find somebody busy before time moves all the same: a handler may be waiting for time to pass."""
+"""So many looks may find a handler running before time moves all the same: it may be waiting for time to pass."""
+
+_SETTLE = 20
+"""Turns of the loop in which whatever is on its way from one callback to the next arrives."""
 
 
 @dataclass(order=True)
@@ -57,7 +60,9 @@ class VirtualClock(Clock):
         self._calls: list[_Call] = []
         self._order = itertools.count()
         self.busy: list[Callable[[], bool]] = []
-        """Each says whether its owner has something to do now."""
+        """Each says whether its owner has something to do now, such as a commit: time waits for that however long."""
+        self.handling: list[Callable[[], bool]] = []
+        """Each says whether its owner does something that may itself be waiting for time to pass."""
 
     def __call__(self) -> float:
         """Now."""
@@ -80,8 +85,12 @@ class VirtualClock(Clock):
         waited = 0
         while True:
             await asyncio.sleep(_LOOK_EVERY)
+            for _ in range(_SETTLE):
+                await asyncio.sleep(0)
+            if any(busy() for busy in self.busy):
+                continue
             waited += 1
-            if waited < _PATIENCE and any(busy() for busy in self.busy):
+            if waited < _PATIENCE and any(handling() for handling in self.handling):
                 continue
             waited = 0
             self._advance()
@@ -207,7 +216,8 @@ async def pair(
     transport = MemoryTransport(app, network or lossy(0.0), clock)
     place = store / "source" if store is not None else ":memory:"
     source = Source(URL, store=place, transport=transport, clock=clock, **options)
-    clock.busy += [lambda: app.is_busy, lambda: source.is_busy]
+    clock.busy += [lambda: app.is_committing, lambda: source.is_busy]
+    clock.handling.append(lambda: app.is_busy)
     moving = asyncio.ensure_future(clock.run())
     try:
         await app.start()
