@@ -377,12 +377,14 @@ def _because(source: Source) -> str:
 
 
 def _how_to_go_on(run: Run) -> str:
+    from holdfast.store import IN_MEMORY
+
     assert run.source is not None
     waiting = run.source.progress.outstanding
     messages = f"{waiting:,} unacknowledged message{'s are' if waiting != 1 else ' is'}"
     if not waiting:
         remedy = "Nothing is waiting."
-    elif run.store == ":memory:":
+    elif run.store == IN_MEMORY:
         remedy = f"{messages} lost with the store in memory. Name a directory with --store to keep what has to wait."
     else:
         remedy = f"{messages} safe in {run.store}. To go on: holdfast send --resume --store {run.store}"

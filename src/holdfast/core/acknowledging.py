@@ -59,6 +59,7 @@ class Acknowledging:
 
     def forget(self, identifier: str) -> None:
         """The Sequence is over."""
+        self._owed.pop(identifier, None)
         self._due.forget(identifier)
         self._replied.pop(identifier, None)
 

@@ -25,10 +25,10 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
     TerminateSequence,
 )
-from holdfast.core.outbox import Outbox, ReadRecords
+from holdfast.core.outbox import Outbox, ReadRecords, outbox_queue, replies_queue
 from holdfast.core.policy import Delivery, SourcePolicy
 from holdfast.core.records import Record, Snapshot, State
-from holdfast.core.source import ANSWERED_ENOUGH, NOT_DURABLE_YET, Request, RMSource
+from holdfast.core.source import ANSWERED_ENOUGH, ENDING_STATES, NOT_DURABLE_YET, Request, RMSource
 from holdfast.core.states import SourceAction, SourceEvent, SourceState
 from holdfast.core.timers import Deadlines
 from holdfast.core.versions import RM, Addressing, Versions
@@ -38,8 +38,6 @@ TOLD_ENOUGH = 5
 CXF's client never answers: it fails at a CloseSequence that comes to its decoupled endpoint."""
 
 ENDING_FAULTS = ("UnknownSequence", "SequenceTerminated", "LastMessageNumberExceeded")
-
-_ENDING_STATES = (SourceState.CLOSING, SourceState.TERMINATING)
 
 
 class Offered(Protocol):
@@ -117,7 +115,7 @@ class Outbound:
         """
         outbox = self.outboxes.get(key)
         if outbox is None:
-            outbox = self.outboxes[key] = Outbox(key, f"outbox/{key}", to, self._read)
+            outbox = self.outboxes[key] = Outbox(key, outbox_queue(key), to, self._read)
             outbox.choices = choices
             self.commit.batch.queues[outbox.queue] = outbox.description()
         outbox.choices = choices
@@ -126,7 +124,7 @@ class Outbound:
 
     def open_replies(self, source: RMSource, now: float) -> Outbox:
         """The outbox of a Sequence that answers: its key is what it is saved under, and it needs no CreateSequence."""
-        outbox = self.outboxes[source.key] = Outbox(source.key, f"replies/{source.key}", source.to, self._read)
+        outbox = self.outboxes[source.key] = Outbox(source.key, replies_queue(source.key), source.to, self._read)
         source.state = SourceState.CREATED
         self.adopt(outbox, source)
         self.commit.save(source.local_id, source)
@@ -208,7 +206,7 @@ class Outbound:
             source.end_is_saved = True
             self.commit.save(source.local_id, source)
             self.commit.then(partial(self._end_durable, outbox, source))
-        if source.state in _ENDING_STATES and not self._may_end(source):
+        if source.state in ENDING_STATES and not self._may_end(source):
             if source.due is not None:
                 source.due = None
                 self.commit.then(partial(self._say_last_word, outbox, source))
@@ -225,7 +223,7 @@ class Outbound:
     @staticmethod
     def _is_told_enough(source: RMSource, now: float) -> bool:
         is_due = source.due is not None and source.due <= now
-        return is_due and source.attempts >= TOLD_ENOUGH and source.state in _ENDING_STATES
+        return is_due and source.attempts >= TOLD_ENOUGH and source.state in ENDING_STATES
 
     def _may_end(self, source: RMSource) -> bool:
         # The last word on the requests acknowledges every reply, so it waits for the last one to be durable.
@@ -641,7 +639,7 @@ class Outbound:
     def _recovered_outbox(self, state: State, snapshot: Snapshot) -> Outbox:
         key = state["outbox"]
         if key not in self.outboxes:
-            queue = f"replies/{key}"
+            queue = replies_queue(key)
             first, end = snapshot.bounds.get((queue, 0), (0, 0))
             self.outboxes[key] = Outbox(key, queue, state["to"], self._read, first, end)
         return self.outboxes[key]

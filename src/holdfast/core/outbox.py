@@ -23,6 +23,16 @@ SAVE_EVERY = 64
 """So many newly acknowledged messages are saved together; losing the newest costs as many retransmissions."""
 
 
+def outbox_queue(key: str) -> str:
+    """The queue of what an application sends under that sequence key."""
+    return f"outbox/{key}"
+
+
+def replies_queue(key: str) -> str:
+    """The queue of the replies that go out in the Sequence with that key."""
+    return f"replies/{key}"
+
+
 class Outbox:
     """One queue of outbound records.
 
@@ -56,7 +66,7 @@ class Outbox:
     @property
     def is_for_replies(self) -> bool:
         """Whether it answers the requests of a Sequence: nobody here waits for its end."""
-        return self.queue == f"replies/{self.key}"
+        return self.queue == replies_queue(self.key)
 
     def append(self, record: Record, commit: GroupCommit) -> int:
         """Add a record to the open batch; its offset."""

@@ -681,13 +681,9 @@ class RMProtocol:
     def _answer_ack_requested(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
         answered = False
         for requested in envelope.ack_requested:
-            destination = self.inbound.destinations.get(requested.identifier)
-            action = destination.handle(DestinationEvent.ACK_REQUESTED) if destination is not None else None
-            if destination is None or action is None:
-                self._answer_fault(envelope, sequence_fault("UnknownSequence", requested.identifier), exchange)
-            else:
-                destination.last_activity = now
-                self._acknowledge(destination, exchange, now, at_once=True)
+            fault = self._acknowledge_as_asked(requested.identifier, exchange, now)
+            if fault is not None:
+                self._answer_fault(envelope, fault, exchange)
             exchange, answered = None, True
         if not answered:
             self._done(exchange)
@@ -696,15 +692,18 @@ class RMProtocol:
         """AckRequested for other Sequences on a message (section 3.8); its own is acknowledged in its answer."""
         fault = None
         for requested in envelope.ack_requested:
-            destination = self.inbound.destinations.get(requested.identifier)
-            if requested.identifier == sequence.identifier:
-                continue
-            if destination is None or destination.handle(DestinationEvent.ACK_REQUESTED) is None:
-                fault = sequence_fault("UnknownSequence", requested.identifier)
-            else:
-                destination.last_activity = now
-                self._acknowledge(destination, None, now, at_once=True)
+            if requested.identifier != sequence.identifier:
+                fault = self._acknowledge_as_asked(requested.identifier, None, now) or fault
         return fault
+
+    def _acknowledge_as_asked(self, identifier: str, exchange: Exchange | None, now: float) -> Fault | None:
+        """One AckRequested; the fault to answer it with if there is no such Sequence."""
+        destination = self.inbound.destinations.get(identifier)
+        if destination is None or destination.handle(DestinationEvent.ACK_REQUESTED) is None:
+            return sequence_fault("UnknownSequence", identifier)
+        destination.last_activity = now
+        self._acknowledge(destination, exchange, now, at_once=True)
+        return None
 
     # --- answers --------------------------------------------------------------------------------------------------
 

@@ -48,6 +48,9 @@ class Request(Enum):
 ANSWERED_ENOUGH = 3
 """Attempts after which an answer that says nothing will do, to 1.0's LastMessage and to TerminateSequence."""
 
+ENDING_STATES = (SourceState.CLOSING, SourceState.TERMINATING)
+"""In which it tells the peer of its end."""
+
 NOT_DURABLE_YET = "not durable yet"
 """Why a Sequence is suspended from CreateSequenceResponse until that is durable."""
 
@@ -211,7 +214,7 @@ class RMSource:
     @property
     def is_ending(self) -> bool:
         """Whether its end is decided: what is submitted now goes to the next Sequence."""
-        return self.last_number is not None or self.state in (SourceState.CLOSING, SourceState.TERMINATING)
+        return self.last_number is not None or self.state in ENDING_STATES
 
     @property
     def is_over(self) -> bool:

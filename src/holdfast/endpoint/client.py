@@ -42,7 +42,7 @@ from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.message import Body, Message, body_bytes
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.server import SOURCES_QUEUE, respond
-from holdfast.endpoint.stopped import IN_MEMORY, stop_error
+from holdfast.endpoint.stopped import stop_error
 from holdfast.endpoint.wsdl import read_port, source_policy
 from holdfast.exceptions import (
     ConfigurationError,
@@ -51,7 +51,7 @@ from holdfast.exceptions import (
     HoldfastError,
     NotAcknowledged,
 )
-from holdfast.store import Store
+from holdfast.store import IN_MEMORY, Store
 from holdfast.wire import decode
 
 PROFILES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.core.outbox import outbox_queue, replies_queue
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Snapshot, State
@@ -71,7 +72,7 @@ def describe_snapshot(snapshot: Snapshot, now: float) -> list[dict[str, Any]]:
         one["suspended"] = one["suspended"] or outbox["stopped"]
         shown.append(one)
     for key, outbox in outboxes.items():
-        first, end = snapshot.bounds.get((f"outbox/{key}", 0), (0, 0))
+        first, end = snapshot.bounds.get((outbox_queue(key), 0), (0, 0))
         if end > first:
             shown.append(_describe_outbox(outbox, end - first))
     return sorted(shown, key=lambda one: (one["role"], one["identifier"], one.get("key", "")))
@@ -85,7 +86,7 @@ def describe_protocol(protocol: RMProtocol, now: float) -> list[dict[str, Any]]:
         snapshot.held[identifier] = list(destination.held)
     for outbox in protocol.outbound.outboxes.values():
         snapshot.bounds[outbox.queue, 0] = (outbox.first, outbox.durable_end)
-        if outbox.answers is None:
+        if not outbox.is_for_replies:
             snapshot.queues[outbox.queue] = outbox.description()
         if outbox.source is not None:
             snapshot.sequences[outbox.source.local_id] = outbox.source.to_state()
@@ -95,7 +96,7 @@ def describe_protocol(protocol: RMProtocol, now: float) -> list[dict[str, Any]]:
 def _unacknowledged(state: State, snapshot: Snapshot) -> int:
     """How many messages of an outbound Sequence are not acknowledged; 1.0's LastMessage is none."""
     key = state["outbox"]
-    end = max(snapshot.bounds.get((f"{kind}/{key}", 0), (0, 0))[1] for kind in ("outbox", "replies"))
+    end = max(snapshot.bounds.get((queue, 0), (0, 0))[1] for queue in (outbox_queue(key), replies_queue(key)))
     acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
     if state["last_number"] is not None:
         acknowledged.discard(state["last_number"])

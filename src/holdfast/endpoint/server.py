@@ -299,7 +299,7 @@ class Destination:
     def is_busy(self) -> bool:
         """Whether it has something to do without waiting for time to pass or for a peer: a commit, a handler."""
         handling = self.dispatcher is not None and self.dispatcher.is_busy
-        return self._started and (self.engine.is_busy or handling)
+        return self.is_committing or (self._started and handling)
 
     @property
     def is_committing(self) -> bool:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from holdfast.core.events import Stopped
 from holdfast.exceptions import SEQUENCE_FAULTS, HoldfastError, NotAcknowledged, PeerFault, SequenceLost
-
-IN_MEMORY = ":memory:"
-"""The store that is gone with its process."""
+from holdfast.store import IN_MEMORY
 
 _REMEDY = "Put it right"
 _WHO = "It does not know who sends: headers={'Authorization': …}, or --header 'Authorization: …'. Put it right"

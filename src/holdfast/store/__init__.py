@@ -9,7 +9,10 @@ from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.writer import CommitThread
 
-__all__ = ["CommitThread", "MemoryStore", "Store", "open_store"]
+IN_MEMORY = ":memory:"
+"""The location of a store that is gone with its process."""
+
+__all__ = ["IN_MEMORY", "CommitThread", "MemoryStore", "Store", "open_store"]
 
 
 def open_store(location: str | Path | Store) -> Store:
@@ -27,7 +30,7 @@ def open_store(location: str | Path | Store) -> Store:
     """
     if not isinstance(location, str | Path):
         return location
-    if location == ":memory:":
+    if location == IN_MEMORY:
         return MemoryStore()
     if not str(location) or "://" in str(location):
         raise ConfigurationError(

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.core.messages import Envelope, IncompleteSequenceBehavior, SequenceAcknowledgement
+from holdfast.core.outbox import outbox_queue, replies_queue
 from holdfast.core.policy import Delivery
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
@@ -263,7 +264,7 @@ class TransmittedIsDurable(Invariant):
         if sequence.last_message:
             return
         key = state["outbox"]
-        records = disk.outbound.get(f"outbox/{key}") or disk.outbound.get(f"replies/{key}") or []
+        records = disk.outbound.get(outbox_queue(key)) or disk.outbound.get(replies_queue(key)) or []
         offset = state["start"] + sequence.message_number - 1
         if offset >= len(records) or records[offset].body != envelope.body:
             self.broken(f"{node.name} transmits {envelope.body.decode()}, which is not durable at its offset {offset}")

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from holdfast.core.messages import Envelope, LastMessage, SequenceAcknowledgement
+from holdfast.core.outbox import outbox_queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Record
 from holdfast.testing.node import CURSOR, INBOX, OUTBOX
@@ -155,7 +156,7 @@ class Ledger:
 
     def doubt(self, first: int, last: int) -> None:
         """The source's application was told that these offsets of its outbox may or may not have arrived."""
-        records = self.disks[0].outbound[f"outbox/{OUTBOX}"]
+        records = self.disks[0].outbound[outbox_queue(OUTBOX)]
         self.words[0].in_doubt.update(record.body for record in records[first : last + 1])
 
     def reply_is_lost(self, body: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.core.outbox import outbox_queue
 from holdfast.testing.invariants import skips
 from holdfast.testing.node import OUTBOX
 
@@ -25,7 +26,7 @@ def unfinished(world: World, *, may_stop: bool) -> str | None:
     disk = ledger.disks[1]
     queued = {record.body for records in disk.queues.values() for record in records}
     discarded = {disk.records[key].body for key in disk.dropped}
-    for record in ledger.disks[0].outbound[f"outbox/{OUTBOX}"]:
+    for record in ledger.disks[0].outbound[outbox_queue(OUTBOX)]:
         if record.body not in queued and record.body not in discarded and not skips(destination):
             return f"{record.body.decode()} has not reached the application"
         has_reply = b"r" + record.body[1:] in ledger.disks[0].replies

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from holdfast.core.events import Acknowledged, Delivered, Ended, Incident, Stopped, Submitted, Transmit
 from holdfast.core.messages import Envelope, SequenceAcknowledgement
+from holdfast.core.outbox import outbox_queue
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Batch, Record
 from holdfast.testing.clock import SimClock
@@ -190,7 +191,7 @@ class World:
         self.note(lambda: f"{node.name} knows that offsets {effect.first}-{effect.last} of {effect.key} arrived")
         if effect.key != OUTBOX:
             return
-        records = self.ledger.disks[node.index].outbound[f"outbox/{OUTBOX}"]
+        records = self.ledger.disks[node.index].outbound[outbox_queue(OUTBOX)]
         for offset in range(effect.first, effect.last + 1):
             if offset >= len(records):
                 raise InvariantViolation(
