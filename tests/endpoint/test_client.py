@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import trustme
 from lxml import etree
+from waiting import until
 
 from holdfast import (
     ApplicationFault,
@@ -64,12 +65,6 @@ def shop(store: Any = ":memory:", **options: Any) -> tuple[Destination, list[str
         raise ApplicationFault("out of stock", sender=False, detail=b"<left xmlns='urn:shop'>0</left>")
 
     return app, got
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from holdfast import (
     ApplicationFault,
@@ -28,12 +28,6 @@ from holdfast.testing.ports import free_ports
 ACTION = "urn:test:submit"
 QUICK = HandlingPolicy(attempts=3, backoff=0.01, backoff_cap=0.02)
 QUICK_SOURCE = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.1, cap=0.3))
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def send(url: str, *numbers: int, action: str = ACTION, key: str = "") -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from waiting import until
 
 from holdfast import ConfigurationError, Destination, RetransmissionPolicy, Source, SourcePolicy, StoreError
 from holdfast.endpoint.serve import Listeners, Service
@@ -18,12 +19,6 @@ from holdfast.testing.ports import free_ports
 
 ACTION = "urn:test:submit"
 QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.1, cap=0.3))
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def test_it_listens_where_it_is_told_and_has_no_admin_listener_unless_asked() -> None:

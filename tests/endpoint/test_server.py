@@ -11,6 +11,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from waiting import until
 
 from holdfast import ConfigurationError, Destination, DestinationPolicy, Versions
 from holdfast.core.messages import (
@@ -49,12 +50,6 @@ def collecting(store: Any = ":memory:", **options: Any) -> tuple[Destination, li
         got.append((message.message_number, message.body_bytes))
 
     return app, got
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 # --- the usual walk ---------------------------------------------------------------------------------------------------

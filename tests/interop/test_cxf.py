@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import cxf_peer
 import pytest
 from cxf_peer import NAMESPACE, CxfPeer
+from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
@@ -87,13 +88,6 @@ def words(versions: holdfast.Versions, **changed: Any) -> dict[str, Any]:
     }
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something to become so, as long as nothing but a defect takes."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 # --- CXF's client, Holdfast's Destination -------------------------------------------------------------------------
 
 
@@ -154,7 +148,7 @@ class Shop:
 async def assert_it_ends(shop: Shop, decoupled: bool) -> None:
     """Wait until the Sequence is terminated, and that there was one."""
     try:
-        await until(lambda: shop.ends() == ["terminated"])
+        await until(lambda: shop.ends() == ["terminated"], PATIENCE)
     except TimeoutError:
         # CXF sends no TerminateSequence if the answer to its CloseSequence overtook the 202: see `Caller.java`.
         assert decoupled
@@ -280,7 +274,7 @@ async def test_holdfast_sends_one_way_to_cxf_through_a_bad_network(
         ]
         for message in sent:
             await message.acknowledged(timeout=PATIENCE)
-        await until(lambda: len(service.delivered("notify")) >= COUNT)
+        await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
         await source.end(timeout=PATIENCE)
         assert proxy.counts.lost > 0
         assert (back.counts.exchanges > 0) == listens
@@ -340,18 +334,18 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(cla
 
             for message in await send(range(1, 21)):
                 await message.acknowledged(timeout=PATIENCE)
-            await until(lambda: len(service.delivered("notify")) >= 20)
+            await until(lambda: len(service.delivered("notify")) >= 20, PATIENCE)
             proxy.faults = Faults(lose_request=1.0)
             waiting = await send(range(21, 41))
             lost = proxy.counts.requests_lost
-            await until(lambda: proxy.counts.requests_lost > lost + 2)
+            await until(lambda: proxy.counts.requests_lost > lost + 2, PATIENCE)
             first.kill()
         with CxfPeer(class_path, tmp_path / "errors") as second:
             await second.ask("serve", log=log, **{**setup, "port": urlsplit(service.url).port})
             proxy.faults = BAD
             for message in waiting:
                 await message.acknowledged(timeout=PATIENCE)
-            await until(lambda: len(service.delivered("notify")) >= 40)
+            await until(lambda: len(service.delivered("notify")) >= 40, PATIENCE)
             await source.end(timeout=PATIENCE)
     assert sorted(service.delivered("notify")) == list(range(1, 41))
     messages = [one.request for one in seen if b"MessageNumber>" in one.request]
@@ -375,8 +369,8 @@ async def test_a_cxf_client_with_a_store_is_killed_and_what_it_had_sent_arrives_
         proxy.faults = BAD
         with CxfPeer(class_path, tmp_path / "errors") as second:
             await second.ask("connect", url=proxy.url, key="k", decoupled=False, **setup)
-            await until(lambda: len(shop.numbers) >= COUNT)
-            await until(lambda: any(one["ranges"] == f"1-{COUNT}" for one in shop.sequences("destination")))
+            await until(lambda: len(shop.numbers) >= COUNT, PATIENCE)
+            await until(lambda: any(one["ranges"] == f"1-{COUNT}" for one in shop.sequences("destination")), PATIENCE)
         assert shop.numbers == list(range(1, COUNT + 1))
 
 
@@ -439,12 +433,12 @@ async def test_holdfast_is_killed_under_the_load_of_cxf_which_does_not_notice(
             await caller.call(1, 1)
             calling = asyncio.ensure_future(caller.call(2, many))
             for due in (15, 35):
-                await until(lambda due=due: len(service.delivered()) >= due)  # type: ignore[misc]
+                await until(lambda due=due: len(service.delivered()) >= due, PATIENCE)  # type: ignore[misc]
                 await asyncio.to_thread(service.kill)
                 await asyncio.to_thread(service.start)
             await calling
             await caller.settle()
-        await until(lambda: len(set(service.delivered())) >= many)
+        await until(lambda: len(set(service.delivered())) >= many, PATIENCE)
         delivered = service.delivered()
     # Of what it had handled last before it was killed, the handler may get some once more: the messages are the same.
     assert list(dict.fromkeys(delivered)) == list(range(1, many + 1))

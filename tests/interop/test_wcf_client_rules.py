@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 from wcf.scripted_server import ScriptedWCFServer, Session
 from wcf.wire import COMBINATIONS, CONTRACT_NS, ECHO, NOTIFY, Profile
 
@@ -84,12 +85,6 @@ def check_ended(server: ScriptedWCFServer, messages: int) -> None:
     assert session.terminated
     # Also of the reply to LastMessage, by the TerminateSequence itself: until then the real host does not close.
     assert session.acknowledged_replies == set(range(1, session.sent_replies + 1))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for something another task brings about; the suite's own timeout is the limit."""
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 # --- whole sessions --------------------------------------------------------------------------------------------------
@@ -195,7 +190,7 @@ async def test_a_full_buffer_stops_the_source_until_there_is_room(profile: Profi
             await first.acknowledged()
             for number in range(2, 12):
                 await notify(source, str(number))
-            await until(lambda: sum(exchange.kind == "AckRequested" for exchange in server.transcript) >= 3)
+            await until(lambda: sum(exchange.kind == "AckRequested" for exchange in server.transcript) >= 3, None)
             assert server.texts == ["1"]
             server.buffer = 8
             await source.flush()
@@ -209,7 +204,7 @@ async def test_an_idle_source_keeps_the_session_alive(profile: Profile) -> None:
     async with ScriptedWCFServer(profile, inactivity=30.0) as server:
         async with running_source(server.url, profile, "twoway", policy=policy) as source:
             await echo(source, "before")
-            await until(lambda: sum(exchange.kind == "AckRequested" for exchange in server.transcript) >= 2)
+            await until(lambda: sum(exchange.kind == "AckRequested" for exchange in server.transcript) >= 2, None)
             await echo(source, "after")
         check_ended(server, 2)
 
@@ -264,7 +259,7 @@ async def test_a_service_that_comes_back_with_its_sessions_is_waited_for(profile
         assert await echo(source, "1") == "1"
         await server.__aexit__()
         call = asyncio.create_task(echo(source, "2"))
-        await until(lambda: source.progress.problem != "")
+        await until(lambda: source.progress.problem != "", None)
         again = await stack.enter_async_context(ScriptedWCFServer(profile, port=port))
         again.sessions = server.sessions
         assert await call == "2"

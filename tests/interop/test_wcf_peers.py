@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from waiting import until
 from wcf import wire
 from wcf.scripted_client import ApplicationFault, ScriptedWCFClient, SessionFaulted
 from wcf.scripted_server import ScriptedWCFServer
@@ -235,7 +236,7 @@ async def test_a_client_stops_at_a_full_buffer_asks_and_goes_on() -> None:
         server.buffer = 0
         await client.notify("wcf", 2)
         waiting = asyncio.create_task(client.notify("wcf", 3))
-        await until(lambda: len(client.sent("AckRequested")) >= 3)
+        await until(lambda: len(client.sent("AckRequested")) >= 3, None)
         assert not waiting.done()
         server.buffer = 8
         await waiting
@@ -250,7 +251,7 @@ async def test_an_idle_client_keeps_its_session_alive_with_ack_requested() -> No
     ):
         await client.echo("wcf", 1)
         client.idle(300)
-        await until(lambda: any(exchange.outcome == "answered" for exchange in client.sent("AckRequested")))
+        await until(lambda: any(exchange.outcome == "answered" for exchange in client.sent("AckRequested")), None)
         request = client.sent("AckRequested")[0].request
         assert b"SequenceAcknowledgement>" in request  # of the reply, which nothing else has acknowledged yet
         assert b"MessageID" not in request
@@ -279,7 +280,7 @@ async def test_a_client_rides_out_a_server_that_comes_back_with_its_sessions(pro
     await client.echo("wcf", 1)
     await server.__aexit__()
     call = asyncio.create_task(client.echo("wcf", 2))
-    await until(lambda: sum(exchange.outcome == "no connection" for exchange in client.transcript) >= 2)
+    await until(lambda: sum(exchange.outcome == "no connection" for exchange in client.transcript) >= 2, None)
     async with ScriptedWCFServer(profile, port=port) as again:
         again.sessions = server.sessions
         assert await call == "hello"
@@ -300,12 +301,6 @@ async def test_a_server_that_forgot_its_sessions_kills_the_clients_session(profi
         with pytest.raises(SessionFaulted, match="not a known Sequence"):
             await client.notify("wcf", 3)
         await client.abort()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for something another task brings about; the suite's own timeout is the limit."""
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 # --- what the client does not take -----------------------------------------------------------------------------------
@@ -474,7 +469,7 @@ async def test_a_repeated_reply_with_another_body_is_refused() -> None:
         await client.open()
         await client.echo("wcf", 1)
         assert len(client.sent("Echo")) > 1
-        await until(lambda: all(exchange.outcome for exchange in client.sent("Echo")))
+        await until(lambda: all(exchange.outcome for exchange in client.sent("Echo")), None)
         with pytest.raises(SessionFaulted, match="came again with another body"):
             await client.notify("wcf", 2)
         await client.abort()
@@ -665,4 +660,4 @@ def a_session(profile: Profile) -> Callable[[], Awaitable[None]]:
 async def test_a_peer_leaves_no_task_behind(profile: Profile) -> None:
     before = asyncio.all_tasks()
     await a_session(profile)()
-    await until(lambda: asyncio.all_tasks() <= before)
+    await until(lambda: asyncio.all_tasks() <= before, None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 from wcf import wire
 from wcf.destination import contract_app, running_destination, text_of
 from wcf.scripted_client import ApplicationFault, ScriptedWCFClient, SessionFaulted
@@ -43,7 +44,7 @@ class Service:
 
     async def _handle(self, message: holdfast.Message) -> None:
         self.handled.append((message.message_number, text_of(message)))
-        await until(lambda: self.may_end(text_of(message)))
+        await until(lambda: self.may_end(text_of(message)), None)
 
     @property
     def numbers(self) -> list[int]:
@@ -292,7 +293,7 @@ async def test_one_way_messages_are_acknowledged_while_a_request_is_still_in_pro
         for number in range(1, 4):  # opens the window
             await client.notify("wcf", number)
         slow = asyncio.create_task(client.echo("wcf", 4, "slow"))
-        await until(lambda: any(text == "slow" for _, text in service.handled))
+        await until(lambda: any(text == "slow" for _, text in service.handled), None)
         await client.notify("wcf", 5)
         assert not slow.done()
         gate.set()
@@ -373,7 +374,7 @@ async def test_the_keep_alive_of_an_idle_client_is_answered(profile: Profile) ->
     ):
         await client.echo("wcf", 1)
         client.idle(300)
-        await until(lambda: any(exchange.status == 200 for exchange in client.sent("AckRequested")))
+        await until(lambda: any(exchange.status == 200 for exchange in client.sent("AckRequested")), None)
         await client.echo("wcf", 2)
 
 
@@ -516,12 +517,6 @@ class Process:
         await self._process.wait()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for something another task brings about; the suite's own timeout is the limit."""
-    while not condition():
-        await asyncio.sleep(0.005)
-
-
 class Crowd:
     """Clients of all six combinations at once, each with its own session."""
 
@@ -551,7 +546,7 @@ async def killed_under(crowd: Crowd, process: Process) -> None:
     run = asyncio.create_task(crowd.run())
     try:
         for mark in (total // 3, 2 * total // 3):
-            await until(lambda mark=mark: crowd.done >= mark or run.done())
+            await until(lambda mark=mark: crowd.done >= mark or run.done(), None)
             await process.kill()
             await process.start()
         await run
