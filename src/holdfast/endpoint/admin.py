@@ -9,36 +9,22 @@ import asyncio
 import json
 import struct
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from holdfast.endpoint.admin_routes import Asked, Refused, Routes
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.inspection import describe_protocol
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.metrics import DestinationCollector
 from holdfast.endpoint.server import Destination, json_answer
-from holdfast.exceptions import HoldfastError
 
 RECORDS = b"application/vnd.holdfast.records"
 TRAILER = 2**64 - 1
 CHUNK_BYTES = 1 << 20
 MAX_WAIT = 60.0
-
-
-class Refused(HoldfastError):
-    """A request the admin listener does not do as asked.
-
-    Args:
-        status: The HTTP status.
-        message: Why.
-        remedy: What to do.
-    """
-
-    def __init__(self, status: int, message: str, remedy: str = "") -> None:
-        super().__init__(message, remedy=remedy)
-        self.status = status
 
 
 class Admin:
@@ -53,6 +39,19 @@ class Admin:
         self._registry = CollectorRegistry()
         self._registry.register(DestinationCollector(app))
         self._tasks: set[asyncio.Task[None]] = set()
+        self.routes = Routes(
+            [
+                ("GET", "healthz", self._health),
+                ("GET", "metrics", self._metrics),
+                ("GET", "sequences", self._list_sequences),
+                ("GET", "sequences/{identifier}", self._show_sequence),
+                ("POST", "sequences/{identifier}/{how:close|terminate}", self._end_sequence),
+                ("GET", "queues", self._queues),
+                ("GET", "queues/{name}/ends", self._ends),
+                ("GET", "queues/{name}/{partition_text}/records", self._records),
+                ("GET|PUT|DELETE", "queues/{name}/cursors/{reader}", self._cursor),
+            ]
+        )
 
     def handle(self, exchange: Exchange) -> None:
         """Take one HTTP request; the answer follows."""
@@ -64,7 +63,8 @@ class Admin:
         try:
             await self._route(exchange)
         except Refused as refused:
-            json_answer(exchange, refused.status, {"error": refused.message, "remedy": refused.remedy})
+            body = {"error": refused.message, "remedy": refused.remedy}
+            json_answer(exchange, refused.status, body, refused.headers)
         except Exception as error:
             log.error("admin request failed", target=exchange.request.target, exc_info=error)
             json_answer(exchange, 500, {"error": repr(error), "remedy": "This is a bug; the log has more."})
@@ -72,38 +72,18 @@ class Admin:
     async def _route(self, exchange: Exchange) -> None:
         url = urlsplit(exchange.request.target)
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
-        parts = [unquote(part) for part in url.path.strip("/").split("/")]
-        method = exchange.request.method
-        match (method, parts):
-            case ("GET", ["healthz"]):
-                self._health(exchange)
-            case ("GET", ["metrics"]):
-                exchange.respond(200, generate_latest(self._registry), CONTENT_TYPE_LATEST.encode())
-            case ("GET", ["sequences"]):
-                json_answer(exchange, 200, {"sequences": self._sequences()})
-            case ("GET", ["sequences", identifier]):
-                self._sequence(exchange, identifier)
-            case ("POST", ["sequences", identifier, ("close" | "terminate") as how]):
-                await self._end_sequence(exchange, identifier, how)
-            case ("GET", ["queues"]):
-                queue = self._app.queue
-                described = {"epoch": queue.epoch, "partitions": self._partitions()}
-                json_answer(exchange, 200, {"v": 1, "queues": {queue.name: described}})
-            case ("GET", ["queues", name, "ends"]):
-                await self._ends(exchange, name, query)
-            case ("GET", ["queues", name, partition, "records"]):
-                await self._records(exchange, name, partition, query)
-            case (_, ["queues", name, "cursors", reader]):
-                await self._cursor(exchange, method, name, reader)
-            case _:
-                raise Refused(404, f"there is no {method} {url.path} here", "See docs/reference/data-plane.md.")
+        route, names = self.routes.find(exchange.request.method, url.path)
+        await route(Asked(exchange, exchange.request.method, query), **names)
 
-    def _health(self, exchange: Exchange) -> None:
+    async def _health(self, asked: Asked) -> None:
         failure = self._app.engine.failure
         if failure is None:
-            json_answer(exchange, 200, {"status": "ok"})
+            json_answer(asked.exchange, 200, {"status": "ok"})
         else:
             raise Refused(503, f"the store failed: {failure}", "Free space or repair the disk, then start again.")
+
+    async def _metrics(self, asked: Asked) -> None:
+        asked.exchange.respond(200, generate_latest(self._registry), CONTENT_TYPE_LATEST.encode())
 
     # --- sequences ------------------------------------------------------------------------------------------------
 
@@ -111,17 +91,20 @@ class Admin:
         engine = self._app.engine
         return describe_protocol(engine.protocol, engine.clock())
 
-    def _sequence(self, exchange: Exchange, identifier: str) -> None:
+    async def _list_sequences(self, asked: Asked) -> None:
+        json_answer(asked.exchange, 200, {"sequences": self._sequences()})
+
+    async def _show_sequence(self, asked: Asked, identifier: str) -> None:
         found = [one for one in self._sequences() if one["identifier"] == identifier]
         if not found:
             raise Refused(404, f"no Sequence {identifier}", "GET /sequences lists them.")
-        json_answer(exchange, 200, found[0])
+        json_answer(asked.exchange, 200, found[0])
 
-    async def _end_sequence(self, exchange: Exchange, identifier: str, how: str) -> None:
+    async def _end_sequence(self, asked: Asked, identifier: str, how: str) -> None:
         if not self._app.end_sequence(identifier, terminate=how == "terminate"):
             raise Refused(404, f"no open Sequence {identifier}", "GET /sequences lists them.")
         await self._durable()
-        self._sequence(exchange, identifier)
+        await self._show_sequence(asked, identifier)
 
     # --- queues ---------------------------------------------------------------------------------------------------
 
@@ -143,7 +126,13 @@ class Admin:
             for partition, (first, end) in enumerate(zip(readers.first, readers.ends, strict=True))
         }
 
-    async def _ends(self, exchange: Exchange, name: str, query: dict[str, str]) -> None:
+    async def _queues(self, asked: Asked) -> None:
+        queue = self._app.queue
+        described = {"epoch": queue.epoch, "partitions": self._partitions()}
+        json_answer(asked.exchange, 200, {"v": 1, "queues": {queue.name: described}})
+
+    async def _ends(self, asked: Asked, name: str) -> None:
+        exchange, query = asked.exchange, asked.query
         self._check_queue(name, query.get("epoch"))
         try:
             wait = min(MAX_WAIT, max(0.0, float(query.get("wait", "0"))))
@@ -157,7 +146,8 @@ class Admin:
             exchange, 200, {"v": 1, "queue": queue.name, "epoch": queue.epoch, "partitions": self._partitions()}
         )
 
-    async def _records(self, exchange: Exchange, name: str, partition_text: str, query: dict[str, str]) -> None:
+    async def _records(self, asked: Asked, name: str, partition_text: str) -> None:
+        exchange, query = asked.exchange, asked.query
         self._check_queue(name, query.get("epoch"))
         readers = self._app.readers
         try:
@@ -186,7 +176,8 @@ class Admin:
             exchange.write(struct.pack(">QIQ", TRAILER, 8, count))
         exchange.finish()
 
-    async def _cursor(self, exchange: Exchange, method: str, name: str, reader: str) -> None:
+    async def _cursor(self, asked: Asked, name: str, reader: str) -> None:
+        exchange, method = asked.exchange, asked.method
         readers = self._app.readers
         self._check_queue(name, None)
         if method == "GET":
@@ -205,12 +196,10 @@ class Admin:
             cursor = readers.advance(reader, offsets)
             await self._durable()
             json_answer(exchange, 200, {"offsets": _texts(cursor)})
-        elif method == "DELETE":
+        else:
             readers.drop(reader)
             await self._durable()
             exchange.respond(204)
-        else:
-            raise Refused(405, f"{method} means nothing to a cursor", "GET, PUT or DELETE.")
 
     def _asked_offsets(self, exchange: Exchange, name: str) -> dict[int, int]:
         try:

@@ -381,6 +381,6 @@ def respond(effect: Respond) -> None:
         exchange.respond(status, encode(envelope), _CONTENT_TYPES[envelope.soap])
 
 
-def json_answer(exchange: Exchange, status: int, value: object) -> None:
+def json_answer(exchange: Exchange, status: int, value: object, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
     """Answer with JSON."""
-    exchange.respond(status, json.dumps(value).encode() + b"\n", b"application/json")
+    exchange.respond(status, json.dumps(value).encode() + b"\n", b"application/json", headers)
