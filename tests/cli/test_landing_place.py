@@ -14,7 +14,7 @@ from holdfast.cli.landing_place import Directory, Lines
 
 
 def message(number: int, sequence: str = "urn:uuid:1234", body: bytes = b"<a>\xc3\xa9</a>") -> Message:
-    return Message("urn:a", body, sequence, number, f"urn:m:{number}", None, None, None, "1.2", b"", 12.5)
+    return Message("urn:a", body, sequence, number, f"urn:m:{number}", None, None, None, "1.2", b"", 12.5, 12.5)
 
 
 def test_a_directory_gets_a_file_for_each_body_and_keeps_nothing_half_written(tmp_path: Path) -> None:

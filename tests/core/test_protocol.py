@@ -218,6 +218,17 @@ def test_in_order_the_queue_has_what_the_gap_allows_also_over_a_restart() -> Non
     assert len(again.records()) == 2
 
 
+def test_a_message_held_behind_a_gap_is_delivered_when_the_gap_closes_and_says_so() -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create()
+    endpoint.send(identifier, 2)
+    endpoint.now = 40.0
+    endpoint.send(identifier, 1)
+    first, second = endpoint.records()
+    assert (first.received_at, first.delivered_at) == (40.0, 40.0)
+    assert (second.received_at, second.delivered_at) == (0.0, 40.0)
+
+
 def test_close_answers_with_the_final_acknowledgement_and_takes_nothing_more() -> None:
     endpoint = Endpoint()
     identifier = endpoint.create()

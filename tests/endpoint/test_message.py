@@ -19,6 +19,7 @@ def test_a_message_is_what_its_record_says() -> None:
     assert (one.sequence, one.message_number, one.action, one.message_id) == ("urn:s", 3, "urn:a", "urn:m")
     assert (one.received_at, one.attempt, one.soap, one.reply_to) == (12.5, 2, "1.2", None)
     assert one.body_bytes == b"<a>1</a>"
+    assert one.delivered_at == 12.5
 
 
 def test_the_body_is_parsed_once_when_it_is_asked_for() -> None:

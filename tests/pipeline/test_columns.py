@@ -31,6 +31,7 @@ def test_a_record_becomes_a_row_with_every_column_in_its_place():
         relates_to="urn:m:1",
         soap="1.1",
         headers=b"<h/>",
+        released_at=1_700_000_020.5,
     )
     builder = BatchBuilder("orders", 3, body=True, headers=True)
     (batch,) = builder.batches([[(40, encode_record(full)), (41, encode_record(record(8, "")))]])
@@ -50,9 +51,11 @@ def test_a_record_becomes_a_row_with_every_column_in_its_place():
         "relates_to": "urn:m:1",
         "soap_version": "1.1",
         "received_at": datetime(2023, 11, 14, 22, 13, 27, 250_000, tzinfo=UTC),
+        "delivered_at": datetime(2023, 11, 14, 22, 13, 40, 500_000, tzinfo=UTC),
         "headers": "<h/>",
         "body": "<é/>",
     }
+    assert second["delivered_at"] == second["received_at"]  # never held behind a gap
     assert (second["message_id"], second["headers"], second["body"]) == (None, "", "")
 
 

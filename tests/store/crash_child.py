@@ -40,7 +40,7 @@ def batch(n: int, before: Snapshot) -> Batch:
             match draw.randrange(4):
                 case 0:
                     where = draw.choice(QUEUES)
-                    made.releases.append((sequence, number, *where, end[where]))
+                    made.releases.append((sequence, number, *where, end[where], float(number)))
                     end[where] += 1
                 case 1:
                     made.drops.append((sequence, number))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.core.records import Batch, Record, Snapshot
@@ -78,7 +80,7 @@ def test_appends_and_releases_of_one_batch_fill_the_offsets_together(opened, rec
         Batch(
             appends=[("q", 0, 0, record(1)), ("q", 0, 1, record(2)), ("q", 0, 3, record(4)), ("q", 0, 5, record(6))],
             holds=[("urn:s", 5, record(5)), ("urn:s", 7, record(7))],
-            releases=[("urn:s", 3, "q", 0, 2), ("urn:s", 5, "q", 0, 4)],
+            releases=[("urn:s", 3, "q", 0, 2, 7.0), ("urn:s", 5, "q", 0, 4, 8.0)],
         )
     )
     store = opened.reopen()
@@ -88,8 +90,8 @@ def test_appends_and_releases_of_one_batch_fill_the_offsets_together(opened, rec
 
 def test_a_held_record_moves_with_all_its_content(opened, record):
     opened.store.commit(Batch(holds=[("urn:s", 2, record(2, size=5000))]))
-    opened.reopen().commit(Batch(releases=[("urn:s", 2, "q", 7, 0)]))
-    assert opened.store.read("q", 7, 0, 1) == [(0, record(2, size=5000))]
+    opened.reopen().commit(Batch(releases=[("urn:s", 2, "q", 7, 0, 9.5)]))
+    assert opened.store.read("q", 7, 0, 1) == [(0, replace(record(2, size=5000), released_at=9.5))]
     assert opened.store.load().held == {}
 
 
@@ -184,9 +186,9 @@ def test_a_deleted_partition_begins_again_at_nought(opened, record):
         Batch(appends=[("q", 0, 2, None), ("q", 0, 2, None)]),
         Batch(appends=[("q", 0, 3, None), ("q", 0, 3, None), ("q", 0, 2, None)]),
         Batch(appends=[("new", 0, 1, None)]),
-        Batch(releases=[("urn:s", 8, "q", 0, 2)]),
-        Batch(releases=[("urn:s", 9, "q", 0, 3)]),
-        Batch(releases=[("urn:s", 9, "q", 0, 2), ("urn:s", 9, "q", 0, 3)]),
+        Batch(releases=[("urn:s", 8, "q", 0, 2, 1.0)]),
+        Batch(releases=[("urn:s", 9, "q", 0, 3, 1.0)]),
+        Batch(releases=[("urn:s", 9, "q", 0, 2, 1.0), ("urn:s", 9, "q", 0, 3, 1.0)]),
     ],
     ids=["gap", "taken", "twice", "twice ahead", "not from 0", "not held", "gap by release", "released twice"],
 )
@@ -224,7 +226,7 @@ def test_a_group_of_batches_is_the_same_as_one_after_the_other(opened, record):
     opened.store.commit_group(
         [
             Batch(appends=[("q", 0, 0, record(1))], holds=[("urn:s", 3, record(3))], sequences={"urn:s": {"n": 1}}),
-            Batch(releases=[("urn:s", 3, "q", 0, 1)], trims={("q", 0): 1}, cursors={("p", 0, "c"): {"o": 1}}),
+            Batch(releases=[("urn:s", 3, "q", 0, 1, 1.0)], trims={("q", 0): 1}, cursors={("p", 0, "c"): {"o": 1}}),
             Batch(appends=[("q", 0, 2, record(4)), ("p", 0, 0, record(5))], sequences={"urn:s": {"n": 2}}),
             Batch(deletes=[("p", 0)]),
             Batch(appends=[("p", 0, 0, record(6))]),
@@ -233,7 +235,7 @@ def test_a_group_of_batches_is_the_same_as_one_after_the_other(opened, record):
     for again in (False, True):
         store = opened.reopen() if again else opened.store
         assert store.load() == Snapshot(bounds={("q", 0): (1, 3), ("p", 0): (0, 1)}, sequences={"urn:s": {"n": 2}})
-        assert store.read("q", 0, 0, 9) == [(1, record(3)), (2, record(4))]
+        assert store.read("q", 0, 0, 9) == [(1, replace(record(3), released_at=1.0)), (2, record(4))]
         assert store.read("p", 0, 0, 9) == [(0, record(6))]
 
 

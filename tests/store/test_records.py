@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -27,6 +29,7 @@ any_record = st.builds(
     st.sampled_from(["1.1", "1.2"]),
     st.binary(max_size=50),
     st.booleans(),
+    st.none() | st.floats(0, 1e11),
 )
 numbers = st.integers(0, 2**64 - 1)
 
@@ -41,9 +44,24 @@ def test_a_record_starts_with_its_format():
     assert msgspec.msgpack.decode(data)[0] == layout.RECORD_FORMAT
 
 
+@given(any_record)
+def test_a_record_of_format_1_is_still_read(record):
+    record.released_at = None
+    fields = [getattr(record, name) for name in Record.__slots__][:12]
+    assert layout.decode_record(msgspec.msgpack.encode([1, *fields])) == record
+    assert record.delivered_at == record.received_at
+
+
+@given(any_record, st.floats(0, 1e11))
+def test_a_released_record_says_when_it_was_delivered_and_is_else_the_same(record, now):
+    released = layout.decode_record(layout.release_record(layout.encode_record(record), now))
+    assert released.delivered_at == now
+    assert replace(released, released_at=record.released_at) == record
+
+
 def test_a_record_of_a_newer_format_is_refused_by_name():
     data = msgspec.msgpack.encode([layout.RECORD_FORMAT + 1, "urn:s", "new field"])
-    with pytest.raises(StoreFormatError, match="format 2"):
+    with pytest.raises(StoreFormatError, match="format 3"):
         layout.decode_record(data)
 
 

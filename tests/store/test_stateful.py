@@ -71,7 +71,7 @@ class Both(RuleBasedStateMachine):
             if one is None:
                 batch.appends.append((*where, offset, self.record("urn:a")))
             else:
-                batch.releases.append((*one, *where, offset))
+                batch.releases.append((*one, *where, offset, 1000.0 + offset))
         batch.drops = [one for one in sorted(held) if data.draw(st.integers(0, 5), label="drop?") == 0]
         for sequence in SEQUENCES:
             match data.draw(st.integers(0, 5), label="sequence?"):

@@ -189,7 +189,7 @@ class Inbound:
             record = self._record(destination, envelope, awaits_reply, now)
             deliveries = self._place(destination, number, record, is_kept)
         if released := destination.release():
-            deliveries += self._release(destination, released)
+            deliveries += self._release(destination, released, now)
         self.commit.save(destination.identifier, destination)
         self.commit.then(partial(self._stored, destination, number, deliveries, envelope, exchange))
         return verdict
@@ -230,14 +230,16 @@ class Inbound:
         self.commit.batch.appends.append((self.queue.name, destination.partition, offset, record))
         return [(destination.partition, offset, record)]
 
-    def _release(self, destination: RMDestination, numbers: list[int]) -> list[tuple[int, int, Record | None]]:
+    def _release(
+        self, destination: RMDestination, numbers: list[int], now: float
+    ) -> list[tuple[int, int, Record | None]]:
         """Move held messages into the queue."""
         deliveries: list[tuple[int, int, Record | None]] = []
         partition = destination.partition
         for number in numbers:
             offset = self.queue.ends[partition]
             self.queue.ends[partition] = offset + 1
-            self.commit.batch.releases.append((destination.identifier, number, self.queue.name, partition, offset))
+            self.commit.batch.releases.append((destination.identifier, number, self.queue.name, partition, offset, now))
             deliveries.append((partition, offset, None))
         return deliveries
 
@@ -279,7 +281,7 @@ class Inbound:
 
     def _end(self, destination: RMDestination, last_message_number: int | None, now: float) -> None:
         release, discard, gaps = destination.end(last_message_number)
-        deliveries = self._release(destination, release)
+        deliveries = self._release(destination, release, now)
         self.commit.batch.drops.extend((destination.identifier, number) for number in discard)
         if gaps:
             destination.gap_reported = [number for gap in gaps for number in gap]

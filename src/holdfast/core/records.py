@@ -20,6 +20,7 @@ class Record:
         soap: "1.1" or "1.2".
         headers: The foreign header blocks, one after the other.
         wants_reply: Whether its sender waits for a reply.
+        released_at: Seconds since 1970-01-01 UTC, when it left the hold behind a gap; None if it was never held.
     """
 
     sequence: str
@@ -34,6 +35,12 @@ class Record:
     soap: str = "1.2"
     headers: bytes = b""
     wants_reply: bool = False
+    released_at: float | None = None
+
+    @property
+    def delivered_at(self) -> float:
+        """Seconds since 1970-01-01 UTC, when it entered its queue: later than ``received_at`` if it was held."""
+        return self.received_at if self.released_at is None else self.released_at
 
 
 State = dict[str, Any]
@@ -50,7 +57,8 @@ class Batch:
         queues: Queue name -> its description (``epoch``, ``partitions``), written when a queue is created.
         appends: ``(queue, partition, offset, record)``.
         holds: ``(sequence, message_number, record)``: accepted, acknowledged, but not yet in its queue.
-        releases: ``(sequence, message_number, queue, partition, offset)``: a held record moves into the queue.
+        releases: ``(sequence, message_number, queue, partition, offset, now)``: a held record moves into the queue,
+            where ``now`` is its ``released_at``.
         drops: ``(sequence, message_number)``: a held record is thrown away.
         sequences: Identifier -> state to save; None forgets the sequence.
         cursors: ``(queue, partition, name)`` -> state to save; None forgets the cursor.
@@ -61,7 +69,7 @@ class Batch:
     queues: dict[str, State] = field(default_factory=dict)
     appends: list[tuple[str, int, int, Record]] = field(default_factory=list)
     holds: list[tuple[str, int, Record]] = field(default_factory=list)
-    releases: list[tuple[str, int, str, int, int]] = field(default_factory=list)
+    releases: list[tuple[str, int, str, int, int, float]] = field(default_factory=list)
     drops: list[tuple[str, int]] = field(default_factory=list)
     sequences: dict[str, State | None] = field(default_factory=dict)
     cursors: dict[tuple[str, int, str], State | None] = field(default_factory=dict)

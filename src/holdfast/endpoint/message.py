@@ -29,6 +29,8 @@ class Message:
         soap: "1.1" or "1.2".
         headers: The foreign header blocks, each an lxml element.
         received_at: Seconds since 1970-01-01 UTC.
+        delivered_at: The same, when it entered the queue: later than ``received_at`` for one that was held until lower
+            numbers were there.
         attempt: 1 when it is handed over for the first time, as far as is known; more after a failure.
     """
 
@@ -43,6 +45,7 @@ class Message:
     soap: str
     header_bytes: bytes
     received_at: float
+    delivered_at: float
     attempt: int = 1
 
     @classmethod
@@ -60,6 +63,7 @@ class Message:
             record.soap,
             record.headers,
             record.received_at,
+            record.delivered_at,
             attempt,
         )
 

@@ -36,6 +36,7 @@ _OF_THE_RECORD: list[Column] = [
     ("relates_to", "string", True, "relates_to"),
     ("soap_version", "string", False, "soap"),
     ("received_at", "timestamp", False, "received_at"),
+    ("delivered_at", "timestamp", False, "delivered_at"),
 ]
 _HEADERS: Column = ("headers", "string", False, "headers")
 _BODY: Column = ("body", "string", False, "body")

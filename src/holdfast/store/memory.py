@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import StoreFailed
-from holdfast.store.records import decode_record, decode_state, encode_record, encode_state
+from holdfast.store.records import decode_record, decode_state, encode_record, encode_state, release_record
 
 _Partition = tuple[str, int]
 
@@ -116,12 +116,12 @@ class MemoryStore:
             added.setdefault((queue, partition), {})[offset] = encode_record(record)
             placed += 1
         released: set[tuple[str, int]] = set()
-        for sequence, message, queue, partition, offset in batch.releases:
+        for sequence, message, queue, partition, offset, now in batch.releases:
             data = held.get((sequence, message)) or self._held.get(sequence, {}).get(message)
             if data is None or (sequence, message) in released:
                 raise StoreFailed(f"Message {message} of {sequence} is to be released but is not held.")
             released.add((sequence, message))
-            added.setdefault((queue, partition), {})[offset] = data
+            added.setdefault((queue, partition), {})[offset] = release_record(data, now)
             placed += 1
         for where, records in added.items():
             end = self._first.get(where, 0) + len(self._records.get(where, ()))

@@ -16,7 +16,8 @@ import msgspec
 from holdfast.core.records import Record, State
 from holdfast.exceptions import StoreFormatError
 
-RECORD_FORMAT = 1
+RECORD_FORMAT = 2
+"""1: without ``released_at``."""
 
 QUEUE = b"q"
 PARTITION = b"p"
@@ -28,6 +29,8 @@ CURSOR = b"c"
 PREFIX_END = b"\xff" * 9
 """Appended to the prefix of a partition or sequence, it sorts after every key of it (numbers have eight bytes, names
 are UTF-8, which has no 0xff)."""
+
+_FIELDS_OF_1 = 12
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -52,8 +55,20 @@ def encode_record(record: Record) -> bytes:
             record.soap,
             record.headers,
             record.wants_reply,
+            record.released_at,
         )
     )
+
+
+def release_record(data: bytes, now: float) -> bytes:
+    """A held record as its queue keeps it, which it enters at ``now``.
+
+    Raises:
+        StoreFormatError: The bytes are no record, or one of a newer format.
+    """
+    record = decode_record(data)
+    record.released_at = now
+    return encode_record(record)
 
 
 def decode_record(data: bytes) -> Record:
@@ -64,7 +79,7 @@ def decode_record(data: bytes) -> Record:
     """
     try:
         version, *fields = _decode(data)
-        if version == RECORD_FORMAT:
+        if version == RECORD_FORMAT or (version == 1 and len(fields) == _FIELDS_OF_1):
             return Record(*fields)
     except (msgspec.DecodeError, TypeError, ValueError) as error:
         raise StoreFormatError(
@@ -72,7 +87,7 @@ def decode_record(data: bytes) -> Record:
             remedy="The store is damaged or not one of Holdfast's: restore it from a copy.",
         ) from error
     raise StoreFormatError(
-        f"A record has format {version}; this version reads {RECORD_FORMAT}.",
+        f"A record has format {version}; this version reads 1 to {RECORD_FORMAT}.",
         remedy="Use the version of Holdfast that wrote it, or a newer one.",
     )
 

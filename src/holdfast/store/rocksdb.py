@@ -33,7 +33,7 @@ from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import HoldfastError, StoreError, StoreFailed, StoreFormatError
 from holdfast.store import directory, evidence
 from holdfast.store import records as layout
-from holdfast.store.records import decode_record, decode_state, encode_record, encode_state
+from holdfast.store.records import decode_record, decode_state, encode_record, encode_state, release_record
 
 _Item = tuple[bytes, bytes]
 
@@ -452,7 +452,7 @@ class _Changes:
         held = {(sequence, message): encode_record(record) for sequence, message, record in batch.holds}
         for sequence, message in held:
             self._store._held.setdefault(sequence, set()).add(message)
-        for (sequence, message, queue, partition, offset), data in zip(
+        for (sequence, message, queue, partition, offset, now), data in zip(
             batch.releases, self._stored(batch.releases), strict=True
         ):
             numbers = self._store._held.get(sequence, ())
@@ -462,6 +462,7 @@ class _Changes:
             self._unhold(sequence, message, out)
             where = (queue, partition)
             one = self._partition(where, out)
+            data = release_record(data, now)
             out.put(one.records + layout.number(offset), data)
             self.bytes += len(data)
             self.records += 1
@@ -475,7 +476,7 @@ class _Changes:
                 self._unhold(sequence, message, out)
         return held
 
-    def _stored(self, releases: list[tuple[str, int, str, int, int]]) -> list[bytes | None]:
+    def _stored(self, releases: list[tuple[str, int, str, int, int, float]]) -> list[bytes | None]:
         """What the store has of the held records, in one call."""
         keys: list[str | int | float | bytes | bool] = [
             layout.name_key(layout.HELD, sequence) + layout.number(message) for sequence, message, *_ in releases

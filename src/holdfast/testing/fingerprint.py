@@ -50,6 +50,7 @@ _REPORTS = frozenset(
         "last_fault",
         "last_heard",
         "received_at",
+        "released_at",
         "request_sent_at",
         # What follows from other fields: states and records kept for the next use.
         "_cache",

@@ -73,7 +73,7 @@ class DurableState:
         for _sequence, _number, record in batch.holds:
             self._store(record)
             self.held.add((record.sequence, record.message_number))
-        for sequence, number, _, partition, offset in batch.releases:
+        for sequence, number, _, partition, offset, _ in batch.releases:
             self.held.discard((sequence, number))
             placed.append((partition, offset, self.records[sequence, number]))
         for partition, _, record in sorted(placed, key=itemgetter(0, 1)):
