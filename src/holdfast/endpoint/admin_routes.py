@@ -54,8 +54,8 @@ class Routes:
     """The table.
 
     Args:
-        table: ``(methods, path, function)``. Methods are joined by ``|``. A path's ``{name}`` stands for one part of it,
-            percent-decoded; ``{name:one|other}`` for one of these words. Of two that match the first counts.
+        table: ``(methods, path, function)``. Methods are joined by ``|``. A path's ``{name}`` stands for one part of
+            it, percent-decoded; ``{name:one|other}`` for one of these words. Of two that match the first counts.
     """
 
     def __init__(self, table: Iterable[tuple[str, str, Function]]) -> None:

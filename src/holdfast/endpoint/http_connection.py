@@ -1,0 +1,581 @@
+"""One peer's connection to the HTTP server: parses its requests, and answers them one at a time, in order.
+
+Owns framing, the phases of a connection and the order of pipelined answers (RFC 9110, RFC 9112). Knows nothing of
+listening; ``http_server`` has what connections share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+import httptools
+
+from holdfast.endpoint.http_exchange import Exchange, Request, check_headers
+from holdfast.endpoint.http_heads import KnownHead
+from holdfast.endpoint.http_refusals import (
+    BODY_TIMEOUT,
+    BODY_TOO_LARGE,
+    HEADER_TIMEOUT,
+    HEADER_TOO_LARGE,
+    MALFORMED,
+    NO_HOST,
+    NO_TUNNELS,
+    OUT_OF_ROOM,
+    TOO_MANY_CONNECTIONS,
+    TOO_MANY_PIPELINED,
+    UNKNOWN_CODING,
+    UNKNOWN_EXPECTATION,
+    UNKNOWN_TRANSFER,
+    UNKNOWN_VERSION,
+    Refusal,
+)
+
+if TYPE_CHECKING:
+    from holdfast.endpoint.http_server import HTTPServer
+
+logger = logging.getLogger(__name__)
+
+LARGE_BODY: Final = 64 * 1024
+"""From this size a body is written on its own rather than copied behind its head."""
+
+# What a connection is doing while no exchange is in progress.
+NEW, IDLE, HEADER, BODY, LINGER, CLOSING = range(6)
+
+
+class Refused(Exception):
+    """Stops the parser, which then says only that a callback failed. Never leaves this module."""
+
+
+class Connection(asyncio.Protocol):
+    """One peer's connection: parses requests, and gives the handler one at a time, in order."""
+
+    __slots__ = (
+        "_body", "_continue", "_exchange", "_fields", "_headers", "_keep_alive", "_length", "_limits", "_method",
+        "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue", "_reading_paused", "_refusal",
+        "_resumed", "_since", "_stalled_since", "_target", "transport", "_unparsed", "_upgrading", "drained", "peer",
+        "server", "write_paused",
+    )  # fmt: skip
+
+    transport: asyncio.Transport
+
+    def __init__(self, server: HTTPServer) -> None:
+        self.server = server
+        self._limits = server.limits
+        self.peer: str | None = None
+        self.write_paused = False
+        self.drained: asyncio.Future[None] | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._phase = NEW
+        self._since = server.now
+        self._exchange: ServerExchange | None = None
+        self._queue: list[ServerExchange] = []
+        self._refusal: Refusal | None = None
+        self._pumping = False
+        self._reading_paused = False
+        self._stalled_since = 0.0
+        self._pending_bytes = 0
+        # The request being received.
+        self._method = ""
+        self._target = b""
+        self._fields: dict[bytes, bytes] = {}  # of the section being parsed: headers, or trailers, which go nowhere
+        self._headers: dict[bytes, bytes] = {}
+        self._keep_alive = True
+        self._old = False  # HTTP/1.0
+        self._body: bytes | bytearray = b""
+        self._length = 0
+        self._continue = False  # the peer waits for 100 Continue
+        self._upgrading = False
+        self._resumed: bytes | None = None  # the target of the request whose content a second parser reads
+        # Bytes received since the parser last made progress that is bounded elsewhere.
+        self._unparsed = 0
+
+    # The transport's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # asyncio's TLS transport is one in all but name
+        server = self.server
+        server.counters.connections += 1
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.peer = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+        limit = server.limits.max_connections
+        present = len(server.connections)
+        server.connections.add(self)
+        if server.closing or present >= limit + limit // 8 + 16:
+            # Not even room for those that are being told to go away.
+            server.counters.refused["connections"] += 1
+            self.abort()
+        elif present >= limit:
+            self._refusal = TOO_MANY_CONNECTIONS
+            self._refuse()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        server = self.server
+        server.remove(self)
+        server.buffered -= self._length
+        self._length = 0
+        self._phase = CLOSING
+        for waiting in self._queue:
+            server.buffered -= len(waiting.request.body)
+        self._queue.clear()
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            server.buffered -= len(exchange.request.body)
+            exchange.closed = True
+        self._wake()
+        if exchange is not None:
+            exchange.tell_closed()
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self._wake()
+        if self._exchange is None and self._phase != CLOSING:
+            self._pump()
+
+    def _wake(self) -> None:
+        if self.drained is not None and not self.drained.done():
+            self.drained.set_result(None)
+        self.drained = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusal is not None or self._phase == CLOSING:
+            return  # read and dropped, so that the peer gets to read our last answer before a reset (RFC 9112 9.6)
+        between = self._phase <= IDLE and self._exchange is None and not self._queue and not self.write_paused
+        if between:
+            end = data.find(b"\r\n\r\n") + 4
+            known = self.server.known_heads.found.get(data[:end])
+            if known is not None and self._take_known(known, data, end):
+                return
+        self._unparsed += len(data)
+        self._feed(data)
+        if between and self._phase == IDLE and len(self._queue) == 1:
+            whole = self._queue[0]
+            if whole.keep_alive and not whole.old:
+                self.server.known_heads.learn(data, whole.request)
+        if self._exchange is not None or self.write_paused:
+            # The peer pipelines: leave the rest in its socket until this one is answered.
+            if not self._reading_paused:
+                self._reading_paused = True
+                self.transport.pause_reading()
+        elif self._queue or self._refusal is not None or self._continue:
+            self._pump()
+
+    def _take_known(self, known: KnownHead, data: bytes, end: int) -> bool:
+        """Hand over a request whose head is known, without the parser, which stays between two requests.
+
+        Returns:
+            Whether it was one: all of it is here, nothing else, and there is room for it.
+        """
+        server = self.server
+        if len(data) - end != known.length or server.buffered + known.length > self._limits.max_buffered:
+            return False
+        server.buffered += known.length
+        request = Request(known.method, known.target, known.headers, data[end:], self.peer, server.secure)
+        self._phase = IDLE
+        self._hand_over(ServerExchange(self, request, True, False))
+        return True
+
+    # The parser's side.
+
+    def _feed(self, data: bytes) -> None:
+        while data:
+            try:
+                self._parser.feed_data(data)
+                data = b""
+            except httptools.HttpParserUpgrade as offer:
+                data = self._decline_upgrade() + data[offer.args[0] :]
+            except httptools.HttpParserCallbackError:
+                if self._refusal is None:
+                    raise  # a mistake of ours; the loop logs it and closes the connection
+                return
+            except httptools.HttpParserError:
+                self._refusal = MALFORMED
+                return
+        if self._unparsed > self._limits.max_header_bytes and self._phase in (HEADER, BODY):
+            self._refusal = HEADER_TOO_LARGE
+
+    def _refused(self, refusal: Refusal) -> Refused:
+        self._refusal = refusal
+        return Refused(refusal.text)
+
+    def _decline_upgrade(self) -> bytes:
+        """Go on in HTTP/1.1 after an offer such as h2c, which a server may ignore (RFC 9110 section 7.8).
+
+        llhttp ends the message at its headers when an upgrade is offered and does not parse the content. A new parser
+        told only the framing headers does.
+
+        Returns:
+            What to tell the new parser before the content.
+        """
+        self._upgrading = False
+        self._resumed = self._target
+        self._parser = httptools.HttpRequestParser(self)
+        framing = b"POST / HTTP/1.1\r\n"
+        for name in (b"content-length", b"transfer-encoding"):
+            if name in self._headers:
+                framing += name + b": " + self._headers[name] + b"\r\n"
+        return framing + b"\r\n"
+
+    def on_message_begin(self) -> None:
+        self._phase = HEADER
+        self._since = self.server.now
+        self._target = b""
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url  # it comes in pieces when the request does
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        headers = self._fields
+        if name in headers:
+            if name == b"host":
+                raise self._refused(NO_HOST)
+            value = headers[name] + b", " + value
+        headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        self._phase = BODY
+        self._since = self.server.now
+        if self._resumed is not None:
+            self._target = self._resumed
+            self._resumed = None
+            self._fields = {}
+            return
+        parser = self._parser
+        # What is parsed from here on are trailers, which do not become headers (RFC 9110 section 6.5.1).
+        headers = self._headers = self._fields
+        self._fields = {}
+        self._method = parser.get_method().decode()
+        self._keep_alive = parser.should_keep_alive()
+        if b"connection" in headers or not self._keep_alive:
+            self._check_version(parser)
+        else:
+            self._old = False  # without a Connection header only HTTP/1.1 keeps it alive, and no upgrade is offered
+        if self._method == "CONNECT":
+            raise self._refused(NO_TUNNELS)
+        self._check_headers(headers)
+
+    def _check_version(self, parser: httptools.HttpRequestParser) -> None:
+        version = parser.get_http_version()
+        self._old = version == "1.0"
+        if version != "1.1" and not self._old:
+            raise self._refused(UNKNOWN_VERSION)
+        self._upgrading = parser.should_upgrade()
+
+    def _check_headers(self, headers: dict[bytes, bytes]) -> None:
+        limits = self._limits
+        if self._unparsed > limits.max_header_bytes:
+            size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in headers.items())
+            if size > limits.max_header_bytes:
+                raise self._refused(HEADER_TOO_LARGE)
+        if b"host" not in headers and not self._old:
+            raise self._refused(NO_HOST)
+        if b"content-length" in headers and int(headers[b"content-length"]) > limits.max_body:
+            raise self._refused(BODY_TOO_LARGE)
+        if b"transfer-encoding" in headers and headers[b"transfer-encoding"].lower() != b"chunked":
+            raise self._refused(UNKNOWN_TRANSFER)
+        if b"content-encoding" in headers and headers[b"content-encoding"].lower() not in (b"", b"identity"):
+            raise self._refused(UNKNOWN_CODING)
+        if b"expect" in headers and not self._old:
+            if headers[b"expect"].lower() != b"100-continue":
+                raise self._refused(UNKNOWN_EXPECTATION)
+            self._continue = True
+
+    def on_body(self, body: bytes) -> None:
+        server = self.server
+        size = len(body)
+        self._unparsed = 0
+        self._continue = False  # it did not wait
+        self._length += size
+        server.buffered += size
+        if self._length > self._limits.max_body:
+            raise self._refused(BODY_TOO_LARGE)
+        if server.buffered > self._limits.max_buffered:
+            raise self._refused(OUT_OF_ROOM)
+        if not self._body:
+            self._body = body
+        elif isinstance(self._body, bytearray):
+            self._body += body
+        else:
+            self._body = bytearray(self._body + body)
+
+    def on_message_complete(self) -> None:
+        if self._upgrading:
+            return
+        if len(self._queue) >= self._limits.max_pipelined:
+            raise self._refused(TOO_MANY_PIPELINED)
+        server = self.server
+        body, self._body = self._body, b""
+        if type(body) is not bytes:
+            body = bytes(body)
+        target = self._target if self._target.startswith(b"/") else _origin_form(self._target)
+        request = Request(self._method, target.decode("latin-1"), self._headers, body, self.peer, server.secure)
+        self._queue.append(ServerExchange(self, request, self._keep_alive, self._old))
+        self._phase = IDLE
+        self._length = 0  # from here the exchange holds it
+        self._unparsed = 0
+        self._continue = False
+
+    # The handler's side.
+
+    def _pump(self) -> None:
+        """Hand over what is complete, one after the other, until one is not answered at once."""
+        if self._pumping:
+            return
+        self._pumping = True
+        queue = self._queue
+        try:
+            while self._exchange is None and not self.write_paused and self._phase not in (LINGER, CLOSING):
+                if queue:
+                    self._hand_over(queue.pop(0))
+                elif self._refusal is not None:
+                    self._refuse()
+                else:
+                    if self._continue:
+                        self._continue = False
+                        self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    self._resume_reading()
+                    break
+        finally:
+            self._pumping = False
+
+    def _hand_over(self, exchange: ServerExchange) -> None:
+        server = self.server
+        self._exchange = exchange
+        self._since = server.now
+        server.counters.requests += 1
+        try:
+            server.handler(exchange)
+        except Exception:
+            self._handler_failed(exchange)
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            self.transport.resume_reading()
+
+    def _handler_failed(self, exchange: ServerExchange) -> None:
+        """Answer in the handler's place; cut the connection if the handler had begun to answer."""
+        self.server.counters.failures += 1
+        logger.exception("the handler of %s %s failed", exchange.request.method, exchange.request.target)
+        if exchange.state == WAITING:
+            exchange.keep_alive = False
+            exchange.respond(500, b"internal error\n", b"text/plain")
+        elif exchange.state == STREAMING:
+            self.abort()
+
+    def answered(self, exchange: ServerExchange, close: bool) -> None:
+        """An exchange was answered whole: go on with the next, or end."""
+        self._exchange = None
+        self.server.buffered -= len(exchange.request.body)
+        self._since = self.server.now
+        if close:
+            self._end()
+        elif self._queue or self._refusal is not None or self._continue or self._reading_paused:
+            self._pump()
+
+    def _end(self) -> None:
+        """Close once everything written is sent."""
+        for exchange in self._queue:
+            self.server.buffered -= len(exchange.request.body)
+        self._queue.clear()
+        self._phase = CLOSING
+        self._since = self.server.now
+        self.transport.close()
+
+    def _refuse(self) -> None:
+        refusal = self._refusal
+        assert refusal is not None
+        server = self.server
+        (server.counters.timeouts if refusal.status == 408 else server.counters.refused)[refusal.reason] += 1
+        server.buffered -= self._length
+        self._length = 0
+        self._body = b""
+        body = refusal.text.encode() + b"\n"
+        extra = b"".join(b"%b: %b\r\n" % header for header in refusal.headers)
+        head = server.head(refusal.status, b"text/plain")
+        self.transport.write(b"%b%bConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (head, extra, len(body), body))
+        self._phase = LINGER
+        self._since = server.now
+        self._resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    # Time's side.
+
+    def close_if_idle(self) -> None:
+        if self._exchange is None and not self._queue and self._phase in (NEW, IDLE):
+            self._end()
+
+    def abort(self) -> None:
+        self._phase = CLOSING
+        self.transport.abort()
+
+    def sweep(self, now: float, before: float) -> None:
+        """Close if too slow.
+
+        Args:
+            now: The loop's time.
+            before: The time to measure from ``_since``, which may be one sweep early.
+        """
+        limits = self.server.limits
+        pending = self.transport.get_write_buffer_size()
+        if pending == 0 or pending < self._pending_bytes or self._pending_bytes == 0:
+            self._stalled_since = now
+        elif now - self._stalled_since > limits.write_timeout:
+            self._time_out("write")
+            return
+        self._pending_bytes = pending
+        waited = before - self._since
+        exchange = self._exchange
+        if exchange is not None:
+            patience = limits.response_timeout
+            if patience is not None and waited > patience and exchange.state == WAITING:
+                self._give_up_answer(exchange)
+            return
+        phase = self._phase
+        if phase == IDLE:
+            if waited > limits.keep_alive_timeout:
+                self._time_out("keep_alive")
+        elif phase == HEADER:
+            if waited > limits.header_timeout:
+                self._refusal = HEADER_TIMEOUT
+                self._refuse()
+        elif phase == BODY:
+            if waited > limits.body_timeout:
+                self._refusal = BODY_TIMEOUT
+                self._refuse()
+        elif phase == NEW:
+            if waited > limits.header_timeout:
+                self._time_out("header")
+        elif phase == LINGER and waited > limits.linger_timeout:
+            self._end()
+
+    def _time_out(self, reason: str) -> None:
+        self.server.counters.timeouts[reason] += 1
+        self.abort()
+
+    def _give_up_answer(self, exchange: ServerExchange) -> None:
+        self.server.counters.timeouts["response"] += 1
+        exchange.keep_alive = False
+        exchange.respond(503, b"no answer in time\n", b"text/plain")
+        exchange.closed = True
+        exchange.tell_closed()
+
+
+def _origin_form(target: bytes) -> bytes:
+    """The absolute form without its origin; a server must take it as well (RFC 9112 section 3.2.2)."""
+    _, scheme_end, rest = target.partition(b"://")
+    return b"/" + rest.partition(b"/")[2] if scheme_end else target
+
+
+WAITING, STREAMING, ANSWERED = range(3)
+
+
+class ServerExchange(Exchange):
+    """An exchange of this server's; see Exchange."""
+
+    # Defaults on the class: most exchanges change none but the state.
+    state = WAITING
+    _chunked = False
+
+    def __init__(self, connection: Connection, request: Request, keep_alive: bool, old: bool) -> None:
+        self._connection = connection
+        self.request = request
+        self.keep_alive = keep_alive
+        self.old = old
+
+    def respond(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: bytes | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        if self.closed:
+            return
+        if self.state != WAITING:
+            raise RuntimeError("this exchange was answered before")
+        connection = self._connection
+        server = connection.server
+        head = server.heads.get((status, content_type)) or server.head(status, content_type)
+        if headers:
+            head += _lines(headers)
+        close = not self.keep_alive or server.closing
+        if close:
+            head += b"Connection: close\r\n"
+        elif self.old:
+            head += b"Connection: keep-alive\r\n"
+        self.state = ANSWERED
+        if status == 204 or status == 304:
+            connection.transport.write(head + b"\r\n")  # these have no content, and declare none (RFC 9110 section 8.6)
+        elif self.request.method == "HEAD":
+            connection.transport.write(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
+        elif len(body) < LARGE_BODY:
+            connection.transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+        else:
+            connection.transport.write(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
+            connection.transport.write(body)
+        connection.answered(self, close)
+
+    def start(
+        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        if self.closed:
+            return
+        if self.state != WAITING:
+            raise RuntimeError("this exchange was answered before")
+        head = self._connection.server.head(status, content_type) + _lines(headers)
+        self._chunked = not self.old
+        if self.old:
+            self.keep_alive = False  # only the connection's end can end it (RFC 9112 section 6.3)
+        if self._chunked:
+            head += b"Transfer-Encoding: chunked\r\n"
+        if not self.keep_alive:
+            head += b"Connection: close\r\n"
+        self.state = STREAMING
+        self._connection.transport.write(head + b"\r\n")
+
+    def write(self, data: bytes) -> bool:
+        if self.closed:
+            return True
+        if self.state != STREAMING:
+            raise RuntimeError("this exchange is not being answered in pieces")
+        if not data or self.request.method == "HEAD":
+            return True
+        self._connection.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        return not self._connection.write_paused
+
+    async def drain(self) -> None:
+        connection = self._connection
+        while connection.write_paused and not self.closed:
+            if connection.drained is None:
+                connection.drained = asyncio.get_running_loop().create_future()
+            await asyncio.shield(connection.drained)
+
+    def finish(self) -> None:
+        if self.closed:
+            return
+        if self.state != STREAMING:
+            raise RuntimeError("this exchange is not being answered in pieces")
+        self.state = ANSWERED
+        if self._chunked and self.request.method != "HEAD":
+            self._connection.transport.write(b"0\r\n\r\n")
+        self._connection.answered(self, not self.keep_alive or self._connection.server.closing)
+
+    def tell_closed(self) -> None:
+        """Call ``on_close``, once, unless the answer was given whole."""
+        callback, self.on_close = self.on_close, None
+        if callback is not None:
+            callback()
+
+
+def _lines(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    check_headers(None, headers)
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
