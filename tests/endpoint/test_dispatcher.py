@@ -22,6 +22,7 @@ from holdfast import (
 )
 from holdfast.core.records import Record
 from holdfast.endpoint.dispatcher import DEAD_LETTERS
+from holdfast.endpoint.http_client import HTTPClient
 from holdfast.store.rocksdb import RocksDBStore
 from holdfast.testing.ports import free_ports
 
@@ -55,6 +56,54 @@ async def test_a_plain_handler_runs_in_a_thread_and_may_return_an_awaitable(serv
     await send((await serve(app)).url, 1)
     await until(lambda: seen)
     assert seen != [threading.main_thread().name]
+
+
+async def test_as_many_plain_handlers_run_at_once_as_concurrency_says_and_hold_up_nobody_else(serve: Any) -> None:
+    app = Destination(":memory:", concurrency=32, partitions=1, assurance="exactly-once")
+    together = threading.Barrier(33)
+    go_on = threading.Event()
+    names: list[str] = []
+
+    @app.on(ACTION)
+    def submit(message: Message) -> None:
+        names.append(threading.current_thread().name)
+        together.wait(60)
+        go_on.wait(60)
+
+    service = await serve(app)
+    await send(service.url, *range(40))
+    try:
+        await asyncio.to_thread(together.wait, 60)  # 32 of them are in their handlers, and it
+        assert len(set(names)) == 32
+        assert all(name.startswith("holdfast-handler") for name in names)
+        assert app.dispatcher is not None
+        assert app.dispatcher.handled == 0
+        # What reads the store for others uses the loop's executor, which has fewer threads than handlers run.
+        async with HTTPClient() as http:
+            url = f"{service.admin_url}/queues/inbox/0/records?from=0&to=1"
+            assert (await http.get(url, {})).status == 200
+    finally:
+        together.abort()
+        go_on.set()
+    await until(lambda: app.dispatcher is not None and not app.dispatcher.is_busy)
+
+
+async def test_there_are_no_more_threads_than_asked_for_and_they_end_with_the_destination(serve: Any) -> None:
+    app = Destination(":memory:", concurrency=3, assurance="exactly-once")
+    seen: list[threading.Thread] = []
+
+    @app.on(ACTION)
+    def submit(message: Message) -> None:
+        seen.append(threading.current_thread())
+
+    service = await serve(app)
+    await send(service.url, *range(20))
+    await until(lambda: len(seen) == 20)
+    assert len(set(seen)) <= 3
+    await service.close()
+    for thread in set(seen):
+        await asyncio.to_thread(thread.join, 60)
+        assert not thread.is_alive()
 
 
 async def test_the_handler_without_an_action_takes_every_other_one(serve: Any) -> None:

@@ -22,6 +22,7 @@ from holdfast.endpoint.http_server import (
     HTTPServer,
     event_loop_factory,
 )
+from holdfast.exceptions import ConfigurationError
 
 HOST = b"Host: here\r\n"
 LOOPS = [None, event_loop_factory()] if event_loop_factory() is not None else [None]
@@ -217,7 +218,7 @@ async def test_a_known_head_is_held_to_the_room_there_is_for_contents() -> None:
         else:
             echo(exchange)
 
-    async with serving(handler, max_buffered=6) as server, connected(server) as first, connected(server) as second:
+    async with serving(handler, max_body=6, max_buffered=6) as server, connected(server) as first, connected(server) as second:
         second.send(post(b"1234"))
         assert (await second.answer())[0] == 200
         first.send(post(b"hold"))
@@ -446,7 +447,7 @@ async def test_a_huge_content_is_refused_without_being_held() -> None:
 @on_every_loop
 async def test_all_contents_together_are_bounded() -> None:
     waiting: list[Exchange] = []
-    async with serving(waiting.append, max_buffered=1000) as server:
+    async with serving(waiting.append, max_body=1000, max_buffered=1000) as server:
         async with connected(server) as first, connected(server) as second:
             first.send(post(b"x" * 900))
             await until(lambda: len(waiting) == 1)
@@ -866,7 +867,7 @@ async def test_a_server_starts_once_and_says_where() -> None:
 
 @pytest.mark.parametrize("setting", ["max_body", "header_timeout"])
 def test_a_limit_of_zero_is_refused(setting: str) -> None:
-    with pytest.raises(ValueError, match=setting):
+    with pytest.raises(ConfigurationError, match=setting):
         HTTPLimits(**{setting: 0})
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.exceptions import ConfigurationError
 from holdfast.testing.proxy import Exchange, Fate, Faults, LossyProxy
 
 
@@ -214,11 +215,11 @@ async def test_leaving_ends_connections_that_are_still_open() -> None:
 
 @pytest.mark.parametrize("faults", [{"lose_request": 1.5}, {"double": -0.1}, {"max_delay": -1.0}])
 def test_impossible_faults_are_refused(faults: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(faults))):
+    with pytest.raises(ConfigurationError, match=next(iter(faults))):
         Faults(**faults)
 
 
 @pytest.mark.parametrize("url", ["https://127.0.0.1/", "127.0.0.1:80", "http:///rm"])
 def test_a_target_that_is_no_http_url_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="http URL"):
+    with pytest.raises(ConfigurationError, match="http URL"):
         LossyProxy(url)

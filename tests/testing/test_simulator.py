@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.core.destination import RMDestination
 from holdfast.core.messages import IncompleteSequenceBehavior
+from holdfast.exceptions import ConfigurationError
 from holdfast.testing.clock import EPOCH, SimClock
 from holdfast.testing.invariants import ALL_INVARIANTS
 from holdfast.testing.network import NetworkFaults, lossy
@@ -160,7 +161,7 @@ def test_a_parted_network_lets_nothing_through() -> None:
 
 @pytest.mark.parametrize("fault", [{"lose_request": 1.5}, {"duplicate": -0.1}, {"latency": -1.0}])
 def test_faults_that_make_no_sense_are_refused(fault: dict[str, float]) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ConfigurationError):
         NetworkFaults(**fault)
 
 

@@ -90,7 +90,8 @@ def make_service(
     from holdfast.endpoint.serve import Listeners, Service
 
     admin_host, admin_port = parse_address(admin)
-    limits = HTTPLimits(max_body=max_body, max_connections=max_connections)
+    buffered = max(max_body, HTTPLimits().max_buffered)
+    limits = HTTPLimits(max_body=max_body, max_connections=max_connections, max_buffered=buffered)
     return Service(app, Listeners(host, port, admin_host, admin_port, server_tls(tls_cert, tls_key), limits))
 
 

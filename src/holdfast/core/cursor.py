@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
+from holdfast.core.settings import check_settings
+from holdfast.exceptions import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +25,23 @@ class HandlingPolicy:
         backoff_cap: Seconds; it grows no further.
         ahead: Records looked at beyond the first unfinished one; bounds memory and how far others may get ahead of
             a Sequence that waits.
+
+    Raises:
+        ConfigurationError: for a number that cannot be, or two that contradict each other.
     """
 
     attempts: int | None = 5
     backoff: float = 0.5
     backoff_cap: float = 30.0
     ahead: int = 1024
+
+    def __post_init__(self) -> None:
+        check_settings(self, least={"backoff": 0, "backoff_cap": 0})
+        if self.backoff > self.backoff_cap:
+            raise ConfigurationError(
+                f"HandlingPolicy(backoff={self.backoff:g}) is above backoff_cap={self.backoff_cap:g}",
+                remedy="The pause before the second attempt is the shortest one: raise backoff_cap, too.",
+            )
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from enum import Enum
 
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.settings import check_settings
 from holdfast.exceptions import ConfigurationError
 
 
@@ -60,7 +61,8 @@ class DestinationPolicy:
             since a durable source may come back after a night, and a source that never ends its Sequences (CXF
             does not in 1.1) must not fill the store.
         max_expires: Seconds; a longer or endless Expires asked for is shortened to it; None: as asked.
-        max_sequences: Open Sequences; the next CreateSequence is refused. About 2 KB of memory each.
+        max_sequences: Open Sequences; the next CreateSequence is refused, and with 0 each one. About 2 KB
+            of memory each.
         buffer: Messages of one Sequence held beyond a gap; a message further on is not accepted yet. Advertised
             to .NET as BufferRemaining.
         max_ranges: Acknowledgement ranges of one Sequence (WCF's own quota); a number that needs one more waits.
@@ -69,6 +71,9 @@ class DestinationPolicy:
         advertise_buffer: Whether acknowledgements carry BufferRemaining.
         reply_patience: Seconds an anonymous requester's exchange is held open for its reply before it is answered
             202 and left to ask again; half of WCF's one-minute send timeout.
+
+    Raises:
+        ConfigurationError: for a number that cannot be.
     """
 
     assurance: Assurance = Assurance()
@@ -84,6 +89,10 @@ class DestinationPolicy:
     remember_terminated: float = 600.0
     advertise_buffer: bool = True
     reply_patience: float = 30.0
+
+    def __post_init__(self) -> None:
+        may_be_zero = ("acknowledgement_interval", "max_sequences", "remember_terminated", "reply_patience")
+        check_settings(self, least=dict.fromkeys(may_be_zero, 0), most={"max_message_number": MAX_MESSAGE_NUMBER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +111,9 @@ class SourcePolicy:
         max_message_number: The number after which a Sequence is full and a new one begins.
         max_ranges: An acknowledgement with more ranges is invalid.
         poll_interval: Seconds between AckRequested while the destination's buffer is full (WCF: 3.75 to 30).
+
+    Raises:
+        ConfigurationError: for a number that cannot be.
     """
 
     retransmission: RetransmissionPolicy = field(default_factory=RetransmissionPolicy)
@@ -113,3 +125,6 @@ class SourcePolicy:
     max_message_number: int = MAX_MESSAGE_NUMBER
     max_ranges: int = 128
     poll_interval: float = 3.75
+
+    def __post_init__(self) -> None:
+        check_settings(self, most={"max_message_number": MAX_MESSAGE_NUMBER})

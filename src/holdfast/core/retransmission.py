@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.core.settings import check_settings
+from holdfast.exceptions import ConfigurationError
+
 
 @dataclass(frozen=True, slots=True)
 class RetransmissionPolicy:
@@ -19,6 +22,9 @@ class RetransmissionPolicy:
         cap: Seconds; backoff stops growing here, so that a destination that is back is found soon.
         jitter: Share of the delay that is drawn at random, so that many sources do not send in step.
         give_up_after: Seconds without any sign of life before a message is given up; None: never.
+
+    Raises:
+        ConfigurationError: for a number that cannot be, or two that contradict each other.
     """
 
     initial: float = 2.0
@@ -26,6 +32,14 @@ class RetransmissionPolicy:
     cap: float = 30.0
     jitter: float = 0.1
     give_up_after: float | None = None
+
+    def __post_init__(self) -> None:
+        check_settings(self, least={"floor": 0, "jitter": 0}, most={"jitter": 1})
+        if self.floor > self.cap:
+            raise ConfigurationError(
+                f"RetransmissionPolicy(floor={self.floor:g}) is above cap={self.cap:g}",
+                remedy="floor is the shortest time between two transmissions of a message, cap the longest.",
+            )
 
 
 class RoundTrip:

@@ -32,7 +32,9 @@ from holdfast.core.messages import ANONYMOUS
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.records import Record, Snapshot
+from holdfast.core.settings import check_seconds
 from holdfast.core.versions import ALL_VERSIONS, Versions
+from holdfast.endpoint.arguments import check_class, check_headers, check_listener, check_versions, to_assurance
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.endpoint.http_client import HTTPClient, Transport, TransportError
 from holdfast.endpoint.http_exchange import Exchange
@@ -176,6 +178,13 @@ class Source:
         transport: Transport | None = None,
         clock: Clock | None = None,
     ):
+        check_seconds("timeout", timeout, zero=False, endless=False)
+        check_versions(versions)
+        check_headers(headers)
+        check_listener(listen, address)
+        check_class("policy", policy, SourcePolicy)
+        check_class("ssl_context", ssl_context, ssl.SSLContext)
+        check_class("offer", offer, bool)
         if profile is not None:
             if profile not in PROFILES or versions is not None:
                 raise ConfigurationError(
@@ -188,8 +197,7 @@ class Source:
         self.to = to
         self.policy = policy or SourcePolicy()
         if assurance is not None:
-            parsed = Assurance.parse(assurance) if isinstance(assurance, str) else assurance
-            self.policy = replace(self.policy, assurance=parsed)
+            self.policy = replace(self.policy, assurance=to_assurance(assurance))
         self.progress = Progress()
         self.incidents: Counter[str] = Counter()
         self.on_progress: Callable[[Progress], None] | None = None
@@ -370,7 +378,12 @@ class Source:
 
     async def close(self, timeout: float = 10.0) -> None:
         """End every Sequence whose messages are all acknowledged, waiting ``timeout`` seconds for the destination's
-        word; then close the store. What is not acknowledged stays there and is resumed by the next :meth:`open`."""
+        word; then close the store. What is not acknowledged stays there and is resumed by the next :meth:`open`.
+
+        Raises:
+            ConfigurationError: a negative timeout; then nothing is closed.
+        """
+        check_seconds("timeout", timeout, endless=False)
         if not self._open:
             return
         self._open = False
@@ -455,11 +468,13 @@ class Source:
             PeerFault: the service answered with a fault.
             DeliveryError: see :meth:`Sent.acknowledged`.
         """
+        check_seconds("timeout", timeout)
         sent = await self._submit(body, action, sequence_key, message_id, headers, wants_reply=True)
         return await self.reply(sent.message_id, timeout=timeout)
 
     async def reply(self, message_id: str, timeout: float | None = None) -> Message:
         """The reply to a request, even one of an earlier process; arguments and errors as for :meth:`request`."""
+        check_seconds("timeout", timeout)
         message = self._unclaimed.pop(message_id, None)
         if message is None:
             future = self._replies.get(message_id)
@@ -531,6 +546,7 @@ class Source:
         self, lane: _Lane, offset: int, timeout: float | None, message_id: str | None = None
     ) -> None:
         """Wait for the acknowledgement of one offset; see :meth:`Sent.acknowledged`."""
+        check_seconds("timeout", timeout)
         if lane.outbox.is_acknowledged(offset):
             return
         future = lane.acknowledged.get(offset)
@@ -551,6 +567,7 @@ class Source:
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far, also by earlier processes, is acknowledged; errors as for one message."""
+        check_seconds("timeout", timeout)
         try:
             async with asyncio.timeout(timeout):
                 for lane in list(self._lanes.values()):
@@ -575,6 +592,7 @@ class Source:
         Raises:
             NotAcknowledged: not over in that time; it is still tried.
         """
+        check_seconds("timeout", timeout)
         lane = self._lane(sequence_key)
         try:
             async with asyncio.timeout(timeout):

@@ -7,9 +7,12 @@ and the mark that its request is done with become durable together.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import traceback
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -22,7 +25,7 @@ from holdfast.endpoint.message import ApplicationFault, Body, Message, body_byte
 from holdfast.exceptions import EnvelopeError
 
 Handler = Callable[[Message], Awaitable[Body | None] | Body | None]
-"""Takes a message; what it returns, if anything, is the reply's body. Plain functions run in a thread."""
+"""Takes a message; what it returns, if anything, is the reply's body. Plain functions run in threads."""
 
 CURSOR = "handler"
 DEAD_LETTERS = "dead-letters"
@@ -57,6 +60,7 @@ class Dispatcher:
         self._held_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Cancellable | None = None
+        self._threads: ThreadPoolExecutor | None = None
         self._stopping = False
         self._dead_letter_end = 0
         self.handled = 0
@@ -212,10 +216,17 @@ class Dispatcher:
         if inspect.iscoroutinefunction(handler):
             result: Any = await handler(message)
         else:
-            result = await asyncio.to_thread(handler, message)
+            result = await self._in_thread(handler, message)
             if inspect.isawaitable(result):
                 result = await result
         return result  # type: ignore[no-any-return]
+
+    async def _in_thread(self, handler: Handler, message: Message) -> Any:
+        """Call a plain handler in a thread of our own: the loop's executor has few, and serves the store besides."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast-handler")
+        call = partial(contextvars.copy_context().run, handler, message)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def _lost(self, partition: int, offset: int, record: Record, error: Exception) -> None:
         self.failed += 1
@@ -281,6 +292,9 @@ class Dispatcher:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        if self._threads is not None:
+            # Whoever still runs in a thread cannot be stopped: its message is not done with, and is handed over again.
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _reply(record: Record, result: Body | None) -> Record | None:

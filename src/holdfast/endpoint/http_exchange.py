@@ -10,6 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.core.settings import check_settings
+from holdfast.exceptions import ConfigurationError
+
 
 @dataclass(slots=True)
 class Request:
@@ -120,6 +123,9 @@ class HTTPLimits:
         write_timeout: How long a peer may read nothing of what it is sent.
         response_timeout: How long a handler may take to answer, or to begin to; None for ever.
         linger_timeout: How long to go on reading, and dropping, after a refusal, so that the peer gets to read why.
+
+    Raises:
+        ConfigurationError: for a number that cannot be, or two that contradict each other.
     """
 
     max_body: int = 16 * 1024 * 1024
@@ -135,12 +141,12 @@ class HTTPLimits:
     linger_timeout: float = 2.0
 
     def __post_init__(self) -> None:
-        for name in ("max_body", "max_header_bytes", "max_buffered", "max_connections", "max_pipelined"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("header_timeout", "body_timeout", "keep_alive_timeout", "write_timeout", "linger_timeout"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be more than 0 seconds, not {getattr(self, name)}")
+        check_settings(self)
+        if self.max_body > self.max_buffered:
+            raise ConfigurationError(
+                f"HTTPLimits.max_body is {self.max_body:,}, and max_buffered only {self.max_buffered:,}",
+                remedy="A request of that size would never be taken: raise max_buffered, too.",
+            )
 
 
 def check_headers(content_type: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:

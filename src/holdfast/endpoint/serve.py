@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from holdfast.core.settings import check_settings
 from holdfast.endpoint.admin import Admin
 from holdfast.endpoint.http_exchange import HTTPLimits
 from holdfast.endpoint.http_server import HTTPServer
@@ -31,6 +32,9 @@ class Listeners:
         admin_host, admin_port: For the data plane, Sequences and metrics; None: no such listener.
         ssl_context: For messages over https.
         limits: What peers may use.
+
+    Raises:
+        ConfigurationError: for a port that there is not.
     """
 
     host: str = "127.0.0.1"
@@ -39,6 +43,9 @@ class Listeners:
     admin_port: int | None = None
     ssl_context: ssl.SSLContext | None = None
     limits: HTTPLimits | None = None
+
+    def __post_init__(self) -> None:
+        check_settings(self, least={"port": 0, "admin_port": 0}, most={"port": 65535, "admin_port": 65535})
 
 
 class Service:

@@ -21,7 +21,9 @@ from holdfast.core.inbound import Queue
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.records import Record
+from holdfast.core.settings import check_whole
 from holdfast.core.versions import SOAP
+from holdfast.endpoint.arguments import check_action, check_class, check_handler, check_queue_name, to_assurance
 from holdfast.endpoint.asgi import serve_asgi
 from holdfast.endpoint.dispatcher import Dispatcher, Handler
 from holdfast.endpoint.engine import Clock, Engine, open_off_loop
@@ -57,7 +59,7 @@ class Destination:
         policy: Limits and timers; its assurance is replaced by ``assurance`` if that is given.
         source_policy: For what it sends itself: replies and acknowledgements to addressable peers.
         handling: How handlers are called, retried and given up.
-        concurrency: Handlers that run at a time.
+        concurrency: Handlers that run at a time, plain ones in as many threads of their own.
         allow_addresses: URLs at and below which a peer may name addresses as AcksTo, ReplyTo or FaultTo besides the
             anonymous one, such as ``https://partner.example/rm``; one without a port stands for every port. None by
             default: a service that posts wherever it is told can be turned against others.
@@ -83,12 +85,22 @@ class Destination:
         limits: HTTPLimits | None = None,
         wire_limits: Limits = DEFAULT,
     ):
-        if partitions < 1 or concurrency < 1:
-            raise ConfigurationError("partitions and concurrency must be at least 1")
+        check_whole("partitions", partitions)
+        check_whole("concurrency", concurrency)
+        check_queue_name(queue)
+        check_class("policy", policy, DestinationPolicy)
+        check_class("source_policy", source_policy, SourcePolicy)
+        check_class("handling", handling, HandlingPolicy)
+        check_class("limits", limits, HTTPLimits)
+        check_class("wire_limits", wire_limits, Limits)
+        if isinstance(allow_addresses, str | bytes):
+            raise ConfigurationError(
+                f"allow_addresses={allow_addresses!r} is one address, and a list is asked for",
+                remedy=f"Write allow_addresses=[{allow_addresses!r}].",
+            )
         self.policy = policy or DestinationPolicy()
         if assurance is not None:
-            parsed = Assurance.parse(assurance) if isinstance(assurance, str) else assurance
-            self.policy = replace(self.policy, assurance=parsed)
+            self.policy = replace(self.policy, assurance=to_assurance(assurance))
         self.handlers: dict[str, Handler] = {}
         self.incidents: Counter[str] = Counter()
         self.accepted = 0
@@ -123,12 +135,25 @@ class Destination:
         sends such) if its handler is annotated to return something, as ``-> str``; otherwise it is one-way.
 
         Raises:
-            ConfigurationError: the action has a handler already.
+            ConfigurationError: the action has a handler already; the handler cannot be called with a message; the
+                destination runs without handlers; or the parentheses of ``@app.on()`` are missing.
         """
+        check_action(action)
 
         def register(handler: HandlerT) -> HandlerT:
+            check_handler(handler)
             if action in self.handlers:
-                raise ConfigurationError(f"the action {action!r} has two handlers")
+                raise ConfigurationError(
+                    f"the action {action!r} has two handlers"
+                    if action
+                    else "there are two handlers of every other action",
+                    remedy="A message is handed to one handler: let that one call both.",
+                )
+            if self._started and self.dispatcher is None:
+                raise ConfigurationError(
+                    "the destination runs already, as one without handlers",
+                    remedy="Register the first handler before it is started.",
+                )
             self.handlers[action] = handler
             return handler
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from holdfast.core.settings import check_settings
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkFaults:
@@ -23,7 +25,7 @@ class NetworkFaults:
         silent: A lost exchange is found out by the caller's timeout only, not by a broken connection.
 
     Raises:
-        ValueError: for a probability outside 0..1 or a negative time.
+        ConfigurationError: for a probability outside 0..1 or a negative time.
     """
 
     lose_request: float = 0.0
@@ -35,11 +37,8 @@ class NetworkFaults:
     silent: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("lose_request", "lose_response", "duplicate", "delay", "silent"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} is a probability, from 0 to 1, not {getattr(self, name)!r}")
-        if self.latency < 0 or self.max_delay < 0:
-            raise ValueError("latency and max_delay are in seconds, and not negative")
+        rates = ("lose_request", "lose_response", "duplicate", "delay", "silent")
+        check_settings(self, least=dict.fromkeys((*rates, "latency", "max_delay"), 0), most=dict.fromkeys(rates, 1))
 
 
 PERFECT = NetworkFaults()
@@ -108,6 +107,9 @@ def lossy(probability: float, seed: int = 0) -> Network:
     Args:
         probability: From 0 to 1: of losing a request, and of losing a response; half of it of a duplicate or a delay.
         seed: Makes it do the same every time.
+
+    Raises:
+        ConfigurationError: it is no probability.
     """
     half = probability / 2
     return Network(NetworkFaults(probability, probability, half, half), random.Random(seed))

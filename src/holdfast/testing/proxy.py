@@ -17,6 +17,9 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
+from holdfast.core.settings import check_settings
+from holdfast.exceptions import ConfigurationError
+
 __all__ = ["Exchange", "Fate", "Faults", "LossyProxy", "ProxyCounts"]
 
 _HEAD_LIMIT = 64 * 1024
@@ -44,7 +47,7 @@ class Faults:
     """How often what goes wrong. Probabilities are from 0 (never) to 1 (always) and independent of each other.
 
     Raises:
-        ValueError: a probability outside 0..1, or a negative delay.
+        ConfigurationError: a probability outside 0..1, or a negative delay.
     """
 
     lose_request: float = 0.0
@@ -59,11 +62,8 @@ class Faults:
     """Seconds: a delayed request is held up for a time drawn evenly from zero to this."""
 
     def __post_init__(self) -> None:
-        for name in ("lose_request", "lose_response", "double", "delay"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} is a probability, from 0 to 1, not {getattr(self, name)!r}")
-        if self.max_delay < 0:
-            raise ValueError(f"max_delay is in seconds, and not negative: {self.max_delay!r}")
+        rates = ("lose_request", "lose_response", "double", "delay")
+        check_settings(self, least=dict.fromkeys((*rates, "max_delay"), 0), most=dict.fromkeys(rates, 1))
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class LossyProxy:
         on_exchange: called with each finished exchange, on the event loop. For captures.
 
     Raises:
-        ValueError: the target is not an http URL with a host.
+        ConfigurationError: the target is not an http URL with a host.
         OSError: on entering, when the port cannot be listened on.
     """
 
@@ -162,7 +162,9 @@ class LossyProxy:
     def target(self, target: str) -> None:
         parts = urlsplit(target)
         if parts.scheme != "http" or not parts.hostname:
-            raise ValueError(f"the target is an http URL with a host, not {target!r}")
+            raise ConfigurationError(
+                f"the target is an http URL with a host, not {target!r}", remedy="Such as http://127.0.0.1:8080/."
+            )
         self._target = target
         self._target_host, self._target_port = parts.hostname, parts.port or 80
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.core.settings import check_settings
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -19,6 +21,9 @@ class Limits:
         max_elements: Elements that become objects at once: headers, RM bodies, faults. 10,000: about 5 MB.
         max_ranges: AcknowledgementRange (or Nack) elements in one header. 4,096: a healthy Sequence has a handful,
             and whoever keeps them has a lower limit of its own.
+
+    Raises:
+        ConfigurationError: for a number that cannot be.
     """
 
     max_bytes: int = 16 * 1024 * 1024
@@ -27,6 +32,9 @@ class Limits:
     max_header_bytes: int = 256 * 1024
     max_elements: int = 10_000
     max_ranges: int = 4_096
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 DEFAULT = Limits()

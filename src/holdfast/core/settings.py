@@ -1,0 +1,107 @@
+"""Settings are looked at when they are given, not when they are first used: what cannot be is refused with a remedy.
+
+A field of a settings class is checked by its annotation alone, so that a new one is checked without being thought of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from holdfast.exceptions import ConfigurationError
+
+NOTHING: Mapping[str, float] = {}
+
+
+def check_settings(
+    settings: object, *, least: Mapping[str, float] = NOTHING, most: Mapping[str, float] = NOTHING
+) -> None:
+    """See that every field of a dataclass is what its annotation says.
+
+    Args:
+        settings: An instance; to be called from its ``__post_init__``.
+        least: Field -> the least that it may be. Without it: 1 for whole numbers, more than 0 for others.
+        most: Field -> the most that it may be.
+
+    Raises:
+        ConfigurationError: names the class, the field and what it may be.
+    """
+    cls: type[Any] = type(settings)
+    for name, kinds in _kinds(cls).items():  # type: ignore[arg-type] # a class can be hashed
+        _check(f"{cls.__name__}.{name}", getattr(settings, name), kinds, least.get(name), most.get(name))
+
+
+@cache
+def _kinds(cls: type[Any]) -> dict[str, tuple[Any, ...]]:
+    return {name: _members(hint) for name, hint in get_type_hints(cls).items()}
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def check_whole(name: str, value: object, least: int = 1, most: int | None = None) -> None:
+    """See that an argument is a whole number within its bounds.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    _check(name, value, (int,), least, most)
+
+
+def check_seconds(name: str, value: object, *, zero: bool = True, endless: bool = True) -> None:
+    """See that an argument is a number of seconds, and no negative one.
+
+    Args:
+        name: What it is called.
+        value: What was given.
+        zero: Whether it may be 0.
+        endless: Whether it may be None, for ever.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    _check(name, value, (float, NoneType) if endless else (float,), 0.0 if zero else None, None)
+
+
+def _check(where: str, value: object, kinds: tuple[Any, ...], least: float | None, most: float | None) -> None:
+    if value is None and NoneType in kinds:
+        return
+    allowed = _told(kinds, least, most)
+    remedy = f"It may be {allowed}."
+    if isinstance(value, bool) and bool in kinds:
+        return
+    if isinstance(value, int | float) and not isinstance(value, bool) and (int in kinds or float in kinds):
+        if isinstance(value, float) and (float not in kinds or not math.isfinite(value)):
+            raise ConfigurationError(f"{where} cannot be {value!r}", remedy=remedy)
+        lowest = least if least is not None else 1 if int in kinds else 0
+        is_low = value <= 0 if least is None and int not in kinds else value < lowest
+        if is_low or (most is not None and value > most):
+            raise ConfigurationError(f"{where} cannot be {value!r}", remedy=remedy)
+        return
+    classes = tuple(get_origin(kind) or kind for kind in kinds if kind not in (int, float, bool))
+    if isinstance(value, classes):
+        return
+    raise ConfigurationError(f"{where} cannot be {value!r}", remedy=remedy)
+
+
+def _told(kinds: tuple[Any, ...], least: float | None, most: float | None) -> str:
+    """What may be given, in words."""
+    return " or ".join(_kind_told(kind, least, most) for kind in kinds)
+
+
+def _kind_told(kind: Any, least: float | None, most: float | None) -> str:
+    if kind is NoneType:
+        return "None"
+    if kind is bool:
+        return "True or False"
+    upper = f" and at most {most:,}" if most is not None else ""
+    if kind is int:
+        return f"a whole number of at least {least if least is not None else 1:,}{upper}"
+    if kind is float:
+        return f"a number of at least {least:,}{upper}" if least is not None else f"a number above 0{upper}"
+    name = kind.__name__ if isinstance(kind, type) else str(kind)
+    return f"an {name}" if name[0] in "AEIO" else f"a {name}"

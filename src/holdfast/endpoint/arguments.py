@@ -1,0 +1,163 @@
+"""What programs give to the two endpoints, looked at when it is given: each refusal says what to give instead."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.core.policy import Assurance
+from holdfast.core.settings import check_whole
+from holdfast.core.versions import Versions
+from holdfast.exceptions import ConfigurationError
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""RFC 9110 section 5.6.2."""
+_UNFIT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
+"""RFC 9110 section 5.5: what no header's value may hold."""
+
+_OUR_QUEUES = ("dead-letters", "outbox", "replies")
+"""The first parts of the names of queues that are kept beside a destination's own."""
+
+
+def to_assurance(given: str | Assurance) -> Assurance:
+    """The assurance that words, or an Assurance, stand for.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if isinstance(given, Assurance):
+        return given
+    return Assurance.parse(given if isinstance(given, str) else repr(given))
+
+
+def check_action(action: object) -> None:
+    """See that ``@app.on(…)`` was given an action.
+
+    Raises:
+        ConfigurationError: it was given a handler, as by ``@app.on`` without parentheses, or anything else.
+    """
+    if isinstance(action, str):
+        return
+    if callable(action):
+        raise ConfigurationError(
+            f"the handler {_name(action)} is registered without parentheses",
+            remedy='Write @app.on("urn:orders/Submit") for one action, or @app.on() for every other one.',
+        )
+    raise ConfigurationError(f"an action is text, not {action!r}", remedy='Such as @app.on("urn:orders/Submit").')
+
+
+def check_handler(handler: Any) -> None:
+    """See that a handler can be called with a message, and does its work when it is.
+
+    Raises:
+        ConfigurationError: it cannot, or it is a generator, whose code a call does not run.
+    """
+    if not callable(handler):
+        raise ConfigurationError(f"{handler!r} is no handler", remedy="A handler is a function that takes a message.")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise ConfigurationError(
+            f"the handler {_name(handler)} is a generator: calling it would run nothing of it",
+            remedy="Return the reply instead of yielding it.",
+        )
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # some written in C tell nothing of themselves
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise ConfigurationError(
+            f"the handler {_name(handler)}{signature} cannot be called with a message alone",
+            remedy=f"A handler takes one argument: def {_name(handler).rpartition('.')[2]}(message).",
+        ) from None
+
+
+def _name(handler: Any) -> str:
+    name: str = getattr(handler, "__qualname__", type(handler).__name__)
+    return name.replace("<lambda>", "lambda").rpartition("<locals>.")[2]
+
+
+def check_queue_name(name: object) -> None:
+    """See that a queue is called by a name that is nobody else's.
+
+    Raises:
+        ConfigurationError: it is empty, not text, or one of ours.
+    """
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"a queue cannot be called {name!r}", remedy='Give it a name such as "orders".')
+    if name.partition("/")[0] in _OUR_QUEUES:
+        raise ConfigurationError(
+            f"a queue cannot be called {name!r}: that is a name of Holdfast's own", remedy='Another, such as "orders".'
+        )
+
+
+def check_headers(headers: Mapping[str, str] | None) -> None:
+    """See that HTTP headers can be sent.
+
+    Raises:
+        ConfigurationError: a name is none, or a value holds what would end its line; their values are not told,
+            for they may be secret.
+    """
+    if headers is None:
+        return
+    if not isinstance(headers, Mapping):
+        raise ConfigurationError(
+            "headers are names and values", remedy="Such as headers={'Authorization': 'Bearer …'}."
+        )
+    for name, value in headers.items():
+        if not isinstance(name, str) or _TOKEN.fullmatch(name) is None:
+            raise ConfigurationError(f"{name!r} is no name of an HTTP header", remedy="Such as 'Authorization'.")
+        if not isinstance(value, str) or _UNFIT.search(value) is not None:
+            raise ConfigurationError(
+                f"the value of the HTTP header {name} cannot be sent",
+                remedy="It is text of one line, without control characters, in Latin-1.",
+            )
+
+
+def check_versions(versions: object) -> None:
+    """See that versions are one or several, and each is one.
+
+    Raises:
+        ConfigurationError: they are not.
+    """
+    several = [versions] if isinstance(versions, Versions) else versions
+    if several is None:
+        return
+    if not isinstance(several, list | tuple) or not several or not all(isinstance(one, Versions) for one in several):
+        raise ConfigurationError(
+            f"{versions!r} are no versions",
+            remedy='Give holdfast.Versions(rm="1.0", addressing="2005/08", soap="1.2"), or a list of such, or None.',
+        )
+
+
+def check_listener(listen: object, address: str) -> None:
+    """See that a source's own listener is where one can be.
+
+    Raises:
+        ConfigurationError: it is no host and port, or its address is given without it.
+    """
+    if listen is None:
+        if address:
+            raise ConfigurationError(
+                f"address={address!r} is the URL of a listener, and there is none",
+                remedy="Say where to listen too: listen=('0.0.0.0', 8090). Or leave both out.",
+            )
+        return
+    if not isinstance(listen, tuple | list) or len(listen) != 2 or not isinstance(listen[0], str):
+        raise ConfigurationError(f"listen={listen!r} is no place", remedy="Such as listen=('0.0.0.0', 8090).")
+    check_whole("the port of listen", listen[1], 0, 65535)
+
+
+def check_class(name: str, value: object, kind: type | tuple[type, ...]) -> None:
+    """See that an argument is what it must be, or None.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    if value is not None and not isinstance(value, kind):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        raise ConfigurationError(
+            f"{name} cannot be {value!r}", remedy=f"It may be {' or '.join(one.__name__ for one in kinds)}."
+        )

@@ -1,0 +1,134 @@
+"""Every number that can be set is looked at when it is given: no settings class, and no field of one, is left out."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import math
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+import holdfast
+from holdfast.core.messages import MAX_MESSAGE_NUMBER
+from holdfast.endpoint.http_exchange import HTTPLimits
+from holdfast.endpoint.serve import Listeners
+from holdfast.testing.network import NetworkFaults
+from holdfast.testing.proxy import Faults
+
+SOURCES = Path(__file__).resolve().parent.parent.parent / "src" / "holdfast"
+MAY_BE_ZERO = {
+    ("DestinationPolicy", "acknowledgement_interval"),
+    ("DestinationPolicy", "max_sequences"),
+    ("DestinationPolicy", "remember_terminated"),
+    ("DestinationPolicy", "reply_patience"),
+    ("HandlingPolicy", "backoff"),
+    ("HandlingPolicy", "backoff_cap"),
+    ("Listeners", "port"),
+    ("Listeners", "admin_port"),
+    ("RetransmissionPolicy", "floor"),
+    ("RetransmissionPolicy", "jitter"),
+}
+
+
+def settings_classes() -> list[type]:
+    """Every dataclass of the source whose name says that it is settings."""
+    found = []
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name.endswith(("Policy", "Limits", "Listeners")):
+                module = ".".join(("holdfast", *path.relative_to(SOURCES).with_suffix("").parts))
+                found.append(getattr(importlib.import_module(module), node.name))
+    return [cls for cls in (*found, NetworkFaults, Faults) if is_dataclass(cls)]
+
+
+def numbers() -> list[tuple[type, str, set[Any]]]:
+    found = []
+    for cls in settings_classes():
+        hints = get_type_hints(cls)
+        for field in fields(cls):
+            kinds = set(getattr(hints[field.name], "__args__", (hints[field.name],)))
+            if kinds & {int, float}:
+                found.append((cls, field.name, kinds))
+    return found
+
+
+EACH = pytest.mark.parametrize(("cls", "name", "kinds"), numbers(), ids=lambda value: getattr(value, "__name__", ""))
+
+
+def test_the_classes_are_found() -> None:
+    assert {holdfast.DestinationPolicy, holdfast.SourcePolicy, holdfast.HandlingPolicy, HTTPLimits, Listeners} <= set(
+        settings_classes()
+    )
+    assert len(numbers()) > 40
+
+
+@EACH
+def test_a_number_that_cannot_be_is_refused_by_name_with_what_may_be(cls: type, name: str, kinds: set[Any]) -> None:
+    wrong: list[Any] = [-1, -0.5, math.nan, math.inf, -math.inf, True, "1", [1]]
+    if float not in kinds:
+        wrong.append(2.0)
+    if (cls.__name__, name) not in MAY_BE_ZERO and cls not in (NetworkFaults, Faults):
+        wrong.append(0)
+    if type(None) not in kinds:
+        wrong.append(None)
+    for value in wrong:
+        with pytest.raises(holdfast.ConfigurationError, match=rf"{cls.__name__}\.{name} cannot be") as caught:
+            cls(**{name: value})
+        assert caught.value.remedy.startswith("It may be ")
+
+
+@EACH
+def test_what_a_number_is_by_default_may_be_said(cls: type, name: str, kinds: set[Any]) -> None:
+    value = getattr(cls(), name)
+    assert getattr(cls(**{name: value}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("cls", "given"),
+    [
+        (holdfast.HandlingPolicy, {"backoff": 60.0}),
+        (holdfast.RetransmissionPolicy, {"floor": 2.0, "cap": 1.0}),
+        (HTTPLimits, {"max_body": 1 << 30}),
+        (holdfast.DestinationPolicy, {"max_message_number": MAX_MESSAGE_NUMBER + 1}),
+        (holdfast.SourcePolicy, {"max_message_number": MAX_MESSAGE_NUMBER + 1}),
+        (holdfast.RetransmissionPolicy, {"jitter": 1.5}),
+        (Listeners, {"port": 65536}),
+        (NetworkFaults, {"lose_request": 1.01}),
+    ],
+)
+def test_numbers_that_contradict_each_other_or_the_specification_are_refused(cls: type, given: dict[str, Any]) -> None:
+    with pytest.raises(holdfast.ConfigurationError) as caught:
+        cls(**given)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("cls", "given"),
+    [
+        (holdfast.DestinationPolicy, {"assurance": "exactly-once"}),
+        (holdfast.DestinationPolicy, {"advertise_buffer": 1}),
+        (holdfast.DestinationPolicy, {"incomplete_sequence_behavior": "NoDiscard"}),
+        (holdfast.SourcePolicy, {"retransmission": 2.0}),
+        (Listeners, {"host": None}),
+    ],
+)
+def test_what_is_no_number_is_checked_too(cls: type, given: dict[str, Any]) -> None:
+    with pytest.raises(holdfast.ConfigurationError, match=rf"{next(iter(given))} cannot be"):
+        cls(**given)
+
+
+@pytest.mark.parametrize(
+    ("cls", "given"),
+    [
+        (holdfast.SourcePolicy, {"window": 1}),  # below initial_window, which grows up to it
+        (holdfast.HandlingPolicy, {"attempts": None, "backoff": 0}),
+        (holdfast.DestinationPolicy, {"max_sequences": 0, "max_expires": 3600}),
+        (holdfast.RetransmissionPolicy, {"floor": 0, "jitter": 1}),
+    ],
+)
+def test_what_can_be_is_taken(cls: type, given: dict[str, Any]) -> None:
+    made = cls(**given)
+    assert {name: getattr(made, name) for name in given} == given

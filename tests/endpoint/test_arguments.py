@@ -1,0 +1,208 @@
+"""What a program gives to an endpoint is refused where it is given, with what to give instead."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import ConfigurationError, Destination, Message, Source, Versions
+from holdfast.endpoint.serve import Listeners, Service
+
+URL = "http://127.0.0.1:9/"
+
+
+def refused(make: Callable[[], Any], what: str) -> None:
+    with pytest.raises(ConfigurationError, match=what) as caught:
+        make()
+    assert caught.value.remedy, "it says what to give instead"
+
+
+# --- handlers ---------------------------------------------------------------------------------------------------------
+
+
+def no_parameter() -> None: ...
+
+
+def two_parameters(message: Message, connection: object) -> None: ...
+
+
+def only_by_name(*, message: Message) -> None: ...
+
+
+async def asynchronous() -> None: ...
+
+
+def generator(message: Message) -> Iterator[str]:
+    yield "<a/>"
+
+
+async def asynchronous_generator(message: Message) -> AsyncIterator[str]:
+    yield "<a/>"
+
+
+class Handlers:
+    def forgot_self(message: Message) -> None: ...  # type: ignore[misc]
+
+    def fit(self, message: Message) -> None: ...
+
+    def __call__(self, message: Message) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [no_parameter, two_parameters, only_by_name, asynchronous, Handlers().forgot_self, Handlers.fit, lambda: 1],
+)
+def test_a_handler_that_cannot_take_a_message_is_refused(handler: Any) -> None:
+    refused(lambda: Destination(":memory:").on("urn:a")(handler), "cannot be called with a message alone")
+
+
+@pytest.mark.parametrize("handler", [generator, asynchronous_generator])
+def test_a_generator_is_no_handler_for_nothing_of_it_would_run(handler: Any) -> None:
+    refused(lambda: Destination(":memory:").on("urn:a")(handler), "generator")
+
+
+def test_what_cannot_be_called_is_no_handler() -> None:
+    refused(lambda: Destination(":memory:").on("urn:a")("no function"), "no handler")  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        lambda message: None,
+        lambda *anything: None,
+        lambda message, other=1: None,
+        functools.partial(two_parameters, connection=None),
+        Handlers().fit,
+        Handlers(),
+        [].append,
+        print,
+    ],
+)
+def test_whatever_can_take_a_message_is_a_handler(handler: Any) -> None:
+    app = Destination(":memory:")
+    assert app.on("urn:a")(handler) is handler
+    assert app.handlers == {"urn:a": handler}
+
+
+def test_a_handler_registered_without_parentheses_is_refused() -> None:
+    app = Destination(":memory:")
+
+    def submit(message: Message) -> None: ...
+
+    refused(lambda: app.on(submit), "submit is registered without parentheses")  # type: ignore[arg-type]
+    refused(lambda: app.on(7), "an action is text")  # type: ignore[arg-type]
+    assert not app.handlers
+
+
+def test_two_handlers_of_one_action_are_refused() -> None:
+    app = Destination(":memory:")
+    for action in ("urn:a", ""):
+        app.on(action)(print)
+        refused(lambda: app.on(action)(print), "two handlers")  # noqa: B023
+
+
+async def test_a_first_handler_comes_too_late_once_the_destination_runs() -> None:
+    app = Destination(":memory:")
+    await app.start()
+    try:
+        refused(lambda: app.on()(print), "runs already")
+    finally:
+        await app.close()
+
+
+# --- a destination ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"partitions": 0}, "partitions cannot be 0"),
+        ({"partitions": 2.5}, "partitions cannot be 2.5"),
+        ({"concurrency": -1}, "concurrency cannot be -1"),
+        ({"concurrency": True}, "concurrency cannot be True"),
+        ({"queue": ""}, "a queue cannot be called ''"),
+        ({"queue": "dead-letters"}, "a name of Holdfast's own"),
+        ({"queue": "outbox/a"}, "a name of Holdfast's own"),
+        ({"queue": "replies"}, "a name of Holdfast's own"),
+        ({"assurance": "twice"}, "no delivery assurance"),
+        ({"assurance": 7}, "no delivery assurance"),
+        ({"policy": holdfast.SourcePolicy()}, "policy cannot be"),
+        ({"source_policy": holdfast.DestinationPolicy()}, "source_policy cannot be"),
+        ({"handling": 5}, "handling cannot be 5"),
+        ({"limits": 5}, "limits cannot be 5"),
+        ({"wire_limits": 5}, "wire_limits cannot be 5"),
+        ({"allow_addresses": "http://partner.example/"}, "a list is asked for"),
+    ],
+)
+def test_a_destination_that_cannot_be_is_refused(given: dict[str, Any], what: str) -> None:
+    refused(lambda: Destination(":memory:", **given), what)
+
+
+# --- a source ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [Source, holdfast.sync.Source])
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"timeout": -1.0}, r"timeout cannot be -1\.0"),
+        ({"timeout": 0}, "timeout cannot be 0"),
+        ({"timeout": float("nan")}, "timeout cannot be nan"),
+        ({"timeout": "60"}, "timeout cannot be '60'"),
+        ({"versions": []}, "no versions"),
+        ({"versions": "1.0"}, "no versions"),
+        ({"versions": Versions(), "profile": "wcf"}, "versions are given too"),
+        ({"profile": "websphere"}, "no profile"),
+        ({"assurance": "twice"}, "no delivery assurance"),
+        ({"policy": holdfast.DestinationPolicy()}, "policy cannot be"),
+        ({"ssl_context": True}, "ssl_context cannot be True"),
+        ({"offer": "yes"}, "offer cannot be 'yes'"),
+        ({"headers": ["Authorization: x"]}, "headers are names and values"),
+        ({"headers": {"Two Words": "x"}}, "no name of an HTTP header"),
+        ({"headers": {"Authorization": "x\r\nEvil: y"}}, "the value of the HTTP header Authorization cannot be sent"),
+        ({"headers": {"Authorization": None}}, "the value of the HTTP header Authorization cannot be sent"),
+        ({"address": "http://me.example/"}, "there is none"),
+        ({"listen": 8080}, "listen=8080 is no place"),
+        ({"listen": ("127.0.0.1", 70000)}, "port of listen cannot be 70000"),
+    ],
+)
+def test_a_source_that_cannot_be_is_refused(make: Any, given: dict[str, Any], what: str) -> None:
+    refused(lambda: make(URL, ":memory:", **given), what)
+
+
+def test_a_header_that_cannot_be_sent_keeps_its_secret() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Source(URL, ":memory:", headers={"Authorization": "Bearer secret\n"})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, float("nan"), "1"])
+async def test_a_wait_of_less_than_no_time_is_refused_and_nothing_is_stored_or_closed(timeout: Any) -> None:
+    app = Destination(":memory:")
+    app.on("urn:a")(lambda message: None)
+    service = Service(app, Listeners(port=0))
+    await service.start()
+    try:
+        async with Source(service.url, ":memory:") as source:
+            with pytest.raises(ConfigurationError, match=re.escape(f"timeout cannot be {timeout!r}")):
+                await source.request("<a/>", action="urn:a", timeout=timeout)
+            assert source.progress.stored == 0
+            sent = await source.send("<a/>", action="urn:a")
+            waits = (
+                lambda: sent.acknowledged(timeout),
+                lambda: source.flush(timeout),
+                lambda: source.reply("urn:x", timeout),
+                lambda: source.end(timeout=timeout),
+                lambda: source.close(timeout),
+            )
+            for wait in waits:
+                with pytest.raises(ConfigurationError, match="timeout cannot be"):
+                    await wait()
+            await sent.acknowledged(60)
+    finally:
+        await service.close()
