@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.cli.sequences import _age
+from holdfast.cli.tables import age_text
 
 
 def send(url: str, store: Path | str = ":memory:", count: int = 3) -> None:
@@ -91,4 +91,4 @@ def test_wrong_usage_is_told(run: Any, arguments: list[str]) -> None:
     ("seconds", "text"), [(None, ""), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (200_000, "2 d")]
 )
 def test_an_age_is_told_in_the_unit_that_suits_it(seconds: float | None, text: str) -> None:
-    assert _age(seconds) == text
+    assert age_text(seconds) == text
