@@ -221,6 +221,22 @@ async def test_a_reply_address_that_is_not_allowed_refuses_the_message(serve: An
     assert got == []
 
 
+async def test_a_makeconnection_address_is_refused_as_not_supported_whatever_the_allow_list_says(
+    serve: Any, peer: Any
+) -> None:
+    address = "http://docs.oasis-open.org/ws-rx/wsmc/200702/anonymous?id=1"
+    app = Destination(":memory:", allow_addresses=("http://docs.oasis-open.org/",))
+    source = peer((await serve(app)).url)
+    for asked in ({"acks_to": address}, {"reply_to": address}):
+        answer = await source.create(**asked)
+        assert answer.fault == "CreateSequenceRefused"
+        assert "WS-MakeConnection is not supported" in answer.envelope.fault.reason
+    await source.create()
+    answer = await source.message(1, message_id="urn:m", reply_to=EndpointReference(address))
+    assert answer.fault == "OnlyAnonymousAddressSupported"
+    assert "allow-list" not in answer.envelope.fault.reason
+
+
 @pytest.mark.parametrize(
     ("address", "is_allowed"),
     [

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.core.acknowledging import Acknowledging
+from holdfast.core.addresses import Addresses
 from holdfast.core.commit import GroupCommit
 from holdfast.core.destination import RMDestination, Verdict, sequence_fault
 from holdfast.core.ending import Ending
@@ -108,7 +109,7 @@ class RMProtocol:
         )
         self.ending = Ending(self.inbound, self.commit, self.effects, new_identifier)
         self.acknowledging = Acknowledging(self.inbound, self.policy, self.effects)
-        self._allows = allows
+        self._addresses = Addresses(allows)
         self._accepts = accepts
         self._replies = replies
         self._always_replies = always_replies
@@ -373,14 +374,8 @@ class RMProtocol:
         if not self._accepts(envelope.action):
             reason = f"No handler here takes the action {envelope.action!r}."
             return Fault("ActionNotSupported", reason, is_addressing=True)
-        for reference in (envelope.reply_to, envelope.fault_to):
-            if reference is not None and not self._may_send_to(reference):
-                reason = f"This destination does not send to {reference.address}: the address is not on its allow-list."
-                return Fault("OnlyAnonymousAddressSupported", reason, is_addressing=True)
-        return None
-
-    def _may_send_to(self, reference: EndpointReference) -> bool:
-        return reference.is_anonymous or reference.is_none or self._allows(reference.address)
+        reason = self._addresses.refusal(envelope.reply_to, envelope.fault_to)
+        return Fault("OnlyAnonymousAddressSupported", reason, is_addressing=True) if reason else None
 
     def _awaits_reply(self, envelope: Envelope) -> bool:
         # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08). But
@@ -569,13 +564,8 @@ class RMProtocol:
         elif create.offer is not None and self._is_taken(create.offer.identifier):
             reason = f"The offered Identifier {create.offer.identifier} is in use."
         else:
-            named = [create.acks_to, envelope.reply_to, create.offer.endpoint if create.offer is not None else None]
-            for reference in named:
-                if reference is not None and not self._may_send_to(reference):
-                    reason = (
-                        f"This destination does not send to {reference.address}: the address is not on its "
-                        "allow-list. Use the anonymous address, or ask for it to be allowed."
-                    )
+            endpoint = create.offer.endpoint if create.offer is not None else None
+            reason = self._addresses.refusal(create.acks_to, envelope.reply_to, endpoint)
         if not reason:
             return None
         fault = sequence_fault("CreateSequenceRefused")
@@ -747,7 +737,7 @@ class RMProtocol:
 
     def _send_to(self, target: EndpointReference | None, exchange: Exchange | None, response: Envelope) -> None:
         """Send to an address that is allowed, else answer on the exchange."""
-        if target is not None and not target.is_anonymous and not target.is_none and self._may_send_to(target):
+        if target is not None and not target.is_anonymous and not target.is_none and self._addresses.may_send_to(target):
             response.to = target.address
             response.reference_parameters = target.reference_parameters
             self.effects.append(Transmit(target.address, response))

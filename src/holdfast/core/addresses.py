@@ -1,0 +1,45 @@
+"""Addresses: where a peer may ask us to send to. Nothing but the anonymous address, unless somebody allowed it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from holdfast.core.messages import EndpointReference
+
+_SPECIFICATIONS = re.compile(r"https?://docs\.oasis-open\.org\.?(?::\d*)?/+ws-rx/", re.IGNORECASE)
+"""Addresses that stand for something in a specification, such as MakeConnection's anonymous one. Who posted there
+would post to a documentation site."""
+
+
+class Addresses:
+    """What may be sent to.
+
+    Args:
+        allows: Whether messages may be sent to an address that is neither the anonymous one nor ``none``.
+    """
+
+    def __init__(self, allows: Callable[[str], bool]) -> None:
+        self._allows = allows
+
+    def may_send_to(self, reference: EndpointReference) -> bool:
+        """Whether messages for it may leave, or have nowhere to go."""
+        if reference.is_anonymous or reference.is_none:
+            return True
+        return _SPECIFICATIONS.match(reference.address) is None and self._allows(reference.address)
+
+    def refusal(self, *references: EndpointReference | None) -> str:
+        """Why one of these is not sent to, for the peer that named it; "" if all of them are."""
+        for reference in references:
+            if reference is None or self.may_send_to(reference):
+                continue
+            if _SPECIFICATIONS.match(reference.address) is not None:
+                return (
+                    f"WS-MakeConnection is not supported here, so that nothing can be sent to {reference.address}. "
+                    "Use the anonymous address of WS-Addressing: what is for you then comes in the answers to you."
+                )
+            return (
+                f"This destination does not send to {reference.address}: the address is not on its allow-list. "
+                "Use the anonymous address, or ask for it to be allowed."
+            )
+        return ""
