@@ -218,7 +218,11 @@ async def test_a_known_head_is_held_to_the_room_there_is_for_contents() -> None:
         else:
             echo(exchange)
 
-    async with serving(handler, max_body=6, max_buffered=6) as server, connected(server) as first, connected(server) as second:
+    async with (
+        serving(handler, max_body=6, max_buffered=6) as server,
+        connected(server) as first,
+        connected(server) as second,
+    ):
         second.send(post(b"1234"))
         assert (await second.answer())[0] == 200
         first.send(post(b"hold"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import inspect
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.endpoint import client, sync
 from holdfast.endpoint.serve import Listeners, Service
 
 ACTION = "urn:test:submit"
@@ -130,8 +132,79 @@ def test_a_source_that_is_not_open_says_so_and_does_not_wait(served: Served) -> 
         source.flush()
 
 
-def test_it_can_be_imported_by_the_name_it_is_documented_under() -> None:
-    from holdfast.endpoint import sync
+def test_open_and_close_stand_in_for_a_with_block(served: Served, tmp_path: Path) -> None:
+    served.expected = 2
+    source = holdfast.sync.Source(served.url, store=tmp_path / "outbox")
+    source.close()  # nothing is open: nothing to do
+    for number in range(2):
+        source.open()
+        with pytest.raises(holdfast.ConfigurationError, match="open already"):
+            source.open()
+        source.send(f"<n>{number}</n>", action=ACTION).acknowledged(60)
+        assert [one["role"] for one in source.sequences()] == ["source"]
+        with pytest.raises(holdfast.ConfigurationError, match="timeout cannot be -1"):
+            source.close(-1)
+        source.close()
+        source.close()
+        with pytest.raises(holdfast.ConfigurationError, match="not open"):
+            source.send("<n>9</n>", action=ACTION)
+    assert served.all_there.wait(60)
+    assert served.got == ["0", "1"]
 
+
+@pytest.mark.parametrize("wait", ["flush", "end", "acknowledged", "reply"])
+def test_a_thread_that_waits_while_another_closes_is_told_and_does_not_hang(tmp_path: Path, wait: str) -> None:
+    source = holdfast.sync.Source("http://127.0.0.1:9/", store=tmp_path / "outbox")
+    source.open()
+    sent = source.send("<a/>", action=ACTION)
+    waits = {"flush": source.flush, "end": source.end, "acknowledged": sent.acknowledged}
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(waits.get(wait, lambda: source.reply("urn:none")))
+        until_waiting(source)
+        source.close(0)
+        with pytest.raises(holdfast.DeliveryError, match="closed"):
+            waiting.result(60)
+
+
+def until_waiting(source: holdfast.sync.Source) -> None:
+    """Until another thread's call is in the source's loop."""
+
+    names = ("flush", "end", "acknowledged", "reply")
+
+    async def is_waiting() -> bool:
+        return any(task.get_coro().__name__ in names for task in asyncio.all_tasks())  # type: ignore[union-attr]
+
+    while not source.run(is_waiting()):
+        pass
+
+
+OUR_OWN = {"is_busy", "wait_acknowledged"}
+"""Public names of the asynchronous classes that programs have no use for."""
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous"), [(sync.Source, client.Source), (sync.Sent, client.Sent)])
+def test_it_has_the_names_and_the_types_of_the_asynchronous_one(blocking: type, asynchronous: type) -> None:
+    names = {name for name in dir(asynchronous) if not name.startswith("_")} - OUR_OWN
+    assert not names - set(dir(blocking)), "whatever the one gets, the other gets"
+    if blocking is sync.Source:
+        names.add("__init__")
+    for name in names:
+        given = getattr(asynchronous, name)
+        if callable(given):
+            ours = inspect.signature(getattr(blocking, name))
+            assert ours == inspect.signature(given), f"{blocking.__name__}.{name}{ours}"
+            assert name == "__init__" or ours.return_annotation is not inspect.Signature.empty
+
+
+def test_it_has_the_attributes_of_the_asynchronous_one() -> None:
+    blocking, asynchronous = (make("http://127.0.0.1:9/", ":memory:") for make in (sync.Source, client.Source))
+    for name in vars(asynchronous):
+        assert name.startswith("_") or getattr(blocking, name) == getattr(asynchronous, name), name
+    called: list[client.Progress] = []
+    blocking.on_progress = called.append
+    assert blocking.on_progress == called.append
+
+
+def test_it_can_be_imported_by_the_name_it_is_documented_under() -> None:
     assert importlib.import_module("holdfast.sync").Source is holdfast.sync.Source is sync.Source
     assert holdfast.sync.Sent is sync.Sent

@@ -736,6 +736,7 @@ class Source:
         for lane in self._lanes.values():
             _fail(lane.submitted.values(), error)
             _fail(lane.acknowledged.values(), error)
+            _fail([lane.ended] if lane.ended is not None else [], error)
             lane.submitted.clear()
             lane.acknowledged.clear()
         _fail(self._replies.values(), error)

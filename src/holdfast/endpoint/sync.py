@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
-from collections.abc import Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from holdfast.core.policy import Assurance, SourcePolicy
+from holdfast.core.settings import check_seconds
+from holdfast.core.versions import Versions
 from holdfast.endpoint import client
+from holdfast.endpoint.engine import Clock
+from holdfast.endpoint.http_client import Transport
 from holdfast.endpoint.message import Body, Message
 from holdfast.exceptions import ConfigurationError
+from holdfast.store import Store
 
 T = TypeVar("T")
+
+_PATIENCE = 5.0
+"""Seconds that calls of other threads have to end in when the source is closed."""
 
 
 class Sent:
@@ -34,30 +45,100 @@ class Sent:
 
 class Source:
     """:class:`holdfast.Source` for code that is not async: the same arguments, methods and errors. Usable from any
-    thread, one call at a time in each."""
+    thread, one call at a time in each.
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._stand_before(client.Source(*arguments, **options))
+    A context manager, or :meth:`open` and :meth:`close` where a ``with`` does not fit.
+    """
+
+    def __init__(
+        self,
+        to: str | None,
+        store: str | Path | Store = "outbox",
+        *,
+        versions: Versions | Sequence[Versions] | None = None,
+        profile: str | None = None,
+        offer: bool | None = None,
+        assurance: str | Assurance | None = None,
+        policy: SourcePolicy | None = None,
+        headers: Mapping[str, str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        timeout: float = 60.0,
+        listen: tuple[str, int] | None = None,
+        address: str = "",
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+    ):
+        self._stand_before(
+            client.Source(
+                to,
+                store,
+                versions=versions,
+                profile=profile,
+                offer=offer,
+                assurance=assurance,
+                policy=policy,
+                headers=headers,
+                ssl_context=ssl_context,
+                timeout=timeout,
+                listen=listen,
+                address=address,
+                transport=transport,
+                clock=clock,
+            )
+        )
 
     @classmethod
-    def from_wsdl(cls, wsdl: str | Path, *arguments: Any, **options: Any) -> Self:
+    def from_wsdl(
+        cls,
+        wsdl: str | Path,
+        store: str | Path | Store = "outbox",
+        *,
+        port: str | None = None,
+        to: str | None = None,
+        **options: Any,
+    ) -> Self:
         """See :meth:`holdfast.Source.from_wsdl`: ``with holdfast.sync.Source.from_wsdl(url) as source``."""
         # In a thread, for the caller's own may have a running loop, as a notebook's has.
         with ThreadPoolExecutor(1) as thread:
-            made = thread.submit(asyncio.run, client.Source.from_wsdl(wsdl, *arguments, **options)).result()
+            making = client.Source.from_wsdl(wsdl, store, port=port, to=to, **options)
+            made = thread.submit(asyncio.run, making).result()
         source = cls.__new__(cls)
         source._stand_before(made)
         return source
 
     def _stand_before(self, source: client.Source) -> None:
         self._source = source
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-source", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def to(self) -> str | None:
+        """The destination's URL; once open, also where only the store knew it."""
+        return self._source.to
+
+    @property
+    def policy(self) -> SourcePolicy:
+        """Its limits and timers."""
+        return self._source.policy
 
     @property
     def progress(self) -> client.Progress:
         """How far it is."""
         return self._source.progress
+
+    @property
+    def incidents(self) -> Counter[str]:
+        """How often what went wrong, by name."""
+        return self._source.incidents
+
+    @property
+    def on_progress(self) -> Callable[[client.Progress], None] | None:
+        """Called with the progress whenever it changes, in the source's own thread: it must not call the source."""
+        return self._source.on_progress
+
+    @on_progress.setter
+    def on_progress(self, callback: Callable[[client.Progress], None] | None) -> None:
+        self._source.on_progress = callback
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the source's loop and wait for it.
@@ -65,40 +146,90 @@ class Source:
         Raises:
             ConfigurationError: the source is not open.
         """
-        if not self._thread.is_alive():
+        loop = self._loop
+        if loop is None:
             coroutine.close()
-            raise ConfigurationError("the source is not open", remedy="Use it within 'with source:'.")
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+            raise ConfigurationError(
+                "the source is not open", remedy="Use it within 'with source:', or call source.open() first."
+            )
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
     def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(10.0 if kind is None else 0.0)
+
+    def open(self) -> None:
+        """See :meth:`holdfast.Source.open`.
+
+        Raises:
+            ConfigurationError: it is open already, or what :meth:`holdfast.Source.open` raises.
+        """
+        if self._loop is not None:
+            raise ConfigurationError("the source is open already", remedy="Open it once; any thread may use it then.")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-source", daemon=True)
         self._thread.start()
         try:
             self.run(self._source.open())
         except BaseException:
             self._stop()
             raise
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self, timeout: float = 10.0) -> None:
+        """See :meth:`holdfast.Source.close`. Safe to call twice."""
+        check_seconds("timeout", timeout, endless=False)
+        if self._loop is None:
+            return
         try:
-            self.run(self._source.close(10.0 if kind is None else 0.0))
+            self.run(self._source.close(timeout))
         finally:
             self._stop()
 
     def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        loop, thread = self._loop, self._thread
+        assert loop is not None
+        assert thread is not None
+        self.run(_let_go())
+        self._loop = self._thread = None
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
-    def send(self, body: Body, **options: Any) -> Sent:
+    def send(
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+    ) -> Sent:
         """See :meth:`holdfast.Source.send`."""
-        return Sent(self, self.run(self._source.send(body, **options)))
+        sending = self._source.send(
+            body, action=action, sequence_key=sequence_key, message_id=message_id, headers=headers
+        )
+        return Sent(self, self.run(sending))
 
-    def request(self, body: Body, **options: Any) -> Message:
+    def request(
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+        timeout: float | None = 60.0,
+    ) -> Message:
         """See :meth:`holdfast.Source.request`."""
-        return self.run(self._source.request(body, **options))
+        asking = self._source.request(
+            body, action=action, sequence_key=sequence_key, message_id=message_id, headers=headers, timeout=timeout
+        )
+        return self.run(asking)
 
     def reply(self, message_id: str, timeout: float | None = None) -> Message:
         """See :meth:`holdfast.Source.reply`."""
@@ -119,3 +250,21 @@ class Source:
             self._source.resume()
 
         self.run(resume())
+
+    def sequences(self) -> list[dict[str, Any]]:
+        """See :meth:`holdfast.Source.sequences`."""
+
+        async def sequences() -> list[dict[str, Any]]:
+            return self._source.sequences()
+
+        return self.run(sequences())
+
+
+async def _let_go() -> None:
+    """Let other threads' calls end, which closing has answered with an error; none may wait in a loop that stands."""
+    calls = asyncio.all_tasks() - {asyncio.current_task()}
+    if calls:
+        _, waiting = await asyncio.wait(calls, timeout=_PATIENCE)
+        for call in waiting:
+            call.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
