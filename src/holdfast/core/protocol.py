@@ -737,7 +737,8 @@ class RMProtocol:
 
     def _send_to(self, target: EndpointReference | None, exchange: Exchange | None, response: Envelope) -> None:
         """Send to an address that is allowed, else answer on the exchange."""
-        if target is not None and not target.is_anonymous and not target.is_none and self._addresses.may_send_to(target):
+        is_address = target is not None and not target.is_anonymous and not target.is_none
+        if target is not None and is_address and self._addresses.may_send_to(target):
             response.to = target.address
             response.reference_parameters = target.reference_parameters
             self.effects.append(Transmit(target.address, response))
