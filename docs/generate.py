@@ -92,7 +92,8 @@ API: list[tuple[str, str, list[str]]] = [
     ("The store", "holdfast.store", ["open_store"]),
     ("Spark", "holdfast.pipeline", ["session"]),
     ("Landing", "holdfast.pipeline.landing", ["land", "read_landed", "settle"]),
-    ("Tests of your own code", "holdfast.testing", ["pair", "lossy"]),
+    ("Tests of your own code", "holdfast.testing", ["pair", "lossy", "message"]),
+    ("The pytest plugin", "holdfast.pytest_plugin", ["holdfast_pair"]),
 ]
 """Heading, module a user imports from, names. What is not there (yet) is left out."""
 
@@ -100,6 +101,7 @@ FILES = {
     "holdfast.sync": ["endpoint/sync.py"],
     "holdfast.endpoint.serve": ["endpoint/serve.py"],
     "holdfast.store": ["store/__init__.py"],
+    "holdfast.pytest_plugin": ["pytest_plugin.py"],
     "holdfast.pipeline": ["pipeline/session.py"],
     "holdfast.pipeline.landing": ["pipeline/landing.py"],
 }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +100,110 @@ async def test_a_message_acknowledged_before_an_earlier_one_is_not_waited_for_in
             await first.acknowledged(0.05)
         heals = True
     assert seen == ["1", "2"]
+
+
+def failing(times: int, calls: list[str], **options: Any) -> holdfast.Destination:
+    """A destination whose handler of orders fails so often before it succeeds."""
+    app = holdfast.Destination(**options)
+
+    @app.on("urn:orders/Submit")
+    def submit(message: holdfast.Message) -> None:
+        calls.append(f"{message.body.text}, attempt {message.attempt}")
+        if message.attempt <= times:
+            raise LookupError("no customer yet")
+
+    return app
+
+
+async def test_leaving_waits_for_every_attempt_that_a_handler_takes() -> None:
+    calls: list[str] = []
+    async with pair(failing(3, calls)) as source:
+        await source.send("<order>1</order>", action="urn:orders/Submit")
+        await source.send("<order>2</order>", action="urn:orders/Submit")
+    assert calls == [f"{order}, attempt {attempt}" for order in (1, 2) for attempt in (1, 2, 3, 4)]
+
+
+async def test_leaving_waits_until_what_cannot_be_handled_is_a_dead_letter() -> None:
+    calls: list[str] = []
+    app = failing(99, calls)
+    async with pair(app, network=lossy(0.3, seed=3)) as source:
+        await source.send("<order>1</order>", action="urn:orders/Submit")
+    assert len(calls) == holdfast.HandlingPolicy().attempts
+    assert app.dispatcher is not None
+    assert (app.dispatcher.dead, app.unhandled) == (1, 0)
+
+
+async def test_within_the_block_handled_waits_for_the_same() -> None:
+    calls: list[str] = []
+    app = failing(2, calls)
+    async with pair(app) as source:
+        await app.handled()  # nothing yet: it does not wait
+        for order in (1, 2):
+            await source.send(f"<order>{order}</order>", action="urn:orders/Submit")
+            await source.flush()
+            await app.handled()
+            assert calls[-1] == f"{order}, attempt 3"
+    with pytest.raises(holdfast.ConfigurationError, match="does not run"):
+        await app.handled()
+
+
+async def test_whoever_waits_for_handlers_is_told_when_the_destination_closes() -> None:
+    app = failing(99, [], handling=holdfast.HandlingPolicy(attempts=None))
+    waiting = []
+
+    async def leave_while_waiting() -> None:
+        async with pair(app) as source:
+            await source.send("<order>1</order>", action="urn:orders/Submit")
+            await source.flush()
+            waiting.append(asyncio.ensure_future(app.handled()))
+            await asyncio.sleep(0)
+            raise KeyError("the test has failed")
+
+    with pytest.raises(KeyError):
+        await leave_while_waiting()
+    with pytest.raises(holdfast.ConfigurationError, match="does not run"):
+        await asyncio.wait_for(waiting[0], 60)
+
+
+async def test_a_handler_that_never_succeeds_and_is_never_given_up_fails_the_test_and_does_not_hang_it() -> None:
+    app = failing(1_000_000, [], handling=holdfast.HandlingPolicy(attempts=None))
+    with pytest.raises(holdfast.NotAcknowledged, match="a message is not handled after 300 s of virtual time") as told:
+        async with pair(app, patience=300) as source:
+            await source.send("<order>1</order>", action="urn:orders/Submit")
+    assert "HandlingPolicy" in told.value.remedy or "attempts" in told.value.remedy
+
+
+async def test_a_network_that_never_heals_fails_the_test_and_does_not_hang_it() -> None:
+    network = lossy(0.0)
+    network.is_partitioned = True
+
+    async def send() -> None:
+        async with pair(orders([]), network=network, patience=600) as source:
+            for order in (1, 2):
+                await source.send(f"<order>{order}</order>", action="urn:orders/Submit")
+
+    with pytest.raises(holdfast.NotAcknowledged, match="2 messages are not acknowledged after 600 s of virtual time"):
+        await send()
+
+
+def test_a_test_that_is_not_asynchronous_gets_the_blocking_source(tmp_path: Path) -> None:
+    calls: list[str] = []
+    before = threading.active_count()
+    app = failing(1, calls)
+    app.on("urn:orders/Price")(lambda message: "<price>5</price>")
+    with pair(app, network=lossy(0.3, seed=7), store=tmp_path) as source:
+        assert isinstance(source, holdfast.sync.Source)
+        source.send("<order>1</order>", action="urn:orders/Submit").acknowledged()
+        assert source.request("<article/>", action="urn:orders/Price").body.text == "5"
+    assert calls == ["1, attempt 1", "1, attempt 2"]
+    with pytest.raises(holdfast.StoreError), pair(app, store=Path("/dev/null")):
+        pytest.fail("there is no place for a store")
+    assert threading.active_count() <= before + 1, "an idle worker of an executor may stay"
+
+
+def test_patience_is_a_time() -> None:
+    with pytest.raises(holdfast.ConfigurationError, match="patience cannot be 0"):
+        pair(orders([]), patience=0)
 
 
 async def test_time_waits_for_a_commit_however_long_it_takes() -> None:

@@ -79,6 +79,10 @@ class HandlerCursor:
         """Every offset below it is done with."""
         return self._done.first_gap - 1
 
+    def unfinished(self, end: int) -> int:
+        """How many offsets below ``end`` are not done with."""
+        return end - self._done.count
+
     def is_done(self, offset: int) -> bool:
         """Whether the record there is done with."""
         return offset + 1 in self._done

@@ -62,6 +62,7 @@ class Dispatcher:
         self._timer: Cancellable | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._stopping = False
+        self._awaited: asyncio.Event | None = None
         self._dead_letter_end = 0
         self.handled = 0
         self.failed = 0
@@ -157,6 +158,8 @@ class Dispatcher:
         if not task.cancelled() and task.exception() is not None:
             log.error("dispatcher failed", exc_info=task.exception())
         self._run()
+        if self._awaited is not None and self.is_done:
+            self._wake()
 
     def _set_timer(self, now: float) -> None:
         due = min((due for cursor in self._cursors if (due := cursor.deadline()) is not None), default=None)
@@ -282,9 +285,36 @@ class Dispatcher:
         """Whether a handler runs."""
         return bool(self._tasks)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was delivered is handled, answered or a dead letter, and nothing is to be tried again."""
+        reached = all(cursor.floor >= end for cursor, end in zip(self._cursors, self._ends, strict=True))
+        return reached and not self._tasks
+
+    @property
+    def unhandled(self) -> int:
+        """Delivered records that are not done with."""
+        return sum(cursor.unfinished(end) for cursor, end in zip(self._cursors, self._ends, strict=True))
+
+    async def done(self) -> None:
+        """Wait for that, the store's failure, or the stop."""
+        while not (self.is_done or self._stopping or self._engine.failure is not None):
+            awaited = self._awaited = self._awaited or asyncio.Event()
+            await awaited.wait()
+
+    def _wake(self) -> None:
+        if self._awaited is not None:
+            self._awaited.set()
+            self._awaited = None
+
+    def store_failed(self) -> None:
+        """The store has failed: nothing more will be done."""
+        self._wake()
+
     async def stop(self, grace: float) -> None:
         """Start no more handlers; let those that run finish, for ``grace`` seconds, then cancel them."""
         self._stopping = True
+        self._wake()
         if self._timer is not None:
             self._timer.cancel()
         if self._tasks:

@@ -257,11 +257,35 @@ class Destination:
         self.engine.touch()
         return ended
 
+    async def handled(self) -> None:
+        """Wait until every message that was delivered so far is done with: handled, with all the attempts that it
+        takes, or a dead letter; durably so. Without handlers there is nothing to wait for.
+
+        Raises:
+            ConfigurationError: the destination does not run, or is closed meanwhile.
+            StoreFailed: the store has failed.
+        """
+        if self._started and self.dispatcher is not None:
+            await self.dispatcher.done()
+        if not self._started:
+            raise ConfigurationError(
+                "the destination does not run", remedy="Await its start() first, and close it last."
+            )
+        await self.engine.settled()
+        self.engine.check()
+
+    @property
+    def unhandled(self) -> int:
+        """How many delivered messages are not done with."""
+        return self.dispatcher.unhandled if self.dispatcher is not None else 0
+
     def _store_failed(self, error: BaseException) -> None:
         log.critical("store failed", error=repr(error), what="nothing is accepted or acknowledged any more")
         for exchange in self._unanswered:
             _refuse_all(exchange)
         self._unanswered.clear()
+        if self.dispatcher is not None:
+            self.dispatcher.store_failed()
         self.on_store_failed()
 
     # --- one message's walk ---------------------------------------------------------------------------------------

@@ -28,6 +28,30 @@ _PATIENCE = 5.0
 """Seconds that calls of other threads have to end in when the source is closed."""
 
 
+class LoopThread:
+    """A running event loop in a thread of its own.
+
+    Args:
+        name: The thread's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and wait for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def stop(self) -> None:
+        """End it, and the calls of other threads that are still in it: none may wait in a loop that stands."""
+        self.run(_let_go())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
 class Sent:
     """A message that is durable here; see :class:`holdfast.Sent`."""
 
@@ -108,8 +132,8 @@ class Source:
 
     def _stand_before(self, source: client.Source) -> None:
         self._source = source
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
+        self._is_lent = False
 
     @property
     def to(self) -> str | None:
@@ -146,13 +170,13 @@ class Source:
         Raises:
             ConfigurationError: the source is not open.
         """
-        loop = self._loop
-        if loop is None:
+        thread = self._thread
+        if thread is None:
             coroutine.close()
             raise ConfigurationError(
                 "the source is not open", remedy="Use it within 'with source:', or call source.open() first."
             )
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+        return thread.run(coroutine)
 
     def __enter__(self) -> Self:
         self.open()
@@ -169,11 +193,9 @@ class Source:
         Raises:
             ConfigurationError: it is open already, or what :meth:`holdfast.Source.open` raises.
         """
-        if self._loop is not None:
+        if self._thread is not None:
             raise ConfigurationError("the source is open already", remedy="Open it once; any thread may use it then.")
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-source", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("holdfast-source")
         try:
             self.run(self._source.open())
         except BaseException:
@@ -183,7 +205,7 @@ class Source:
     def close(self, timeout: float = 10.0) -> None:
         """See :meth:`holdfast.Source.close`. Safe to call twice."""
         check_seconds("timeout", timeout, endless=False)
-        if self._loop is None:
+        if self._thread is None:
             return
         try:
             self.run(self._source.close(timeout))
@@ -191,14 +213,10 @@ class Source:
             self._stop()
 
     def _stop(self) -> None:
-        loop, thread = self._loop, self._thread
-        assert loop is not None
+        thread, self._thread = self._thread, None
         assert thread is not None
-        self.run(_let_go())
-        self._loop = self._thread = None
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        if not self._is_lent:
+            thread.stop()
 
     def send(
         self,
@@ -260,8 +278,16 @@ class Source:
         return self.run(sequences())
 
 
+def lend(source: client.Source, thread: LoopThread) -> Source:
+    """A blocking source before one that is open in a thread of somebody else's."""
+    lent = Source.__new__(Source)
+    lent._stand_before(source)
+    lent._thread, lent._is_lent = thread, True
+    return lent
+
+
 async def _let_go() -> None:
-    """Let other threads' calls end, which closing has answered with an error; none may wait in a loop that stands."""
+    """Let calls end, which closing has answered with an error."""
     calls = asyncio.all_tasks() - {asyncio.current_task()}
     if calls:
         _, waiting = await asyncio.wait(calls, timeout=_PATIENCE)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.testing.message import message
 from holdfast.testing.network import Network, NetworkFaults, lossy
-from holdfast.testing.pair import pair
+from holdfast.testing.pair import Pair, pair
 
-__all__ = ["Network", "NetworkFaults", "lossy", "pair"]
+__all__ = ["Network", "NetworkFaults", "Pair", "lossy", "message", "pair"]

@@ -10,16 +10,20 @@ import asyncio
 import contextlib
 import heapq
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+from holdfast.core.settings import check_seconds
+from holdfast.endpoint import sync
 from holdfast.endpoint.client import Source
 from holdfast.endpoint.engine import Clock
 from holdfast.endpoint.http_client import Response, TransportError
 from holdfast.endpoint.http_exchange import Exchange, Request
 from holdfast.endpoint.server import Destination
+from holdfast.exceptions import NotAcknowledged
 from holdfast.testing.network import Network, lossy
 
 URL = "http://destination.test/"
@@ -194,40 +198,130 @@ def _lost(result: asyncio.Future[Response], url: str, connected: bool) -> None:
         result.set_exception(TransportError(f"the test network lost the exchange with {url}", connected=connected))
 
 
-@contextlib.asynccontextmanager
-async def pair(
-    app: Destination, *, network: Network | None = None, store: Path | None = None, **options: Any
-) -> AsyncIterator[Source]:
-    """A source whose messages go to ``app``, over no socket, in virtual time.
+def _several(count: int) -> str:
+    return f"{count:,} messages are" if count != 1 else "a message is"
+
+
+class Pair:
+    """What :func:`pair` returns: ``async with`` gives a :class:`holdfast.Source`, ``with`` the blocking one.
+
+    Args:
+        app, network, store, patience, options: See there.
+    """
+
+    def __init__(
+        self, app: Destination, network: Network, store: Path | None, patience: float, options: dict[str, Any]
+    ) -> None:
+        check_seconds("patience", patience, zero=False, endless=False)
+        self._app = app
+        self._network = network
+        self._store = store
+        self._patience = patience
+        self._options = options
+        self._running: contextlib.AbstractAsyncContextManager[Source] | None = None
+        self._thread: sync.LoopThread | None = None
+
+    async def __aenter__(self) -> Source:
+        self._running = self._run()
+        return await self._running.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._running is not None
+        return await self._running.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> sync.Source:
+        self._thread = sync.LoopThread("holdfast-pair")
+        try:
+            return sync.lend(self._thread.run(self.__aenter__()), self._thread)
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._thread is not None
+        try:
+            return self._thread.run(self.__aexit__(kind, error, trace))
+        finally:
+            self._thread.stop()
+
+    @contextlib.asynccontextmanager
+    async def _run(self) -> AsyncIterator[Source]:
+        app, clock = self._app, VirtualClock()
+        before = app.store_location, app.clock
+        app.store_location = self._store / "destination" if self._store is not None else ":memory:"
+        app.clock = clock
+        transport = MemoryTransport(app, self._network, clock)
+        place = self._store / "source" if self._store is not None else ":memory:"
+        source = Source(URL, store=place, transport=transport, clock=clock, **self._options)
+        clock.busy += [lambda: app.is_committing, lambda: source.is_busy]
+        clock.handling.append(lambda: app.is_busy)
+        moving = asyncio.ensure_future(clock.run())
+        try:
+            await app.start()
+            async with source:
+                yield source
+                await self._within_patience(
+                    clock, source.flush(), lambda: f"{_several(source.progress.outstanding)} not acknowledged"
+                )
+                await self._within_patience(clock, app.handled(), lambda: f"{_several(app.unhandled)} not handled")
+        finally:
+            await app.close(0.0)
+            moving.cancel()
+            await asyncio.gather(moving, return_exceptions=True)
+            app.store_location, app.clock = before
+
+    async def _within_patience(
+        self, clock: VirtualClock, waiting: Coroutine[Any, Any, None], what: Callable[[], str]
+    ) -> None:
+        task = asyncio.ensure_future(waiting)
+        given_up = False
+
+        def give_up() -> None:
+            nonlocal given_up
+            given_up = True
+            task.cancel()
+
+        timer = clock.call_at(clock() + self._patience, give_up)
+        try:
+            await task
+        except asyncio.CancelledError:
+            if not given_up:
+                raise  # the test itself was cancelled
+            raise NotAcknowledged(
+                f"{what()} after {self._patience:,.0f} s of virtual time",
+                remedy="Does the network heal, does the handler succeed at last, and is there an end to its attempts? "
+                "If it only takes longer: pair(…, patience=…), in seconds of virtual time.",
+            ) from None
+        finally:
+            timer.cancel()
+
+
+def pair(
+    app: Destination,
+    *,
+    network: Network | None = None,
+    store: Path | None = None,
+    patience: float = 3600.0,
+    **options: Any,
+) -> Pair:
+    """A source whose messages go to ``app``, over no socket, in virtual time: ``async with pair(app) as source``.
+
+    A test that is not asynchronous writes ``with pair(app) as source`` and gets the blocking source. Leaving waits, in
+    virtual time, until everything that was sent is at the destination and done with there: handled, with every
+    attempt that it takes, or a dead letter. Within the block, ``await app.handled()`` waits for the same.
 
     Args:
         app: The application's destination, not started; it is started here, and closed at the end.
         network: How bad it is, e.g. ``lossy(0.3, seed=7)``; perfect if None.
         store: A directory for both stores; in memory if None.
+        patience: Seconds of virtual time that leaving waits at most, for each of the two.
         options: For the :class:`holdfast.Source`.
 
-    Yields:
-        The source, open. Leaving waits, in virtual time, until the destination has and has handled everything sent.
+    Raises:
+        NotAcknowledged: on leaving: something is not there, or not handled, in that time.
     """
-    clock = VirtualClock()
-    before = app.store_location, app.clock
-    app.store_location = store / "destination" if store is not None else ":memory:"
-    app.clock = clock
-    transport = MemoryTransport(app, network or lossy(0.0), clock)
-    place = store / "source" if store is not None else ":memory:"
-    source = Source(URL, store=place, transport=transport, clock=clock, **options)
-    clock.busy += [lambda: app.is_committing, lambda: source.is_busy]
-    clock.handling.append(lambda: app.is_busy)
-    moving = asyncio.ensure_future(clock.run())
-    try:
-        await app.start()
-        async with source:
-            yield source
-            await source.flush()
-        while app.is_busy:
-            await clock.sleep(0.01)
-    finally:
-        await app.close(0.0)
-        moving.cancel()
-        await asyncio.gather(moving, return_exceptions=True)
-        app.store_location, app.clock = before
+    return Pair(app, network or lossy(0.0), store, patience, options)

@@ -1,0 +1,87 @@
+"""Messages for unit tests of handlers: what a destination would have handed over, without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from lxml import etree
+
+from holdfast.core.settings import check_whole
+from holdfast.core.versions import SOAP
+from holdfast.endpoint.message import Body, Message, body_bytes
+from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.wire import parse_element
+
+RECEIVED_AT = 1_000_000_000.0
+"""When a message was received if a test does not say: 2001-09-09T01:46:40Z."""
+
+
+def message(
+    body: Body = b"<body/>",
+    *,
+    action: str = "urn:test:action",
+    headers: str | bytes | etree._Element | Iterable[etree._Element] = b"",
+    sequence: str = "urn:uuid:00000000-0000-4000-8000-000000000001",
+    message_number: int = 1,
+    soap: str = "1.2",
+    received_at: float = RECEIVED_AT,
+    attempt: int = 1,
+    **others: Any,
+) -> Message:
+    """A message as a handler is given it: ``submit(message("<order/>"))``.
+
+    The same arguments give the same message. Whatever is not given is as in a one-way message that came alone in its
+    Sequence.
+
+    Args:
+        body: One XML element, as text, UTF-8 bytes or an lxml element; b"" for an empty soap:Body.
+        action: wsa:Action.
+        headers: Header blocks of the application's own: XML, or lxml elements.
+        sequence, message_number: Where it stood.
+        soap: "1.1" or "1.2".
+        received_at: Seconds since 1970-01-01 UTC.
+        attempt: 2 or more for one that was handed over before.
+        others: Any other attribute of :class:`holdfast.Message`, such as ``message_id`` and ``reply_to``.
+
+    Raises:
+        EnvelopeError: the body or a header is not XML.
+        ConfigurationError: an attribute that a message does not have, or a number that cannot be.
+    """
+    check_whole("message_number", message_number)
+    check_whole("attempt", attempt)
+    if soap not in {one.value for one in SOAP}:
+        raise ConfigurationError(f"there is no SOAP {soap!r}", remedy='soap is "1.1" or "1.2".')
+    known = {name for name in Message.__dataclass_fields__ if name not in ("body_bytes", "header_bytes")}
+    if others.keys() - known:
+        raise ConfigurationError(
+            f"a message has no {', '.join(sorted(others.keys() - known))}",
+            remedy=f"It has {', '.join(sorted(known))}; and body and headers.",
+        )
+    absent: dict[str, Any] = dict.fromkeys(("message_id", "to", "reply_to", "relates_to"))
+    given = {"delivered_at": received_at} | absent | others
+    return Message(
+        action=action,
+        body_bytes=body_bytes(body),
+        sequence=sequence,
+        message_number=message_number,
+        soap=soap,
+        header_bytes=_header_bytes(headers),
+        received_at=received_at,
+        attempt=attempt,
+        **given,
+    )
+
+
+def _header_bytes(headers: str | bytes | etree._Element | Iterable[etree._Element]) -> bytes:
+    """The blocks one after the other, each of them whole."""
+    if isinstance(headers, etree._Element):
+        headers = [headers]
+    if not isinstance(headers, str | bytes):
+        return b"".join(etree.tostring(one, with_tail=False) for one in headers)
+    text = headers.encode() if isinstance(headers, str) else headers
+    try:
+        blocks = parse_element(b"<headers>" + text + b"</headers>")
+    except EnvelopeError as error:
+        raise EnvelopeError(f"the headers are no XML: {error.message}") from None
+    return b"".join(etree.tostring(one, with_tail=False) for one in blocks)
