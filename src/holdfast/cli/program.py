@@ -95,24 +95,21 @@ def parse_address(text: str | None) -> tuple[str, int | None]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def server_tls(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+def server_tls(option: str, certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext | None:
     """The TLS context of a server, None without a certificate.
 
+    Args:
+        option: How the options begin.
+        certificate, key, client_ca: Files, as in :func:`holdfast.endpoint.tls.server_context`.
+
     Raises:
-        click.UsageError: a key without a certificate.
-        ConfigurationError: the files are not a certificate and its key.
+        click.UsageError: a key or an authority without a certificate.
+        ConfigurationError: the files are not what they should be.
     """
+    from holdfast.endpoint.tls import server_context
+
     if certificate is None:
-        if key is not None:
-            raise click.UsageError("--tls-key needs --tls-cert.")
+        if key is not None or client_ca is not None:
+            raise click.UsageError(f"{option}-key and {option}-client-ca need {option}-cert.")
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(certificate, key)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigurationError(
-            f"no certificate and key can be read from {certificate}{f' and {key}' if key else ''}: {error}",
-            remedy="--tls-cert names a PEM file with the certificate and its chain, --tls-key one with its key, "
-            "unencrypted; the key may be in the first file too.",
-        ) from error
-    return context
+    return server_context(certificate, key, client_ca)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from holdfast.endpoint.server import Destination
 
 
+FILE = click.Path(exists=True, dir_okay=False)
+
+
 def listen_options(command: Any) -> Any:
     """Add where to listen and what peers may use."""
     for option in reversed(
@@ -40,8 +43,24 @@ def listen_options(command: Any) -> Any:
                 metavar="[HOST:]PORT",
                 help="Listen there for the data plane (Spark), Sequences and metrics. Keep it private.  [default: off]",
             ),
-            click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Serve https: PEM file."),
-            click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its key, if elsewhere."),
+            click.option("--tls-cert", type=FILE, help="Serve https: PEM file."),
+            click.option("--tls-key", type=FILE, help="Its key, if elsewhere."),
+            click.option(
+                "--tls-client-ca", type=FILE, help="Demand client certificates that one of these authorities signed."
+            ),
+            click.option(
+                "--admin-token-file", type=FILE, help="--admin demands the token in it.  [env: HOLDFAST_ADMIN_TOKEN]"
+            ),
+            click.option("--admin-tls-cert", type=FILE, help="Serve --admin by https: PEM file."),
+            click.option("--admin-tls-key", type=FILE, help="Its key, if elsewhere."),
+            click.option("--admin-tls-client-ca", type=FILE, help="Demand client certificates at --admin as well."),
+            click.option(
+                "--admin-name",
+                "admin_names",
+                multiple=True,
+                metavar="HOST",
+                help="A host name that --admin is asked by; addresses and names without a dot need none.",
+            ),
             click.option(
                 "--max-body", type=click.IntRange(min=1), default=16 << 20, show_default=True, help="Bytes a request."
             ),
@@ -82,17 +101,38 @@ def make_service(
     admin: str | None,
     tls_cert: str | None,
     tls_key: str | None,
+    tls_client_ca: str | None,
+    admin_token_file: str | None,
+    admin_tls_cert: str | None,
+    admin_tls_key: str | None,
+    admin_tls_client_ca: str | None,
+    admin_names: tuple[str, ...],
     max_body: int,
     max_connections: int,
 ) -> Service:
     """The service that the options of :func:`listen_options` describe."""
+    from holdfast.endpoint.admin_guard import read_token
     from holdfast.endpoint.http_exchange import HTTPLimits
     from holdfast.endpoint.serve import Listeners, Service
 
     admin_host, admin_port = parse_address(admin)
+    if admin is None and (admin_token_file or admin_tls_cert or admin_names):
+        raise click.UsageError("--admin-token-file, --admin-tls-cert and --admin-name need --admin.")
     buffered = max(max_body, HTTPLimits().max_buffered)
-    limits = HTTPLimits(max_body=max_body, max_connections=max_connections, max_buffered=buffered)
-    return Service(app, Listeners(host, port, admin_host, admin_port, server_tls(tls_cert, tls_key), limits))
+    return Service(
+        app,
+        Listeners(
+            host,
+            port,
+            admin_host,
+            admin_port,
+            server_tls("--tls", tls_cert, tls_key, tls_client_ca),
+            HTTPLimits(max_body=max_body, max_connections=max_connections, max_buffered=buffered),
+            server_tls("--admin-tls", admin_tls_cert, admin_tls_key, admin_tls_client_ca),
+            read_token(admin_token_file) if admin is not None else None,
+            admin_names,
+        ),
+    )
 
 
 async def run_service(

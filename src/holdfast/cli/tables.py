@@ -19,14 +19,51 @@ from holdfast.exceptions import ConfigurationError, HoldfastError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from holdfast.endpoint.admin_client import Access
+
 ADMIN_PATIENCE = 30.0
 """Seconds to wait for an admin listener's answer."""
 
 
+_ACCESS = {
+    "token_file": ("--token-file", "FILE", "The listener's token.  [env: HOLDFAST_ADMIN_TOKEN]"),
+    "ca": ("--ca", "FILE", "Trust these authorities instead of the system's: PEM file."),
+    "certificate": ("--cert", "FILE", "Show the listener this certificate: PEM file."),
+    "key": ("--cert-key", "FILE", "Its key, if elsewhere."),
+    "proxy": ("--proxy", "URL", "Go to the listener through this HTTP proxy."),
+}
+"""What an admin listener may demand: argument of ``Access.of_files`` -> option, what it takes, help."""
+
+
 def admin_option(command: Any) -> Any:
-    """Add ``--admin``."""
+    """Add ``--admin``, and what such a listener may demand, which :func:`ask_admin` finds by itself."""
     text = "Ask the running server's admin listener instead of a store."
-    return click.option("--admin", metavar="URL", help=text)(command)
+    return click.option("--admin", metavar="URL", help=text)(access_options(command))
+
+
+def access_options(command: Any) -> Any:
+    """Add what a client of an admin listener proves and trusts; :func:`access` makes an Access of it."""
+    for name, (option, metavar, text) in reversed(_ACCESS.items()):
+        kind = click.Path(exists=True, dir_okay=False) if metavar == "FILE" else click.STRING
+        command = click.option(
+            option, name, metavar=metavar, type=kind, help=text, expose_value=False, callback=_remember
+        )(command)
+    return command
+
+
+def _remember(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    context.meta.setdefault(__name__, {})[option.name] = value
+
+
+def access() -> Access:
+    """What the options of :func:`access_options` say of the command that runs.
+
+    Raises:
+        ConfigurationError: a file is not what it should be.
+    """
+    from holdfast.endpoint.admin_client import Access
+
+    return Access.of_files(**click.get_current_context().meta.get(__name__, {}))
 
 
 def json_option(command: Any) -> Any:
@@ -65,34 +102,31 @@ def ask_admin(admin: str, path: str, method: str = "GET") -> dict[str, Any]:
         click.UsageError: ``admin`` is no URL.
     """
     import http.client
-    import urllib.error
-    import urllib.request
 
-    from holdfast.endpoint.http_client import reason_of
+    from holdfast.endpoint.admin_client import describe_failure
 
-    if urlsplit(admin).scheme not in ("http", "https"):
+    if urlsplit(admin).scheme not in ("http", "https") or not urlsplit(admin).hostname:
         raise click.UsageError(f"--admin {admin!r} is not a URL such as http://127.0.0.1:8081.")
     url = f"{admin.rstrip('/')}/{path}"
+    connection = access().open(admin, ADMIN_PATIENCE)
     try:
-        request = urllib.request.Request(url, method=method, data=b"" if method == "POST" else None)
-        with urllib.request.urlopen(request, timeout=ADMIN_PATIENCE) as answer:
-            found = json.load(answer)
-    except urllib.error.HTTPError as error:
-        raise _refused(url, error) from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise _unreadable(url, reason_of(reason) if isinstance(reason, OSError) else str(reason)) from error
+        answer = connection.send(method, f"/{path}")
+        data = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        reason, remedy = describe_failure(error, admin)
+        raise HoldfastError(f"{url} cannot be read: {reason}", remedy=remedy) from error
+    finally:
+        connection.http.close()
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise _unreadable(url, f"it answered {answer.status} and no JSON") from error
     if not isinstance(found, dict):
         raise _unreadable(url, "it answered something else")
+    if answer.status >= 300:
+        said = found.get("error", f"it answered HTTP {answer.status}")
+        raise HoldfastError(f"{url}: {said}", remedy=str(found.get("remedy", "")))
     return found
-
-
-def _refused(url: str, error: Any) -> HoldfastError:
-    try:
-        said = json.load(error)
-        return HoldfastError(f"{url}: {said['error']}", remedy=str(said.get("remedy", "")))
-    except (OSError, ValueError, KeyError, TypeError):
-        return _unreadable(url, f"it answered HTTP {error.code}")
 
 
 def _unreadable(url: str, reason: str) -> HoldfastError:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from holdfast.endpoint.admin_guard import Guard
 from holdfast.endpoint.admin_routes import Asked, Refused, Routes
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.inspection import describe_protocol
@@ -32,10 +33,12 @@ class Admin:
 
     Args:
         app: The destination, started.
+        guard: Who may ask.
     """
 
-    def __init__(self, app: Destination) -> None:
+    def __init__(self, app: Destination, guard: Guard | None = None) -> None:
         self._app = app
+        self._guard = guard or Guard()
         self._registry = CollectorRegistry()
         self._registry.register(DestinationCollector(app))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -61,6 +64,7 @@ class Admin:
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
+            self._guard.check(exchange.request)
             await self._route(exchange)
         except Refused as refused:
             body = {"error": refused.message, "remedy": refused.remedy}

@@ -38,6 +38,7 @@ from holdfast.endpoint.arguments import check_class, check_headers, check_listen
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.endpoint.http_client import HTTPClient, Transport, TransportError
 from holdfast.endpoint.http_exchange import Exchange
+from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.listening import listening_at
 from holdfast.endpoint.logs import log, log_incident
@@ -743,6 +744,8 @@ class Source:
 
     def _handle(self, exchange: Exchange) -> None:
         """The listener: acknowledgements, replies and lifecycle messages from the destination."""
+        if refuse_unless_soap(exchange):
+            return
         try:
             envelope = decode(exchange.request.body)
         except EnvelopeError as error:

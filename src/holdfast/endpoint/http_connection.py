@@ -32,6 +32,7 @@ from holdfast.endpoint.http_refusals import (
     UNKNOWN_VERSION,
     Refusal,
 )
+from holdfast.endpoint.tls import PeerCertificate
 
 if TYPE_CHECKING:
     from holdfast.endpoint.http_server import HTTPServer
@@ -56,7 +57,7 @@ class Connection(asyncio.Protocol):
         "_body", "_continue", "_exchange", "_fields", "_headers", "_keep_alive", "_length", "_limits", "_method",
         "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue", "_reading_paused", "_refusal",
         "_resumed", "_since", "_stalled_since", "_target", "transport", "_unparsed", "_upgrading", "drained", "peer",
-        "server", "write_paused",
+        "server", "write_paused", "certificate",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -65,6 +66,7 @@ class Connection(asyncio.Protocol):
         self.server = server
         self._limits = server.limits
         self.peer: str | None = None
+        self.certificate: PeerCertificate | None = None
         self.write_paused = False
         self.drained: asyncio.Future[None] | None = None
         self._parser = httptools.HttpRequestParser(self)
@@ -101,6 +103,8 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+        if server.secure:
+            self.certificate = PeerCertificate.of(transport.get_extra_info("ssl_object"))
         limit = server.limits.max_connections
         present = len(server.connections)
         server.connections.add(self)
@@ -176,7 +180,9 @@ class Connection(asyncio.Protocol):
         if len(data) - end != known.length or server.buffered + known.length > self._limits.max_buffered:
             return False
         server.buffered += known.length
-        request = Request(known.method, known.target, known.headers, data[end:], self.peer, server.secure)
+        request = Request(
+            known.method, known.target, known.headers, data[end:], self.peer, server.secure, self.certificate
+        )
         self._phase = IDLE
         self._hand_over(ServerExchange(self, request, True, False))
         return True
@@ -315,7 +321,9 @@ class Connection(asyncio.Protocol):
         if type(body) is not bytes:
             body = bytes(body)
         target = self._target if self._target.startswith(b"/") else _origin_form(self._target)
-        request = Request(self._method, target.decode("latin-1"), self._headers, body, self.peer, server.secure)
+        request = Request(
+            self._method, target.decode("latin-1"), self._headers, body, self.peer, server.secure, self.certificate
+        )
         self._queue.append(ServerExchange(self, request, self._keep_alive, self._old))
         self._phase = IDLE
         self._length = 0  # from here the exchange holds it

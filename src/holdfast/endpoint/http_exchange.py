@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.settings import check_settings
+from holdfast.endpoint.tls import PeerCertificate
 from holdfast.exceptions import ConfigurationError
 
 
@@ -26,6 +27,7 @@ class Request:
         body: The content, its transfer coding removed.
         peer: ``"address:port"`` of the other end, None if unknown.
         secure: Whether it came over TLS.
+        certificate: What the other end showed to prove who it is, None if it was not asked to.
     """
 
     method: str
@@ -34,6 +36,7 @@ class Request:
     body: bytes
     peer: str | None
     secure: bool
+    certificate: PeerCertificate | None = None
 
 
 class Exchange(ABC):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import ipaddress
 import os
 import signal
 import ssl
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.core.settings import check_settings
 from holdfast.endpoint.admin import Admin
+from holdfast.endpoint.admin_guard import Guard
 from holdfast.endpoint.http_exchange import HTTPLimits
 from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.listening import listening_at
@@ -32,6 +34,10 @@ class Listeners:
         admin_host, admin_port: For the data plane, Sequences and metrics; None: no such listener.
         ssl_context: For messages over https.
         limits: What peers may use.
+        admin_ssl_context: For the admin listener over https; with CERT_REQUIRED only who has a certificate may ask.
+        admin_token: What whoever asks the admin listener must have; None: nobody needs one.
+        admin_names: Host names that the admin listener is asked by, besides addresses, names without a dot, and this
+            machine's; with a token any name will do.
 
     Raises:
         ConfigurationError: for a port that there is not.
@@ -43,6 +49,16 @@ class Listeners:
     admin_port: int | None = None
     ssl_context: ssl.SSLContext | None = None
     limits: HTTPLimits | None = None
+    admin_ssl_context: ssl.SSLContext | None = None
+    admin_token: str | None = field(default=None, repr=False)
+    admin_names: tuple[str, ...] = ()
+
+    @property
+    def is_admin_open(self) -> bool:
+        """Whether anybody who reaches the admin listener from another machine may ask it."""
+        context = self.admin_ssl_context
+        known = self.admin_token is not None or (context is not None and context.verify_mode is ssl.CERT_REQUIRED)
+        return not known and not _is_loopback(self.admin_host)
 
     def __post_init__(self) -> None:
         check_settings(self, least={"port": 0, "admin_port": 0}, most={"port": 65535, "admin_port": 65535})
@@ -82,27 +98,38 @@ class Service:
                     self.app.handle, where.host, where.port, ssl_context=where.ssl_context, limits=where.limits
                 )
             if where.admin_port is not None:
-                self._admin = Admin(self.app)
-                with listening_at(where.admin_host, where.admin_port):
-                    await self._admin_server.start(self._admin.handle, where.admin_host, where.admin_port)
+                await self._start_admin(where, where.admin_port)
         except BaseException:
             await self.close(0.0)
             raise
         gc.freeze()  # what was recovered and loaded stays: no collection need look through it
         log.info("listening", url=self.url, admin=self.admin_url)
 
+    async def _start_admin(self, where: Listeners, port: int) -> None:
+        context = where.admin_ssl_context
+        self._admin = Admin(self.app, Guard(where.admin_names, where.admin_token, secure=context is not None))
+        with listening_at(where.admin_host, port):
+            await self._admin_server.start(self._admin.handle, where.admin_host, port, ssl_context=context)
+        if where.is_admin_open:
+            log.warning(
+                "the admin listener is open to whoever reaches it",
+                url=self.admin_url,
+                remedy="give it a token or ask for client certificates, or listen at 127.0.0.1",
+            )
+
     @property
     def url(self) -> str:
         """Where messages go."""
         scheme = "https" if self._listeners.ssl_context is not None else "http"
-        return f"{scheme}://{self._listeners.host}:{self._server.port}/"
+        return f"{scheme}://{_in_url(self._listeners.host)}:{self._server.port}/"
 
     @property
     def admin_url(self) -> str:
         """Where the admin listener is, "" if there is none."""
         if self._admin is None:
             return ""
-        return f"http://{self._listeners.admin_host}:{self._admin_server.port}"
+        scheme = "https" if self._listeners.admin_ssl_context is not None else "http"
+        return f"{scheme}://{_in_url(self._listeners.admin_host)}:{self._admin_server.port}"
 
     async def close(self, grace: float = 10.0) -> None:
         """Take no new requests, answer those in progress for ``grace`` seconds, then close everything."""
@@ -152,3 +179,14 @@ class Service:
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -29,6 +29,7 @@ from holdfast.endpoint.dispatcher import Dispatcher, Handler
 from holdfast.endpoint.engine import Clock, Engine, open_off_loop
 from holdfast.endpoint.http_client import HTTPClient
 from holdfast.endpoint.http_exchange import Exchange, HTTPLimits
+from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
@@ -293,8 +294,7 @@ class Destination:
     def handle(self, exchange: Exchange) -> None:
         """Take one HTTP request; the answer follows. Must be started."""
         request = exchange.request
-        if request.method != "POST":
-            exchange.respond(405, b"WS-ReliableMessaging endpoint: POST only.\n", b"text/plain", ((b"Allow", b"POST"),))
+        if refuse_unless_soap(exchange):
             return
         if self.engine.failure is not None:
             _refuse_all(exchange)

@@ -1,0 +1,46 @@
+"""Which requests can be SOAP messages at all: POST, with one of SOAP's media types. Knows no XML.
+
+A web page may post to any address it likes without being asked, but only as a form or as plain text (and without any
+type): a browser asks first, with OPTIONS, before it sends one of ours. So nothing else is read, and no page that
+somebody happens to look at can speak to an endpoint behind their firewall.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.endpoint.http_exchange import Exchange, Request
+
+TAKEN: Final = (b"text/xml", b"application/soap+xml", b"application/xml")
+"""SOAP 1.1's (its section 6), SOAP 1.2's (RFC 3902), and what sends XML without knowing what it is."""
+_TAKEN: Final = frozenset(TAKEN)
+_LIST: Final = b", ".join(TAKEN)
+
+
+def refuse_unless_soap(exchange: Exchange) -> bool:
+    """Answer what cannot be a SOAP message: 405 for another method than POST, 415 for another media type.
+
+    Returns:
+        Whether it was answered.
+    """
+    request = exchange.request
+    if request.method != "POST":
+        text = b"WS-ReliableMessaging endpoint: POST only.\n"
+        exchange.respond(405, text, b"text/plain", ((b"Allow", b"POST"),))
+        return True
+    media = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if media in _TAKEN:
+        return False
+    exchange.respond(415, _why(request, media).encode() + b"\n", b"text/plain", ((b"Accept", _LIST),))
+    return True
+
+
+def _why(request: Request, media: bytes) -> str:
+    takes = f"SOAP is taken as {_LIST.decode()}, in UTF-8 or UTF-16"
+    if media in (b"multipart/related", b"application/xop+xml"):
+        given = request.headers[b"content-type"].lower()
+        name = "MTOM" if b"xop+xml" in given else "SOAP with Attachments"
+        return f"{name} ({media.decode('latin-1')}) is not understood. {takes}; turn {name} off at the sender."
+    if not media:
+        return f"The request has no Content-Type. {takes}."
+    return f"The Content-Type is {media.decode('latin-1')[:100]}. {takes}."

@@ -1,0 +1,144 @@
+"""TLS contexts from files, for both ends, and what a peer's certificate says. Knows no connection."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.exceptions import ConfigurationError
+
+MAX_NAMES = 32
+"""Subject alternative names of a certificate that are kept."""
+MAX_TEXT = 1024
+"""Characters of a distinguished name; a longer one is not kept, since half a name is another's."""
+
+_SHORT = {
+    "commonName": "CN",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCertificate:
+    """A certificate that a peer showed, and that was verified.
+
+    Attributes:
+        sha256: The SHA-256 of the whole certificate (DER), in lower-case hexadecimal digits.
+        subject, issuer: Distinguished names in the form of RFC 4514, "" where unknown.
+        serial_number: In upper-case hexadecimal digits, "" where unknown.
+        names: Subject alternative names, such as ``DNS:client.example``.
+    """
+
+    sha256: str
+    subject: str = ""
+    issuer: str = ""
+    serial_number: str = ""
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, connection: ssl.SSLObject | ssl.SSLSocket) -> PeerCertificate | None:
+        """What the peer of a TLS connection showed, None if it showed nothing or nobody verified it."""
+        encoded, decoded = connection.getpeercert(True), connection.getpeercert()
+        if not encoded or not decoded:
+            return None
+        names: Any = decoded.get("subjectAltName", ())
+        return cls(
+            hashlib.sha256(encoded).hexdigest(),
+            distinguished_name(decoded.get("subject", ())),
+            distinguished_name(decoded.get("issuer", ())),
+            str(decoded.get("serialNumber", "")),
+            tuple(f"{kind}:{name}" for kind, name in names[:MAX_NAMES] if len(str(name)) <= MAX_TEXT),
+        )
+
+
+def distinguished_name(parts: Any) -> str:
+    """A name as Python's ssl gives it, as RFC 4514 writes it: the most special part first."""
+    text = ",".join(
+        "+".join(f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in part) for part in reversed(parts)
+    )
+    return text if len(text) <= MAX_TEXT else ""
+
+
+def _escaped(value: str) -> str:
+    text = "".join(f"\\{sign}" if sign in '"+,;<>\\' else "\\00" if sign == "\0" else sign for sign in value)
+    if text.startswith((" ", "#")):
+        text = f"\\{text}"
+    return f"{text[:-1]}\\ " if text.endswith(" ") and len(value) > 1 else text
+
+
+def server_context(certificate: str, key: str | None = None, client_ca: str | None = None) -> ssl.SSLContext:
+    """The context of a server.
+
+    Args:
+        certificate: PEM file with its certificate and the chain.
+        key: PEM file with its key, None if that is in the same file.
+        client_ca: PEM file of the authorities one of which must have signed every client's certificate (mutual TLS);
+            None: clients need no certificate.
+
+    Raises:
+        ConfigurationError: the files are not what they should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load_chain(context, certificate, key)
+    if client_ca is not None:
+        _load_authorities(context, client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(
+    ca: str | None = None, certificate: str | None = None, key: str | None = None
+) -> ssl.SSLContext | None:
+    """The context of a client, None where nothing is given: then the system's trust counts.
+
+    Args:
+        ca: PEM file of the authorities to trust instead of the system's.
+        certificate: PEM file with the certificate to show, and its chain.
+        key: PEM file with its key, None if that is in the same file.
+
+    Raises:
+        ConfigurationError: the files are not what they should be, or there is a key without a certificate.
+    """
+    if certificate is None and key is not None:
+        raise ConfigurationError(
+            f"{key} is the key of no certificate", remedy="Name the certificate that the key belongs to as well."
+        )
+    if ca is None and certificate is None:
+        return None
+    context = ssl.create_default_context() if ca is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if ca is not None:
+        _load_authorities(context, ca)
+    if certificate is not None:
+        _load_chain(context, certificate, key)
+    return context
+
+
+def _load_chain(context: ssl.SSLContext, certificate: str, key: str | None) -> None:
+    try:
+        # An encrypted key must not make the process ask for a password at a terminal that nobody looks at.
+        context.load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"no certificate and key can be read from {certificate}{f' and {key}' if key else ''}: {error}",
+            remedy="The certificate's file is PEM and has the chain too; the key's is PEM, unencrypted, or the same "
+            "file.",
+        ) from error
+
+
+def _load_authorities(context: ssl.SSLContext, file: str) -> None:
+    try:
+        context.load_verify_locations(file)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigurationError(
+            f"no authorities' certificates can be read from {file}: {error}",
+            remedy="The file is PEM, with one certificate or several.",
+        ) from error

@@ -1,0 +1,99 @@
+"""TLS contexts from files, and what a certificate says, over real sockets with real certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from holdfast.endpoint.http_server import Exchange, HTTPServer
+from holdfast.endpoint.tls import PeerCertificate, client_context, distinguished_name, server_context
+from holdfast.exceptions import ConfigurationError
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other-ca.pem"))
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
+    client = authority.issue_cert("client@holdfast.example", common_name="Client, the first")
+    client.private_key_pem.write_to_path(str(tmp_path / "client.key"))
+    client.cert_chain_pems[0].write_to_path(str(tmp_path / "client.pem"))
+    return tmp_path
+
+
+async def certificate_seen(files: Path, *client: str) -> PeerCertificate | None:
+    """What a server that demands certificates sees of a client with these files."""
+    seen: list[PeerCertificate | None] = []
+
+    def handler(exchange: Exchange) -> None:
+        seen.append(exchange.request.certificate)
+        exchange.respond(200)
+
+    server = HTTPServer()
+    context = server_context(str(files / "server.pem"), client_ca=str(files / "ca.pem"))
+    await server.start(handler, "127.0.0.1", 0, ssl_context=context)
+    try:
+        trust = client_context(str(files / "ca.pem"), *(str(files / name) for name in client))
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trust)
+        try:
+            for _ in range(2):  # the second by a head that is known
+                writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+                await reader.readuntil(b"\r\n\r\n")
+        finally:
+            writer.close()
+    finally:
+        await server.close()
+    assert seen[0] == seen[1]
+    return seen[0]
+
+
+async def test_a_request_says_which_certificate_its_peer_showed(files: Path) -> None:
+    found = await certificate_seen(files, "client.pem", "client.key")
+    assert found is not None
+    assert "CN=Client\\, the first" in found.subject
+    assert "O=trustme" in found.issuer
+    assert found.names == ("email:client@holdfast.example",)
+    assert len(found.sha256) == 64
+    assert int(found.serial_number, 16)
+
+
+async def test_without_a_certificate_there_is_no_answer_where_one_is_demanded(files: Path) -> None:
+    with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+        await certificate_seen(files)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("nothing.pem",), "no certificate and key can be read"),
+        (("ca.pem",), "no certificate and key can be read"),
+        (("client.pem", "server.pem"), "no certificate and key can be read"),
+        (("server.pem", None, "client.key"), "no authorities' certificates can be read"),
+    ],
+)
+def test_files_that_are_something_else_are_named_with_what_they_should_be(
+    files: Path, arguments: tuple[str | None, ...], what: str
+) -> None:
+    paths = [str(files / name) if name else None for name in arguments]
+    with pytest.raises(ConfigurationError, match=what) as error:
+        server_context(*paths)  # type: ignore[arg-type]
+    assert "PEM" in error.value.remedy
+
+
+def test_a_key_without_a_certificate_is_refused(files: Path) -> None:
+    with pytest.raises(ConfigurationError, match="the key of no certificate"):
+        client_context(key=str(files / "client.key"))
+
+
+def test_a_distinguished_name_is_written_as_rfc_4514_says() -> None:
+    name = ((("countryName", "DE"),), (("organizationName", " A+B;\\ "),), (("commonName", "#x"), ("userId", "7")))
+    assert distinguished_name(name) == "CN=\\#x+UID=7,O=\\ A\\+B\\;\\\\\\ ,C=DE"
+
+
+def test_a_name_that_is_too_long_is_not_cut_into_another_one() -> None:
+    assert distinguished_name(((("commonName", "x" * 2000),),)) == ""
