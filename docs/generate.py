@@ -91,7 +91,7 @@ API: list[tuple[str, str, list[str]]] = [
     ("Serving a destination from a program", "holdfast.endpoint.serve", ["Service", "Listeners"]),
     ("The store", "holdfast.store", ["open_store"]),
     ("Spark", "holdfast.pipeline", ["session"]),
-    ("Landing", "holdfast.pipeline.landing", ["land", "read_landed", "settle"]),
+    ("Landing", "holdfast.pipeline.landing", ["land", "LandedBatch", "read_landed", "reland", "settle"]),
     ("Tests of your own code", "holdfast.testing", ["pair", "lossy", "message"]),
     ("The pytest plugin", "holdfast.pytest_plugin", ["holdfast_pair"]),
 ]

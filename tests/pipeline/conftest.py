@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Tests are imported one by one, without their directory on the path: this is how they share a module.
-if "fake_server" not in sys.modules:
-    _spec = importlib.util.spec_from_file_location("fake_server", Path(__file__).with_name("fake_server.py"))
+for _name in {"fake_server", "wild"} - sys.modules.keys():
+    _spec = importlib.util.spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
     assert _spec and _spec.loader
-    sys.modules["fake_server"] = _module = importlib.util.module_from_spec(_spec)
+    sys.modules[_name] = _module = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(_module)
 
 # Tests are too short for the second compiler and for parallel collectors to pay.

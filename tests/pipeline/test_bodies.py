@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.bodies import BodyReader
+from holdfast.pipeline.bodies import MAX_ELEMENTS, MAX_PROBLEMS, BodyReader
 
 
 def read(body: str | bytes, *fields: StructField) -> tuple[dict[str, Any], str | None]:
@@ -38,6 +38,8 @@ def value(kind: DataType, text: str) -> Any:
 
 
 ID = StructField("id", IntegerType())
+TEXT = StructField("v", StringType())
+LAUGHS = "".join(f"<!ENTITY {name} '{f'&{before};' * 99}'>" for before, name in zip("abcdy", "bcdyz", strict=True))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_a_field_is_the_child_or_the_attribute_of_its_name_whatever_the_prefix(b
         (DecimalType(5, 2), "-0", Decimal(0)),
         (BooleanType(), " 1 ", True),
         (BooleanType(), "false", False),
-        (DateType(), "2013-01-31Z", date(2013, 1, 31)),
+        (DateType(), "2013-01-31", date(2013, 1, 31)),
         (TimestampType(), "2013-01-31T05:06:07.25+02:00", datetime(2013, 1, 31, 3, 6, 7, 250_000, tzinfo=UTC)),
         (TimestampType(), "2013-01-31T05:06:07", datetime(2013, 1, 31, 5, 6, 7, tzinfo=UTC)),
         (TimestampNTZType(), "2013-01-31T05:06:07", datetime(2013, 1, 31, 5, 6, 7)),
@@ -82,7 +84,7 @@ def test_texts_are_read_as_xml_schema_writes_them(kind: DataType, text: str, exp
     ("kind", "text", "problem"),
     [
         (IntegerType(), "seven", "v: 'seven' is not an integer"),
-        (IntegerType(), "", "v: '' is not an integer"),
+        (IntegerType(), "", "v: '' is empty"),
         (IntegerType(), "1_000", "v: '1_000' is not an integer"),
         (IntegerType(), "2147483648", "v: '2147483648' is not an integer of 32 bits"),
         (DoubleType(), "infinity", "v: 'infinity' is not a number"),
@@ -138,18 +140,96 @@ def test_nested_and_repeated_elements_become_structs_and_arrays():
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ("", "not well-formed: "),
+        ("", "the body is empty"),
+        (" \n", "the body is empty"),
         ("no xml", "not well-formed: "),
         ("<a/><b/>", "not well-formed: "),
         (b"<o>\xff</o>", "not well-formed: "),
+        ("<o>\x00</o>", "not well-formed: "),
+        (b"<o>\xed\xa0\x80</o>", "not well-formed: "),
+        ("<o>&#xD800;</o>", "not well-formed: "),
+        ("<o>&e;</o>", "not well-formed: "),
+        ("<o>" + "<a>" * 5000 + "</a>" * 5000 + "</o>", "not well-formed: Excessive depth"),
+        ("<o>" + "<a/>" * (MAX_ELEMENTS + 1) + "</o>", "has more than 1000000 elements"),
         ("<!DOCTYPE o [<!ENTITY e 'x'>]><o><id>&e;</id></o>", "has a DOCTYPE"),
+        ("\ufeff<?xml version='1.0'?>\n<!-- <a> -->\n<!DOCTYPE o SYSTEM 'file:///etc/passwd'><o/>", "has a DOCTYPE"),
+        (f"<!DOCTYPE o [<!ENTITY a '{'a' * 99}'>{LAUGHS}]><o id='&z;'/>", "has a DOCTYPE"),
     ],
+    ids=lambda given: repr(given)[:40],
 )
 def test_a_body_that_cannot_be_read_has_no_values_and_a_reason(body: str | bytes, problem: str):
     values, told = read(body, ID)
     assert values == {"id": None}
     assert told is not None
     assert told.startswith(problem)
+
+
+def test_a_body_is_utf_8_whatever_it_says_of_itself():
+    for encoding in ("ISO-8859-1", "UTF-16", "UTF-7", "nosuch"):
+        assert read(f"<?xml version='1.0' encoding='{encoding}'?><o><v>é+AOk-</v></o>", TEXT) == ({"v": "é+AOk-"}, None)
+
+
+def test_a_body_as_large_as_a_server_may_have_accepted_is_read():
+    huge = "x" * 11_000_000  # above what libxml2 takes of itself
+    assert read(f"<o><v>{huge}</v><id>1</id></o>", TEXT, ID) == ({"v": huge, "id": 1}, None)
+
+
+def test_a_text_is_whole_whatever_stands_in_between():
+    assert read("<o><v>a<!-- b -->c<?d e?>f<![CDATA[<g>]]>h&amp;</v></o>", TEXT) == ({"v": "acf<g>h&"}, None)
+
+
+def test_problems_are_told_up_to_a_number():
+    body = "<o>" + "<id>x</id>" * 10_000 + "</o>"
+    values, told = read(body, StructField("id", ArrayType(IntegerType())))
+    assert values == {"id": [None] * 10_000}
+    assert told is not None
+    assert told.startswith("id[0]: 'x' is not an integer; id[1]: ")
+    assert told.endswith(f"id[{MAX_PROBLEMS - 1}]: 'x' is not an integer; and {10_000 - MAX_PROBLEMS} more")
+
+
+def test_what_is_not_what_the_schema_says_is_told():
+    nested = StructField("to", StructType([StructField("city", StringType(), nullable=False)]))
+    nil = "xmlns:i='http://www.w3.org/2001/XMLSchema-instance' i:nil='1'"
+    assert read("<o><to>Oslo</to></o>", nested)[1] == "to: 'Oslo' is a text, not an element with children"
+    assert read("<o><to/></o>", nested) == ({"to": {"city": None}}, "to.city is missing")
+    assert read(f"<o><to><city {nil}/></to></o>", nested) == ({"to": {"city": None}}, "to.city is nil")
+    assert read("<o xmlns:a='urn:a' xmlns:b='urn:b' a:id='1' b:id='2'/>", ID)[1] == "id occurs 2 times, as attributes"
+    assert read("<o xmlns:a='urn:a' a:id='1' id='2'/>", ID) == ({"id": 2}, None)
+    assert read("<o xmlns:a='urn:a' a:id='1'/>", ID) == ({"id": 1}, None)
+
+
+def test_leniencies_hold_for_every_field_and_their_names_are_checked():
+    fields = StructType([ID, StructField("in", StructType([StructField("at", ArrayType(TimestampType()))]))])
+    body = b"<o><id/><in><at>2013-01-31T05:06:07.1234567Z</at><at> </at></in></o>"
+    values, told = BodyReader(fields, {"empty", "nanoseconds"}).read(body)
+    assert (values["id"], values["in"]["at"][0].microsecond, values["in"]["at"][1], told) == (None, 123456, None, None)
+    assert (
+        BodyReader(fields, {"empty"}).read(body)[1]
+        == "in.at[0]: '2013-01-31T05:06:07.1234567Z' is finer than a microsecond"
+    )
+    with pytest.raises(ConfigurationError, match="nothing called 'nano'") as caught:
+        BodyReader(fields, ["nano"])
+    assert "empty, nanoseconds, zones" in caught.value.remedy
+
+
+def test_names_that_a_peer_invents_are_not_remembered_without_end():
+    reader = BodyReader(StructType([ID]))
+    for i in range(3_000):
+        assert reader.read(f"<o><n{i}/><id>{i}</id></o>".encode()) == ({"id": i}, None)
+    assert len(reader._root._by_tag) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (StructType([ID, StructField("ID", IntegerType())]), "the schema has two fields called 'id'"),
+        (StructType([StructField("a", StructType([ID, ID]))]), "a has two fields called 'id'"),
+        (StructType([StructField("a", ArrayType(StructType([])))]), "a has no fields"),
+    ],
+)
+def test_a_struct_that_spark_could_not_store_is_refused(fields: StructType, why: str):
+    with pytest.raises(ConfigurationError, match=why):
+        BodyReader(fields)
 
 
 @pytest.mark.parametrize("kind", [BinaryType(), MapType(StringType(), StringType()), ArrayType(ArrayType(LongType()))])

@@ -16,23 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from fake_server import FakeServer, record
-from py4j.protocol import Py4JNetworkError
-from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.errors import StreamingQueryException
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline import landing
-from holdfast.pipeline.land_job import (
-    _STARTS,
-    _follow,
-    _in_a_sentence,
-    _land,
-    _schema,
-    _sentence,
-    _source_options,
-    _trigger,
-    land_command,
-)
+from holdfast.pipeline.land_job import _STARTS, _follow, _land, _source_options, _trigger, land_command
+from holdfast.pipeline.landing import LandedBatch
 
 BODY = "<o:order xmlns:o='urn:orders' city='Åre'><o:id>{}</o:id></o:order>"
 
@@ -138,7 +127,7 @@ def test_a_driver_killed_in_the_middle_of_a_batch_and_restarted_lands_every_mess
             break
     assert job.signal_driver(signal.SIGTERM) == 0, job.errors()
     assert [event["batch"] for event in events] == [1, 2, 3, 4, 5], job.errors()
-    assert list(lines) == [{"event": "end", "rows": 501, "cursor": {"0": 251, "1": 250}}]
+    assert list(lines) == [{"event": "end", "rows": 501, "flagged": 0, "cursor": {"0": 251, "1": 250}}]
     numbers = [*range(251), *range(1000, 1250)]
     assert job.landed() == [(i, i, "Åre") for i in numbers]
     assert server.queues["orders"].cursors["land"] == {"0": 251, "1": 250}
@@ -149,6 +138,7 @@ class Query:
 
     def __init__(self) -> None:
         self.recentProgress: list[dict[str, Any]] = []
+        self.written: dict[int, LandedBatch] = {}
         self.stopped = False
 
     def awaitTermination(self, seconds: float) -> bool:
@@ -156,6 +146,7 @@ class Query:
         batch = len(self.recentProgress)
         progress = {"batchId": batch, "numInputRows": 10, "durationMs": {}, "sources": [source]}
         self.recentProgress.append(progress)
+        self.written[batch] = LandedBatch(batch, 10, 1, (0, 10 * batch, "id is missing"))
         return batch == 8
 
     def stop(self) -> None:
@@ -173,10 +164,19 @@ class LateQuery(Query):
 
 def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(monkeypatch: pytest.MonkeyPatch):
     queries: list[Query] = [LateQuery(), LateQuery(), Query()]
-    monkeypatch.setattr(landing, "land", lambda spark, **_how: queries.pop(0))
+
+    def land(spark: None, on_batch: Callable[[LandedBatch], None], **_how: Any) -> Query:
+        query = queries.pop(0)
+        for batch in range(9):
+            on_batch(LandedBatch(batch, 10, 0, None))
+        return query
+
+    monkeypatch.setattr(landing, "land", land)
     monkeypatch.setattr(landing, "settle", lambda spark, **_where: {0: 90})
     monkeypatch.setattr(landing, "read_landed", lambda spark, out: nothing_landed())
-    given = dict.fromkeys(("schema", "schema_file", "prefix", "interval", "max_rows_per_batch", "away_seconds"))
+    given = dict.fromkeys(
+        ("schema", "schema_file", "prefix", "lenient", "interval", "max_rows_per_batch", "away_seconds")
+    )
     arguments = dict.fromkeys(("broker", "queue", "checkpoint", "reader", "out"), "x") | given
     arguments |= {"available_now": True, "until_rows": None}
     _land(None, arguments, threading.Event())  # type: ignore[arg-type]
@@ -192,20 +192,27 @@ def nothing_landed() -> None:
     raise ConfigurationError("nothing has been landed")
 
 
-def test_batches_are_counted_once_even_those_that_are_repeated():
-    rows = {0: 10, 1: 7}  # batch 1 was landed, and is repeated: now it is whole
-    _follow(query := Query(), rows, None, threading.Event())  # type: ignore[arg-type]
-    assert rows == dict.fromkeys(range(9), 10)
+def test_batches_are_counted_once_even_those_that_are_repeated(capsys: pytest.CaptureFixture[str]):
+    landed = {0: LandedBatch(0, 10, 0, None), 1: LandedBatch(1, 7, 0, None)}  # 1 is repeated: now it is whole
+    query = Query()
+    _follow(query, landed, query.written, None, threading.Event())  # type: ignore[arg-type]
+    assert {batch: done.rows for batch, done in landed.items()} == dict.fromkeys(range(9), 10)
     assert not query.stopped
+    assert query.written == {}
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["batch"], line["rows"], line["flagged"]) for line in lines] == [(i, 10, 1) for i in range(9)]
+    assert lines[3]["first_flagged"] == {"partition": 0, "offset": 30, "problem": "id is missing"}
 
 
 def test_it_ends_at_so_many_rows_or_when_it_is_told_to():
-    _follow(query := Query(), rows := {}, 25, threading.Event())  # type: ignore[arg-type]
-    assert (query.stopped, sum(rows.values())) == (True, 30)
+    query, landed = Query(), dict[int, LandedBatch]()
+    _follow(query, landed, query.written, 25, threading.Event())  # type: ignore[arg-type]
+    assert (query.stopped, sorted(landed)) == (True, [0, 1, 2])
     stop = threading.Event()
     stop.set()
-    _follow(query := Query(), rows := {}, None, stop)  # type: ignore[arg-type]
-    assert (query.stopped, sum(rows.values())) == (True, 10)
+    query, landed = Query(), {}
+    _follow(query, landed, query.written, None, stop)  # type: ignore[arg-type]
+    assert (query.stopped, sorted(landed)) == (True, [0])
 
 
 def test_wrong_usage_is_told_before_spark_is_started():
@@ -217,37 +224,6 @@ def test_wrong_usage_is_told_before_spark_is_started():
         result = CliRunner().invoke(land_command, ["--broker", wrong, "--out", "o", "--checkpoint", "c"])
         assert result.exit_code == 2
         assert why in result.output
-
-
-@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("no answer")])
-def test_a_java_process_that_is_gone_is_a_sentence(error: Exception):
-    with pytest.raises(HoldfastError, match="Spark's Java process has ended") as caught, _in_a_sentence():
-        raise error
-    assert "what is landed is safe" in caught.value.remedy
-
-
-def test_what_spark_refuses_is_a_sentence():
-    with pytest.raises(HoldfastError, match=r"\[PARSE_SYNTAX_ERROR\] near 'INTT'") as caught, _in_a_sentence():
-        raise PySparkException("[PARSE_SYNTAX_ERROR] near 'INTT'\nand a page of SQL")
-    assert str(caught.value) == "[PARSE_SYNTAX_ERROR] near 'INTT'\n  what is landed is safe"
-
-
-@pytest.mark.parametrize("error", [HoldfastError("ours"), RuntimeError("a mistake")])
-def test_any_other_error_of_a_run_is_told_as_it_is(error: Exception):
-    with pytest.raises(type(error), match=str(error)) as caught, _in_a_sentence():
-        raise error
-    assert caught.value is error
-
-
-def test_the_schema_may_be_given_as_ddl_or_in_a_file_as_ddl_or_json(tmp_path: Path):
-    fields = StructType([StructField("id", IntegerType(), metadata={"namespace": "urn:o"})])
-    (tmp_path / "json").write_text(fields.json())
-    (tmp_path / "ddl").write_text("id INT\n")
-    nothing = {"schema": None, "schema_file": None}
-    assert _schema({**nothing, "schema_file": tmp_path / "json"}) == fields
-    assert _schema({**nothing, "schema_file": tmp_path / "ddl"}) == "id INT"
-    assert _schema({**nothing, "schema": "id INT"}) == "id INT"
-    assert _schema(nothing) is None
 
 
 def test_arguments_become_a_trigger_and_options_of_the_source():
@@ -263,17 +239,3 @@ def test_arguments_become_a_trigger_and_options_of_the_source():
 def test_the_help_shows_two_examples():
     result = CliRunner().invoke(land_command, ["--help"])
     assert result.output.count("holdfast land --broker") == 2
-
-
-def test_of_a_failed_querys_report_our_own_sentence_is_told():
-    report = (
-        "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR]\n"
-        "Traceback (most recent call last):\n"
-        '  File "x.py", line 1, in f\n'
-        "holdfast.pipeline.errors.ServerAway: the server at http://b does not answer (tried for 60 s)\n"
-        "  nothing is lost: start the server\n"
-        "\tat org.apache.spark.Something(Something.scala:1)"
-    )
-    expected = "the server at http://b does not answer (tried for 60 s)\n  nothing is lost: start the server"
-    assert _sentence(report) == expected
-    assert _sentence("one\ntwo") == "one"

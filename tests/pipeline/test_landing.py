@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fake_server import FakeServer, record
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from wild import ODD, POISON, WILD
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.landing import BodyColumns, land, read_landed, settle
+from holdfast.pipeline.landing import LandedBatch, land, read_landed, reland, settle
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +39,7 @@ class Place:
         self.out = directory / "landed"
         self.checkpoint = directory / "checkpoint"
 
-    def run(self, **arguments: Any) -> None:
+    def run(self, queue: str = "orders", **arguments: Any) -> None:
         given: dict[str, Any] = {
             "schema": ORDER,
             "trigger": {"availableNow": True},
@@ -46,11 +48,14 @@ class Place:
         }
         arguments = {**given, **arguments}
         assert self._patiently(
-            lambda: land(self._spark, self._server.url, "orders", str(self.out), **arguments).awaitTermination(280)
+            lambda: land(self._spark, self._server.url, queue, str(self.out), **arguments).awaitTermination(280)
         )
 
     def rows(self) -> list[Any]:
-        return read_landed(self._spark, str(self.out)).orderBy("message_number").collect()
+        return self.frame().orderBy("message_number").collect()
+
+    def frame(self) -> DataFrame:
+        return read_landed(self._spark, str(self.out))
 
 
 @pytest.fixture
@@ -93,40 +98,73 @@ def test_a_batch_that_is_repeated_replaces_itself_and_one_that_is_not_overwrites
     assert place.rows() == before
 
 
+def test_whatever_a_body_holds_is_one_row_and_the_others_go_on(spark: SparkSession, server: FakeServer, place: Place):
+    bodies = ["<o><ok>1</ok></o>", *POISON, *ODD, "<o><ok>0</ok></o>"]
+    server.create("wild")
+    server.append("wild", 0, [record(number, body) for number, body in enumerate(bodies)])
+    batches: list[LandedBatch] = []
+    place.run(queue="wild", schema=WILD, on_batch=batches.append, options={"maxRowsPerBatch": "1000"})
+    # PySpark makes no datetime of a time on the first day of the year 1
+    rows = place.frame().drop("at").orderBy("offset").collect()
+    assert batches == [LandedBatch(0, len(bodies), len(POISON), (0, 1, rows[1].corrupt_record))]
+    assert [row.body for row in rows] == bodies
+    assert (rows[0].ok, rows[0].corrupt_record, rows[-1].ok, rows[-1].corrupt_record) == (True, None, False, None)
+    for row in rows[1 : len(POISON) + 1]:
+        assert row.corrupt_record.startswith(POISON[row.body])
+    texts = place.frame().selectExpr(
+        "body", *(f"string({name}) AS {name}" for name in {name for name, _ in ODD.values()})
+    )
+    assert {row.body: row[ODD[row.body][0]] for row in texts.collect() if row.body in ODD} == {
+        body: text for body, (_, text) in ODD.items()
+    }
+    # other readers of Parquet find the same times
+    (file,) = (place.out / "batch=0").glob("*.parquet")
+    assert pq.ParquetFile(file).schema_arrow.field("at").type == pa.timestamp("us", tz="UTC")
+
+
+def test_landed_rows_are_read_again_by_another_schema_and_the_landing_goes_on_there(
+    spark: SparkSession, place: Place, orders: FakeServer
+):
+    orders.append(
+        "orders",
+        0,
+        [record(100, "<order><id/><city>Åre</city></order>"), record(101, "<order><id>2147483648</id></order>")],
+    )
+    place.run()
+    flagged = place.frame().where("corrupt_record IS NOT NULL").orderBy("offset").collect()
+    assert [(row.offset, row.corrupt_record) for row in flagged] == [
+        (100, "id: '' is empty"),
+        (101, "id: '2147483648' is not an integer of 32 bits"),
+    ]
+    before = place.rows()
+    again: list[LandedBatch] = []
+    out = place.out.with_name("again")
+    wider = "id BIGINT, city STRING"
+    with pytest.raises(ConfigurationError, match=r"id is to be bigint, but is int in what is landed") as caught:
+        place.run(schema=wider)
+    assert "holdfast reland" in caught.value.remedy
+    place.run(schema="city STRING, more STRING")  # nothing new to land
+    for _ in range(2):  # may be run again
+        again.clear()
+        reland(spark, str(place.out), str(out), schema=wider, lenient=["empty"], on_batch=again.append)
+        assert again == [LandedBatch(0, 40, 0, None), LandedBatch(1, 40, 0, None), LandedBatch(2, 22, 0, None)]
+    assert place.rows() == before
+    orders.append("orders", 0, [record(102, "<order><id>2147483649</id></order>")])
+    place.out = out
+    place.run(schema=wider)
+    rows = place.rows()
+    assert [row.id for row in rows] == [*range(100), None, 2**31, 2**31 + 1]
+    assert [row.batch for row in rows] == [i // 40 for i in range(102)] + [3]
+    assert [row.received_at for row in rows[:102]] == [row.received_at for row in before]
+    # nothing is overwritten that is not the same
+    for landed, why in ((place.out, "is where the messages are from"), (out.with_name("landed"), "holds batch=3")):
+        with pytest.raises(ConfigurationError, match=why):
+            reland(spark, str(landed), str(out), schema=wider)
+    with pytest.raises(ConfigurationError, match="nothing has been landed"):
+        reland(spark, str(out.with_name("none")), str(out), schema=wider)
+
+
 def test_nothing_landed_yet_is_told(spark: SparkSession, tmp_path: Path):
     with pytest.raises(ConfigurationError, match="nothing has been landed"):
         read_landed(spark, str(tmp_path / "landed"))
     assert settle(spark, "http://127.0.0.1:9", "orders", str(tmp_path / "checkpoint")) is None
-
-
-def batch(*bodies: str) -> pa.RecordBatch:
-    rows = [
-        {"sequence": "s", "message_number": i, "message_id": None, "action": "a", "received_at": None, "body": body}
-        for i, body in enumerate(bodies)
-    ]
-    return pa.RecordBatch.from_pylist(rows)
-
-
-def test_columns_are_parsed_batch_by_batch_with_nulls_allowed_everywhere():
-    strict = StructType([StructField("id", IntegerType(), nullable=False)])
-    columns = BodyColumns(strict, prefix="order_")
-    (made,) = columns([batch("<o><id>1</id></o>", "<o/>")])
-    assert made.schema.names == columns.schema.fieldNames()
-    assert columns.schema["order_id"].nullable
-    assert made["order_id"].to_pylist() == [1, None]
-    assert made["corrupt_record"].to_pylist() == [None, "id is missing"]
-
-
-def test_without_a_schema_bodies_are_not_looked_at():
-    (made,) = BodyColumns(StructType())([batch("no xml")])
-    assert made["corrupt_record"].to_pylist() == [None]
-    assert made["body"].to_pylist() == ["no xml"]
-
-
-@pytest.mark.parametrize("name", ["action", "Body", "batch", "corrupt_record"])
-def test_a_parsed_column_may_not_take_the_name_of_another(name: str):
-    fields = StructType([StructField(name, StringType())])
-    with pytest.raises(ConfigurationError, match=f"would be called '{name}'") as caught:
-        BodyColumns(fields)
-    assert "prefix" in caught.value.remedy
-    assert f"x_{name}" in BodyColumns(fields, "x_").schema.fieldNames()

@@ -24,6 +24,7 @@ COMMANDS = {
     "send": ("holdfast.cli.send", "send", "Send files, and know that they arrived."),
     "sequences": ("holdfast.cli.sequences", "sequences", "Show the Sequences of a store or of a running server."),
     "land": ("holdfast.pipeline.land_job", "land_command", "Land a queue as Parquet files, with Spark."),
+    "reland": ("holdfast.pipeline.reland_job", "reland_command", "Read landed bodies again, by another schema."),
     "simulate": ("holdfast.cli.simulate", "simulate", "Run the shipped simulator."),
 }
 """Name -> module, attribute, and the line for the list; a module is imported when its command is run."""

@@ -2,33 +2,31 @@
 
 A field takes the child element of its local name, else the attribute of that name. A nested StructType takes an
 element with children, an ArrayType every child of that name. A field's metadata ``{"namespace": "urn:x"}`` narrows it
-to that namespace. Texts are read as XML Schema writes them; a dateTime without a zone is taken for UTC.
-Knows lxml and Spark's types, not the network.
+to that namespace. Texts are read as XML Schema writes them, see ``simple_types``; a dateTime without a zone is taken
+for UTC. Knows lxml and Spark's types, not the network.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from collections.abc import Collection
 from typing import Any
 
 from lxml import etree
 from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.simple_types import LENIENCIES, Convert, Misfit, converter
+
+MAX_ELEMENTS = 1_000_000
+"""Elements of a body that is read. Each costs some 250 bytes of memory, and no order has so many lines."""
+
+MAX_PROBLEMS = 20
+"""Problems of one body that are told; of the others, how many there are."""
 
 NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
-_DOUBLE = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_SPECIAL = {"INF": float("inf"), "+INF": float("inf"), "-INF": float("-inf"), "NaN": float("nan")}
-_DATE = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(Z|[+-][0-9]{2}:[0-9]{2})?")
-_DATETIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})?")
-_BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
-
-Convert = Callable[[str], Any]
+_MAX_TAGS = 1_000  # names remembered by one struct: a peer may invent new ones with each body
+_DOCTYPE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
 
 
 class BodyReader:
@@ -36,93 +34,208 @@ class BodyReader:
 
     Args:
         schema: The fields of the body's element.
+        lenient: What may be passed over instead of flagged, of ``simple_types.LENIENCIES``.
 
     Raises:
-        ConfigurationError: The schema has a type that no text can be read as.
+        ConfigurationError: The schema has a type that no text can be read as, a struct without fields or with two of
+            one name, or ``lenient`` names what there is not.
     """
 
-    def __init__(self, schema: T.StructType) -> None:
-        self._fields = [(field, _reader_of(field.name, field.dataType)) for field in schema.fields]
+    def __init__(self, schema: T.StructType, lenient: Collection[str] = ()) -> None:
+        if unknown := sorted(set(lenient) - set(LENIENCIES)):
+            raise ConfigurationError(
+                f"there is nothing called {unknown[0]!r} to be lenient about",
+                remedy=f"name any of {', '.join(LENIENCIES)}",
+            )
+        self._empty = dict.fromkeys(schema.fieldNames())
+        self._root = _Struct(schema, "", frozenset(lenient))
+        # A body is UTF-8, whatever it says of itself, and as large as the server let it be: huge_tree lifts libxml2's
+        # own bounds, among them that of what entities expand to, so a DOCTYPE is refused before the parser sees it.
         self._parser = etree.XMLParser(
-            resolve_entities=False, no_network=True, huge_tree=False, remove_comments=True, remove_pis=True
+            encoding="utf-8",
+            resolve_entities=False,
+            no_network=True,
+            huge_tree=True,
+            remove_comments=True,
+            remove_pis=True,
         )
 
     def read(self, body: bytes) -> tuple[dict[str, Any], str | None]:
-        """The values by field name, None where there is none, and what is wrong with the body, None if nothing."""
-        empty = dict.fromkeys(field.name for field, _ in self._fields)
+        """The values by field name, None where there is none, and what is wrong with the body, None if nothing.
+
+        Never raises: whatever a body holds, it is one row, with the reason why it could not be read.
+        """
         try:
-            root = etree.fromstring(body, self._parser)
+            if refusal := _refusal(body):
+                return dict(self._empty), refusal
+            problems = _Problems()
+            values = self._root.read(etree.fromstring(body, self._parser), problems)
         except etree.XMLSyntaxError as error:
-            return empty, f"not well-formed: {error.msg}"
-        if root.getroottree().docinfo.doctype:
-            return empty, "has a DOCTYPE, which SOAP forbids"
-        problems: list[str] = []
-        values = _struct(root, self._fields, problems, "")
-        return values, "; ".join(problems) or None
+            return dict(self._empty), f"not well-formed: {error.msg}"
+        except Exception as error:  # ours, or too little memory for this one: the others go on
+            return dict(self._empty), f"cannot be read: {type(error).__name__}: {error}"
+        return values, problems.told() or None
 
 
-_Reader = Any  # Convert for a text, _Nested for an element with children, _Many for repeated ones
+def _refusal(body: bytes) -> str:
+    if not body.strip():
+        return "the body is empty"
+    if _DOCTYPE.match(body):
+        return "has a DOCTYPE, which SOAP forbids"
+    if body.count(b"<") > MAX_ELEMENTS and body.count(b"<") - body.count(b"</") > MAX_ELEMENTS:
+        return f"has more than {MAX_ELEMENTS} elements"
+    return ""
 
 
-class _Nested:
-    def __init__(self, fields: list[tuple[T.StructField, _Reader]]) -> None:
-        self.fields = fields
+class _Problems:
+    """What is wrong with one body, as far as it is told."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._more = 0
+
+    def add(self, text: str) -> None:
+        if len(self.texts) < MAX_PROBLEMS:
+            self.texts.append(text)
+        else:
+            self._more += 1
+
+    def prefix(self, since: int, prefix: str) -> None:
+        """Put before those that were added since there were so many."""
+        self.texts[since:] = [prefix + text for text in self.texts[since:]]
+
+    def told(self) -> str:
+        texts = "; ".join(self.texts)
+        return f"{texts}; and {self._more} more" if self._more else texts
 
 
-class _Many:
-    def __init__(self, item: _Reader) -> None:
-        self.item = item
+class _Field:
+    """One field of a struct: where it is found, and what reads it."""
+
+    def __init__(self, field: T.StructField, path: str, lenient: frozenset[str]) -> None:
+        self.name = field.name
+        self.namespace = field.metadata.get("namespace") if field.metadata else None
+        self.required = not field.nullable
+        kind = field.dataType
+        self.many = isinstance(kind, T.ArrayType)
+        if isinstance(kind, T.ArrayType):
+            kind = kind.elementType
+        self.struct = _Struct(kind, f"{path}{field.name}.", lenient) if isinstance(kind, T.StructType) else None
+        self.convert: Convert | None = None
+        if self.struct is None:
+            self.convert = converter(path + field.name, kind, lenient)
+
+    def value(self, element: Any, problems: _Problems, name: str) -> Any:
+        """Of the one element, or of one of many."""
+        attributes = element.attrib
+        if attributes and attributes.get(NIL, "").strip() in ("true", "1"):
+            if self.required and not self.many:
+                problems.add(f"{name} is nil")
+            return None
+        text = element.text
+        if self.struct is not None:
+            if text and not attributes and not len(element) and text.strip():
+                problems.add(f"{name}: {_shown(text)} is a text, not an element with children")
+                return None
+            since = len(problems.texts)
+            value = self.struct.read(element, problems)
+            if len(problems.texts) > since:
+                problems.prefix(since, f"{name}.")
+            return value
+        if len(element):
+            problems.add(f"{name} has child elements")
+            return None
+        return self.text(text or "", problems, name)
+
+    def text(self, text: str, problems: _Problems, name: str) -> Any:
+        """Of an element's or attribute's text."""
+        assert self.convert is not None
+        try:
+            return self.convert(text)
+        except Misfit as misfit:
+            problems.add(f"{name}: {_shown(text)} is {misfit}")
+            return None
 
 
-def _struct(
-    element: Any, fields: list[tuple[T.StructField, _Reader]], problems: list[str], path: str
-) -> dict[str, Any]:
-    children: dict[str, list[Any]] = {}
-    for child in element:
-        if isinstance(child.tag, str):
-            children.setdefault(_local(child.tag), []).append(child)
-    return {field.name: _field(element, children, field, reader, problems, path) for field, reader in fields}
+class _Struct:
+    """Reads an element's children and attributes by a struct's fields.
 
+    Raises:
+        ConfigurationError: See BodyReader.
+    """
 
-def _field(
-    element: Any, children: dict[str, list[Any]], field: T.StructField, reader: _Reader, problems: list[str], path: str
-) -> Any:
-    name = path + field.name
-    namespace = field.metadata.get("namespace") if field.metadata else None
-    found = [c for c in children.get(field.name, ()) if namespace is None or _namespace(c.tag) == namespace]
-    if isinstance(reader, _Many) and found:
-        return [_value(child, reader.item, problems, f"{name}[{i}]") for i, child in enumerate(found)]
-    if len(found) > 1:
-        problems.append(f"{name} occurs {len(found)} times")
+    def __init__(self, schema: T.StructType, path: str, lenient: frozenset[str]) -> None:
+        names = [name.lower() for name in schema.fieldNames()]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice or (path and not names):
+            what = f"two fields called {twice!r}" if twice else "no fields"
+            raise ConfigurationError(
+                f"{path.rstrip('.') or 'the schema'} has {what}, which Spark cannot store",
+                remedy="leave one of them away: names are not sensitive to case" if twice else "name some",
+            )
+        self._fields = [_Field(field, path, lenient) for field in schema.fields]
+        self._by_name = {field.name: slot for slot, field in enumerate(self._fields)}
+        self._by_tag: dict[str, int | None] = {}
+
+    def read(self, element: Any, problems: _Problems) -> dict[str, Any]:
+        """The values by field name."""
+        found: dict[int, list[Any]] = {}
+        by_tag = self._by_tag
+        for child in element:
+            tag = child.tag
+            try:
+                slot = by_tag[tag]
+            except KeyError:
+                slot = self._slot(tag)
+            if slot is not None:
+                found.setdefault(slot, []).append(child)
+        return {
+            field.name: self._value(field, element, found.get(slot), problems)
+            for slot, field in enumerate(self._fields)
+        }
+
+    def _slot(self, tag: str) -> int | None:
+        """Which field takes elements of this name."""
+        slot = self._by_name.get(_local(tag))
+        if slot is not None and self._fields[slot].namespace not in (None, _namespace(tag)):
+            slot = None
+        if len(self._by_tag) < _MAX_TAGS:
+            self._by_tag[tag] = slot
+        return slot
+
+    def _value(self, field: _Field, element: Any, found: list[Any] | None, problems: _Problems) -> Any:
+        if found:
+            if field.many:
+                return [field.value(child, problems, f"{field.name}[{i}]") for i, child in enumerate(found)]
+            if len(found) == 1:
+                return field.value(found[0], problems, field.name)
+            problems.add(f"{field.name} occurs {len(found)} times")
+            return None
+        if field.convert is not None and not field.many and element.attrib:
+            texts = _attributes(element, field)
+            if len(texts) > 1:
+                problems.add(f"{field.name} occurs {len(texts)} times, as attributes")
+                return None
+            if texts:
+                return field.text(texts[0], problems, field.name)
+        if field.required:
+            problems.add(f"{field.name} is missing")
         return None
-    if found:
-        return _value(found[0], reader, problems, name)
-    if callable(reader):
-        for key, text in element.attrib.items():
-            if _local(key) == field.name and (namespace is None or _namespace(key) == namespace):
-                return _text(text, reader, problems, name)
-    if not field.nullable:
-        problems.append(f"{name} is missing")
-    return None
 
 
-def _value(element: Any, reader: _Reader, problems: list[str], name: str) -> Any:
-    if element.get(NIL) in ("true", "1"):
-        return None
-    if isinstance(reader, _Nested):
-        return _struct(element, reader.fields, problems, f"{name}.")
-    if len(element):
-        problems.append(f"{name} has child elements")
-        return None
-    return _text(element.text or "", reader, problems, name)
+def _attributes(element: Any, field: _Field) -> list[str]:
+    """The attributes that a field may take: that without a namespace before all others."""
+    if field.namespace in (None, "") and (text := element.get(field.name)) is not None:
+        return [text]
+    return [
+        text
+        for key, text in element.attrib.items()
+        if _local(key) == field.name and field.namespace in (None, _namespace(key))
+    ]
 
 
-def _text(text: str, convert: Convert, problems: list[str], name: str) -> Any:
-    try:
-        return convert(text)
-    except (ValueError, ArithmeticError) as error:
-        problems.append(f"{name}: {text.strip()[:100]!r} is not {error}")
-        return None
+def _shown(text: str) -> str:
+    return repr(text.strip()[:100])
 
 
 def _local(tag: str) -> str:
@@ -131,95 +244,3 @@ def _local(tag: str) -> str:
 
 def _namespace(tag: str) -> str:
     return tag[1:].partition("}")[0] if tag.startswith("{") else ""
-
-
-# --- texts of XML Schema's simple types; each raises ValueError(what it is not) ---------------------------------------
-
-
-def _matched(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str]:
-    match = pattern.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(what)
-    return match
-
-
-def _integer(bits: int) -> Convert:
-    def convert(text: str) -> int:
-        value = int(_matched(_INTEGER, text, "an integer")[0])
-        if not -(1 << bits - 1) <= value < 1 << bits - 1:
-            raise ValueError(f"an integer of {bits} bits")
-        return value
-
-    return convert
-
-
-def _double(text: str) -> float:
-    special = _SPECIAL.get(text.strip())
-    return special if special is not None else float(_matched(_DOUBLE, text, "a number")[0])
-
-
-def _decimal(precision: int, scale: int) -> Convert:
-    def convert(text: str) -> Decimal:
-        value = Decimal(_matched(_DECIMAL, text, "a decimal number")[0])
-        _, digits, exponent = value.normalize().as_tuple()
-        if not isinstance(exponent, int) or -exponent > scale or len(digits) + exponent > precision - scale:
-            raise ValueError(f"a decimal({precision},{scale})")
-        return value
-
-    return convert
-
-
-def _boolean(text: str) -> bool:
-    value = _BOOLEAN.get(text.strip())
-    if value is None:
-        raise ValueError("a boolean")
-    return value
-
-
-def _date(text: str) -> date:
-    try:
-        return date.fromisoformat(_matched(_DATE, text, "a date")[1])
-    except ValueError:
-        raise ValueError("a date") from None
-
-
-def _timestamp(text: str) -> datetime:
-    try:
-        value = datetime.fromisoformat(_matched(_DATETIME, text, "a dateTime")[0])
-    except ValueError:
-        raise ValueError("a dateTime") from None
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-def _local_timestamp(text: str) -> datetime:
-    return _timestamp(text).replace(tzinfo=None)
-
-
-_SCALARS: dict[type[Any], Convert] = {
-    T.StringType: str,
-    T.BooleanType: _boolean,
-    T.ByteType: _integer(8),
-    T.ShortType: _integer(16),
-    T.IntegerType: _integer(32),
-    T.LongType: _integer(64),
-    T.FloatType: _double,
-    T.DoubleType: _double,
-    T.DateType: _date,
-    T.TimestampType: _timestamp,
-    T.TimestampNTZType: _local_timestamp,
-}
-
-
-def _reader_of(name: str, kind: T.DataType) -> _Reader:
-    if isinstance(kind, T.StructType):
-        return _Nested([(field, _reader_of(f"{name}.{field.name}", field.dataType)) for field in kind.fields])
-    if isinstance(kind, T.ArrayType) and not isinstance(kind.elementType, T.ArrayType):
-        return _Many(_reader_of(name, kind.elementType))
-    if isinstance(kind, T.DecimalType):
-        return _decimal(kind.precision, kind.scale)
-    if convert := _SCALARS.get(type(kind)):
-        return convert
-    raise ConfigurationError(
-        f"the field {name} has type {kind.simpleString()}, which a body cannot be read as",
-        remedy="read it as STRING and convert it with Spark",
-    )

@@ -26,6 +26,12 @@ def read_text(spark: SparkSession, file: str) -> str:
         stream.close()
 
 
+def same(spark: SparkSession, one: str, other: str) -> bool:
+    """Whether two names are of one place."""
+    qualified = [system.makeQualified(path) for system, path in (_at(spark, one), _at(spark, other))]
+    return bool(qualified[0].equals(qualified[1]))
+
+
 def _at(spark: SparkSession, place: str) -> tuple[Any, Any]:
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:

@@ -7,36 +7,52 @@ replaces itself. That holds as long as batch ids do not start again, so data wit
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
-from holdfast.pipeline.bodies import BodyReader
+from holdfast.pipeline.body_columns import CORRUPT, ENVELOPE, BodyColumns
 from holdfast.pipeline.client import DataPlane, Patience
 from holdfast.pipeline.offsets import Positions, positions_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 READER = "land"
 """The cursor's name, unless told otherwise."""
 
-_ENVELOPE = StructType(
-    [
-        StructField("sequence", StringType()),
-        StructField("message_number", LongType()),
-        StructField("message_id", StringType()),
-        StructField("action", StringType()),
-        StructField("received_at", TimestampType()),
-        StructField("body", StringType()),
-    ]
-)
-CORRUPT = "corrupt_record"
+_BATCH = re.compile(r"batch=[0-9]+")
+
+_WRITING = {
+    # Days before 1582 and times before 1900 as they are (.NET's "no time" is in the year 1): else the write may fail.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    # Not INT96, which other readers of Parquet take for nanoseconds: these end in 2262, without a word.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LandedBatch:
+    """What has been landed with one batch.
+
+    Args:
+        batch: Its number, the column ``batch``.
+        rows: Its rows.
+        flagged: How many of them have a ``corrupt_record``.
+        first_flagged: Partition, offset and ``corrupt_record`` of the first of them.
+    """
+
+    batch: int
+    rows: int
+    flagged: int
+    first_flagged: tuple[int, int, str] | None
 
 
 def land(
@@ -51,12 +67,14 @@ def land(
     reader: str = READER,
     trigger: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
+    lenient: Collection[str] = (),
+    on_batch: Callable[[LandedBatch], None] | None = None,
 ) -> StreamingQuery:
     """Start a query that lands a queue as Parquet below ``out``; read it with ``read_landed``.
 
-    Columns: sequence, message_number, message_id, action, received_at, body, one for each field of ``schema``, and
-    ``corrupt_record``: why the body or a value of it could not be read, null where all is well. Such a row is landed
-    all the same, with the values that could be read.
+    Columns: partition, offset, sequence, message_number, message_id, action, received_at, body, one for each field of
+    ``schema``, and ``corrupt_record``: why the body or a value of it could not be read, null where all is well. Such
+    a row is landed all the same, with the values that could be read; ``reland`` reads it again by another schema.
 
     Args:
         spark: A classic session, see ``holdfast.pipeline.session``.
@@ -69,83 +87,56 @@ def land(
         reader: Name of the cursor on the server.
         trigger: ``{"availableNow": True}``, ``{"processingTime": "10 seconds"}``; None: as soon as there is something.
         options: Further options of the source.
+        lenient: What is passed over instead of flagged, of ``simple_types.LENIENCIES``: "empty", "nanoseconds",
+            "zones".
+        on_batch: Called after each batch that is landed, in the driver, in the query's own thread.
 
     Raises:
         ConfigurationError: The schema cannot be used; or ``out`` holds batches that the checkpoint knows nothing of:
-            its batch ids would start again at 0, and overwrite what is there.
+            its batch ids would start again at 0, and overwrite what is there; or a field has another type there.
     """
-    parser = BodyColumns(_schema_of(schema), prefix)
+    parser = BodyColumns(_schema_of(schema), prefix, lenient)
     _refuse_foreign_data(spark, out, checkpoint)
+    _refuse_other_types(spark, out, parser.schema)
     source = spark.readStream.format("wsrm").options(**dict(options or {}))
     stream = source.option("broker", broker).option("queue", queue).option("reader", reader).load()
     writer = stream.writeStream.queryName(f"land-{queue}").option("checkpointLocation", checkpoint)
     if trigger:
         writer = writer.trigger(**trigger)
-    return writer.foreachBatch(_batch_writer(out, parser)).start()
+    return writer.foreachBatch(_batch_writer(out, parser, on_batch)).start()
 
 
 def _schema_of(schema: StructType | str | None) -> StructType:
     return StructType.fromDDL(schema) if isinstance(schema, str) else schema or StructType()
 
 
-def _batch_writer(out: str, parser: BodyColumns) -> Callable[[DataFrame, int], None]:
+def _batch_writer(
+    out: str, parser: BodyColumns, on_batch: Callable[[LandedBatch], None] | None
+) -> Callable[[DataFrame, int], None]:
     def write(batch: DataFrame, batch_id: int) -> None:
-        parsed = batch.select(*_ENVELOPE.fieldNames()).mapInArrow(parser, parser.schema)
-        parsed.write.mode("overwrite").parquet(f"{out}/batch={batch_id}")
+        landed = _write(batch, out, batch_id, parser)
+        if on_batch is not None:
+            on_batch(landed)
 
     return write
 
 
-class BodyColumns:
-    """For ``mapInArrow``: adds the parsed columns and ``corrupt_record`` to the envelope's.
+def _write(messages: DataFrame, out: str, batch: int, parser: BodyColumns) -> LandedBatch:
+    """Land messages as one batch, in place of what it held."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
 
-    Args:
-        fields: Fields of the body's element.
-        prefix: Put before their names.
-
-    Raises:
-        ConfigurationError: Two columns would have the same name, or a type cannot be read from a text.
-    """
-
-    def __init__(self, fields: StructType, prefix: str = "") -> None:
-        self._fields = fields
-        self._prefix = prefix
-        taken = {name.lower() for name in (*_ENVELOPE.fieldNames(), CORRUPT, "batch")}
-        for name in (prefix + field.name for field in fields.fields):
-            if name.lower() in taken:
-                raise ConfigurationError(
-                    f"two landed columns would be called {name!r}",
-                    remedy="give the parsed ones a prefix: prefix='body_'",
-                )
-            taken.add(name.lower())
-        BodyReader(fields)  # its types are refused here, not in a task
-        parsed = [StructField(prefix + field.name, _nullable(field.dataType)) for field in fields.fields]
-        self.schema = StructType([*_ENVELOPE.fields, *parsed, StructField(CORRUPT, StringType())])
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In a task: the batches with their new columns."""
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_type
-
-        reader = BodyReader(self._fields)
-        kinds = [to_arrow_type(_nullable(field.dataType), timezone="UTC") for field in self._fields.fields]
-        for batch in batches:
-            bodies = batch.column(batch.schema.get_field_index("body")).cast(pa.binary()).to_pylist()
-            read = [reader.read(body) for body in bodies] if kinds else [({}, None)] * len(bodies)
-            arrays = [batch.column(i) for i in range(batch.num_columns)]
-            for field, kind in zip(self._fields.fields, kinds, strict=True):
-                arrays.append(pa.array([values[field.name] for values, _ in read], kind))
-            arrays.append(pa.array([problem for _, problem in read], pa.string()))
-            yield pa.RecordBatch.from_arrays(arrays, names=self.schema.fieldNames())
-
-
-def _nullable(kind: DataType) -> DataType:
-    """The type with null allowed everywhere: a corrupt row has nulls where the schema promises none."""
-    if isinstance(kind, StructType):
-        return StructType([StructField(f.name, _nullable(f.dataType)) for f in kind.fields])
-    if isinstance(kind, ArrayType):
-        return ArrayType(_nullable(kind.elementType))
-    return kind
+    for name, value in _WRITING.items():
+        messages.sparkSession.conf.set(name, value)
+    counts = Observation()
+    flagged = F.when(F.col(CORRUPT).isNotNull(), F.struct("partition", "offset", CORRUPT))
+    parsed = messages.select(*ENVELOPE.fieldNames()).mapInArrow(parser, parser.schema)
+    parsed = parsed.observe(
+        counts, F.count("*").alias("rows"), F.count(CORRUPT).alias("flagged"), F.min(flagged).alias("first")
+    )
+    parsed.write.mode("overwrite").parquet(f"{out}/batch={batch}")
+    seen = counts.get
+    return LandedBatch(batch, seen["rows"], seen["flagged"], tuple(seen["first"]) if seen["first"] else None)
 
 
 def read_landed(spark: SparkSession, out: str) -> DataFrame:
@@ -154,14 +145,67 @@ def read_landed(spark: SparkSession, out: str) -> DataFrame:
     Raises:
         ConfigurationError: There is nothing yet.
     """
-    batches = [f"{out}/{name}" for name in _batches(spark, out) if "_SUCCESS" in files.names(spark, f"{out}/{name}")]
+    batches = [f"{out}/batch={batch}" for batch in _complete(spark, out)]
     if not batches:
-        raise ConfigurationError(f"nothing has been landed in {out} yet", remedy="run holdfast land, or look elsewhere")
+        raise _nothing(out)
     return spark.read.option("basePath", out).option("mergeSchema", "true").parquet(*batches)
 
 
+def reland(
+    spark: SparkSession,
+    landed: str,
+    out: str,
+    *,
+    schema: StructType | str | None = None,
+    prefix: str = "",
+    lenient: Collection[str] = (),
+    on_batch: Callable[[LandedBatch], None] | None = None,
+) -> None:
+    """Land again what has been landed, by another schema or with other leniencies: the bodies are in the rows.
+
+    The batches of ``out`` are those of ``landed``, which stays as it is: ``land`` goes on into ``out`` with the
+    checkpoint of ``landed``. May be ended at any time and run again.
+
+    Args:
+        spark: A classic session.
+        landed: What ``land`` has landed; nothing may land there meanwhile.
+        out: Another directory.
+        schema, prefix, lenient, on_batch: As of ``land``.
+
+    Raises:
+        ConfigurationError: There is nothing in ``landed``; ``out`` is the same directory, or holds other batches; the
+            schema cannot be used.
+    """
+    parser = BodyColumns(_schema_of(schema), prefix, lenient)
+    batches = _complete(spark, landed)
+    if not batches:
+        raise _nothing(landed)
+    others = sorted(set(_batches(spark, out)) - {f"batch={batch}" for batch in batches})
+    if others or files.same(spark, landed, out):
+        raise ConfigurationError(
+            f"{out} holds {others[0]}, which {landed} does not" if others else f"{out} is where the messages are from",
+            remedy="land again into another directory",
+        )
+    session = spark.newSession()  # whose settings are nobody else's
+    for batch in batches:
+        messages = session.read.schema(ENVELOPE).parquet(f"{landed}/batch={batch}")
+        done = _write(messages, out, batch, parser)
+        if on_batch is not None:
+            on_batch(done)
+
+
+def _complete(spark: SparkSession, out: str) -> list[int]:
+    """The batches that are wholly written."""
+    numbers = sorted(int(name.partition("=")[2]) for name in _batches(spark, out))
+    return [number for number in numbers if "_SUCCESS" in files.names(spark, f"{out}/batch={number}")]
+
+
+def _nothing(out: str) -> ConfigurationError:
+    return ConfigurationError(f"nothing has been landed in {out} yet", remedy="run holdfast land, or look elsewhere")
+
+
 def _batches(spark: SparkSession, out: str) -> list[str]:
-    return [name for name in files.names(spark, out) if name.startswith("batch=")]
+    return [name for name in files.names(spark, out) if _BATCH.fullmatch(name)]
 
 
 def _refuse_foreign_data(spark: SparkSession, out: str, checkpoint: str) -> None:
@@ -170,6 +214,21 @@ def _refuse_foreign_data(spark: SparkSession, out: str, checkpoint: str) -> None
             f"{out} holds landed batches, but the checkpoint {checkpoint} is new: its batches would overwrite them",
             remedy="use the checkpoint the data was landed with; if it is lost, land into another directory",
         )
+
+
+def _refuse_other_types(spark: SparkSession, out: str, schema: StructType) -> None:
+    """Spark reads no table in which a column has two types."""
+    if not (batches := _complete(spark, out)):
+        return
+    landed = spark.read.parquet(f"{out}/batch={batches[-1]}").schema
+    there = {field.name: field.dataType.simpleString() for field in landed.fields}
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if there.get(field.name, kind) != kind:
+            raise ConfigurationError(
+                f"{field.name} is to be {kind}, but is {there[field.name]} in what is landed in {out}",
+                remedy="land again by the new schema, and go on there: holdfast reland",
+            )
 
 
 def settle(spark: SparkSession, broker: str, queue: str, checkpoint: str, *, reader: str = READER) -> Positions | None:

@@ -1,0 +1,176 @@
+"""What the commands that land share: their options, a Spark session for one command, and failures in a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline.session import session
+from holdfast.pipeline.simple_types import LENIENCIES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from holdfast.pipeline.landing import LandedBatch
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OUR_ERROR = re.compile(r"holdfast\.\w[\w.]*: (.+(?:\n  \S.*)?)")
+_CAUSE = re.compile(
+    r"^(?:: |Caused by: )?((?:[A-Za-z_$][\w$]*\.)*[A-Z]\w*(?:Error|Exception|Invalid|Interrupt)\b.*)", re.M
+)
+_CARRIERS = ("Py4JJavaError", "An exception was thrown from the Python worker", "SparkException: Job aborted")
+_OFFSETS = re.compile(r"^Current (?:Committed|Available) Offsets: \{(?:[^{}]*: (\{.*\}))?\}$", re.M)
+
+
+def reading_options(command: Command) -> Command:
+    """Decorator: the options of how bodies are read and where Spark runs; see ``reading``."""
+    for option in reversed(
+        (
+            click.option("--schema", help='Fields of the body\'s element: "carrier STRING, flight INT".'),
+            click.option(
+                "--schema-file",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="The same, in a file, or as Spark's JSON of it.",
+            ),
+            click.option("--prefix", default="", help="Put before the names of the parsed columns."),
+            click.option(
+                "--lenient",
+                multiple=True,
+                type=click.Choice(list(LENIENCIES)),
+                help="What is not flagged: " + " ".join(f"{name}: {what}" for name, what in LENIENCIES.items()),
+            ),
+            click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks."),
+            click.option("--master", default="local[*]", show_default=True, help="Spark's master."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def reading(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of ``land`` and ``reland`` by which bodies are read.
+
+    Raises:
+        ConfigurationError: The file holds no schema.
+    """
+    return {"schema": _schema(arguments), "prefix": arguments["prefix"], "lenient": arguments["lenient"]}
+
+
+def _schema(arguments: dict[str, Any]) -> StructType | str | None:
+    from pyspark.sql.types import StructType
+
+    if not arguments["schema_file"]:
+        return arguments["schema"] or None
+    file = arguments["schema_file"]
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+        return StructType.fromJson(json.loads(text)) if text.startswith("{") else text
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"{file} holds no schema: {type(error).__name__}: {error}",
+            remedy='write DDL into it, "carrier STRING, flight INT", or what StructType.json() gives',
+        ) from error
+
+
+@contextlib.contextmanager
+def job_session(name: str, arguments: dict[str, Any]) -> Iterator[SparkSession]:
+    """A session for one command, stopped at its end.
+
+    Raises:
+        click.UsageError: Two schemas.
+        HoldfastError: What ended the command, in a sentence.
+    """
+    if arguments["schema"] and arguments["schema_file"]:
+        raise click.UsageError("--schema and --schema-file exclude each other")
+    with in_a_sentence():
+        spark = session(name, arguments["master"], **{"spark.sql.streaming.numRecentProgressUpdates": "20"})
+        try:
+            if not arguments["verbose"]:  # what ends the query is told in one sentence
+                log4j = spark._jvm.org.apache.logging.log4j
+                log4j.core.config.Configurator.setLevel("org.apache.spark", log4j.Level.OFF)
+                logging.getLogger("py4j").setLevel(logging.CRITICAL)
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextlib.contextmanager
+def in_a_sentence() -> Iterator[None]:
+    """What Spark refuses, and the end of its Java process: that may be killed, or be stopped together with this one,
+    as systemd does."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        from py4j.protocol import Py4JNetworkError
+        from pyspark.errors import PySparkException
+
+        if isinstance(error, PySparkException):
+            raise HoldfastError(sentence(str(error)), remedy="what is landed is safe") from error
+        if isinstance(error, Py4JNetworkError | ConnectionError):
+            raise HoldfastError(
+                "Spark's Java process has ended", remedy="what is landed is safe; start again to go on"
+            ) from error
+        raise
+
+
+def sentence(text: str) -> str:
+    """What failed and where, of a query's report, which else is a page of Java and Python tracebacks.
+
+    Our own error, which names the offset; else the first cause of all, and the offsets of the batch.
+    """
+    if ours := _OUR_ERROR.findall(text):
+        return str(ours[-1])
+    causes = [cause for cause in _CAUSE.findall(text) if not any(carrier in cause for carrier in _CARRIERS)]
+    if not causes:
+        return text.strip().splitlines()[0]
+    return f"the batch{_between(text)} failed: {causes[-1]}" if _OFFSETS.search(text) else str(causes[-1])
+
+
+def _between(text: str) -> str:
+    """From which offset to which, by partition, as far as the report tells."""
+    told = [json.loads(found) if found else {} for found in _OFFSETS.findall(text)]
+    ranges = [{name: at for name, at in offset.items() if name.isdigit()} for offset in told]
+    if len(ranges) != 2:
+        return ""
+    start, end = ranges
+    parts = [
+        f"partition {name} offsets {start.get(name, 'its first')} to {at}"
+        for name, at in end.items()
+        if start.get(name) != at
+    ]
+    return f" of {', '.join(parts)}" if parts else ""
+
+
+def flags(landed: LandedBatch) -> dict[str, Any]:
+    """What a command prints of a batch's flagged rows."""
+    if landed.first_flagged is None:
+        return {"flagged": landed.flagged}
+    partition, offset, problem = landed.first_flagged
+    return {"flagged": landed.flagged, "first_flagged": {"partition": partition, "offset": offset, "problem": problem}}
+
+
+def tell_of_flags(flagged: int, rows: int, out: str) -> None:
+    """Say at a command's end that not every row could be read, and how to go on."""
+    if flagged:
+        click.echo(
+            f"holdfast: {flagged} of {rows} rows in {out} are flagged: corrupt_record says why\n"
+            "  holdfast reland reads them again, with another --schema or with --lenient",
+            err=True,
+        )
+
+
+def print_line(line: dict[str, Any]) -> None:
+    """One line of JSON."""
+    click.echo(json.dumps(line))

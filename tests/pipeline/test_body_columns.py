@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from typing import Any
+from xml.sax.saxutils import escape
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from wild import ODD, POISON, WILD
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline import body_columns
+from holdfast.pipeline.bodies import BodyReader
+from holdfast.pipeline.body_columns import ENVELOPE, BodyColumns
+
+
+def batch(*bodies: str) -> pa.RecordBatch:
+    rows = [
+        {
+            "partition": 0,
+            "offset": i,
+            "sequence": "s",
+            "message_number": i,
+            "message_id": None,
+            "action": "a",
+            "received_at": None,
+            "body": body,
+        }
+        for i, body in enumerate(bodies)
+    ]
+    return pa.RecordBatch.from_pylist(rows, to_arrow_schema(ENVELOPE, timezone="UTC"))
+
+
+def test_columns_are_parsed_batch_by_batch_with_nulls_allowed_everywhere():
+    strict = StructType([StructField("id", IntegerType(), nullable=False)])
+    columns = BodyColumns(strict, prefix="order_")
+    (made,) = columns([batch("<o><id>1</id></o>", "<o/>")])
+    assert made.schema.names == columns.schema.fieldNames()
+    assert columns.schema["order_id"].nullable
+    assert made["order_id"].to_pylist() == [1, None]
+    assert made["corrupt_record"].to_pylist() == [None, "id is missing"]
+
+
+texts = st.one_of(
+    st.text(max_size=30).map(escape),
+    st.sampled_from(["1", "-1.5", "1e400", "NaN", "2013-01-31", "9999-12-31T24:00:00", "0001-01-01T00:00:00+01:00"]),
+    st.decimals(allow_nan=False, allow_infinity=False).map("{:f}".format),
+    st.builds("2013-01-31T05:06:07.{}Z".format, st.integers(0, 10**9)),
+)
+elements = st.recursive(
+    st.builds(
+        "<{0}>{1}</{0}>".format,
+        st.sampled_from([*WILD.fieldNames(), "id", "x"]),
+        texts,
+    ),
+    lambda inner: st.builds("<lines>{}</lines>".format, st.lists(inner, max_size=3).map("".join)),
+)
+documents = st.one_of(
+    st.lists(elements, max_size=6).map("".join).map("<o>{}</o>".format),
+    st.builds("<o {}='{}'/>".format, st.sampled_from(["price", "at", "note"]), texts),
+    st.text(max_size=20),
+    st.sampled_from(sorted(set(POISON) | set(ODD), key=len)[:-1]),
+)
+
+
+@given(bodies=st.lists(documents, max_size=6))
+def test_every_body_is_one_row_as_if_it_were_alone_and_each_value_is_read_or_flagged(bodies: list[str]):
+    columns = BodyColumns(WILD)
+    (made,) = columns([batch(*bodies)])
+    made.validate(full=True)
+    assert made.schema.types == to_arrow_schema(columns.schema, timezone="UTC").types
+    rows = made.drop_columns(["offset", "message_number"]).to_pylist()
+    alone = [next(columns([batch(body)])).drop_columns(["offset", "message_number"]).to_pylist() for body in bodies]
+    assert repr(rows) == repr([row for (row,) in alone])  # a NaN is no equal of itself
+    for row in rows:
+        assert not (row["corrupt_record"] or "").startswith("cannot be read")
+        assert "Arrow takes no" not in (row["corrupt_record"] or "")
+
+
+class Refused(BodyReader):
+    """A reader that lets values through which Arrow does not take, or breaks down."""
+
+    def read(self, body: bytes) -> tuple[dict[str, Any], str | None]:
+        values, problem = super().read(body)
+        value: Any = {b"<o>0</o>": 2**31, b"<o>1</o>": "x", b"<o>2</o>": None}.get(body, 3)
+        return {**values, "id": value}, problem
+
+
+def test_what_arrow_does_not_take_is_a_problem_of_its_row(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(body_columns, "BodyReader", Refused)
+    columns = BodyColumns(StructType([StructField("id", IntegerType()), StructField("x", StringType(), False)]))
+    (made,) = columns([batch("<o>0</o>", "<o>1</o>", "<o>2</o>", "<o x='1'/>")])
+    assert made["id"].to_pylist() == [None, None, None, 3]
+    told = made["corrupt_record"].to_pylist()
+    assert told[0].startswith("x is missing; id: Arrow takes no such int32: ")
+    assert told[1].startswith("x is missing; id: Arrow takes no such int32: ")
+    assert told[2:] == ["x is missing", None]
+
+
+def test_a_mistake_of_ours_costs_one_row(monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    reader = BodyReader(StructType([StructField("id", IntegerType())]))
+    monkeypatch.setattr(reader._root, "read", broken)
+    assert reader.read(b"<o/>") == ({"id": None}, "cannot be read: ZeroDivisionError: a mistake")
+
+
+def test_without_a_schema_bodies_are_not_looked_at():
+    (made,) = BodyColumns(StructType())([batch("no xml")])
+    assert made["corrupt_record"].to_pylist() == [None]
+    assert made["body"].to_pylist() == ["no xml"]
+
+
+@pytest.mark.parametrize("name", ["action", "Body", "batch", "corrupt_record"])
+def test_a_parsed_column_may_not_take_the_name_of_another(name: str):
+    fields = StructType([StructField(name, StringType())])
+    with pytest.raises(ConfigurationError, match=f"would be called '{name}'") as caught:
+        BodyColumns(fields)
+    assert "prefix" in caught.value.remedy
+    assert f"x_{name}" in BodyColumns(fields, "x_").schema.fieldNames()

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline.job import _schema, in_a_sentence, sentence, tell_of_flags
+from holdfast.pipeline.land_job import land_command
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("no answer")])
+def test_a_java_process_that_is_gone_is_a_sentence(error: Exception):
+    with pytest.raises(HoldfastError, match="Spark's Java process has ended") as caught, in_a_sentence():
+        raise error
+    assert "what is landed is safe" in caught.value.remedy
+
+
+def test_what_spark_refuses_is_a_sentence():
+    with pytest.raises(HoldfastError, match=r"\[PARSE_SYNTAX_ERROR\] near 'INTT'") as caught, in_a_sentence():
+        raise PySparkException("[PARSE_SYNTAX_ERROR] near 'INTT'\nand a page of SQL")
+    assert str(caught.value) == "[PARSE_SYNTAX_ERROR] near 'INTT'\n  what is landed is safe"
+
+
+@pytest.mark.parametrize("error", [HoldfastError("ours"), RuntimeError("a mistake")])
+def test_any_other_error_of_a_run_is_told_as_it_is(error: Exception):
+    with pytest.raises(type(error), match=str(error)) as caught, in_a_sentence():
+        raise error
+    assert caught.value is error
+
+
+def test_the_schema_may_be_given_as_ddl_or_in_a_file_as_ddl_or_json(tmp_path: Path):
+    fields = StructType([StructField("id", IntegerType(), metadata={"namespace": "urn:o"})])
+    (tmp_path / "json").write_text(fields.json())
+    (tmp_path / "ddl").write_text("id INT\n")
+    nothing = {"schema": None, "schema_file": None}
+    assert _schema({**nothing, "schema_file": tmp_path / "json"}) == fields
+    assert _schema({**nothing, "schema_file": tmp_path / "ddl"}) == "id INT"
+    assert _schema({**nothing, "schema": "id INT"}) == "id INT"
+    assert _schema(nothing) is None
+
+
+def test_of_a_failed_querys_report_our_own_sentence_is_told():
+    report = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR]\n"
+        "Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in f\n'
+        "holdfast.pipeline.errors.ServerAway: the server at http://b does not answer (tried for 60 s)\n"
+        "  nothing is lost: start the server\n"
+        "\tat org.apache.spark.Something(Something.scala:1)"
+    )
+    expected = "the server at http://b does not answer (tried for 60 s)\n  nothing is lost: start the server"
+    assert sentence(report) == expected
+    assert sentence("one\ntwo") == "one"
+
+
+REPORT = """[STREAM_FAILED] Query [id = 7, runId = 5] terminated with exception: Traceback (most recent call last):
+  File "py4j/protocol.py", line 327, in get_return_value
+    raise Py4JJavaError(
+py4j.protocol.Py4JJavaError: An error occurred while calling o146.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure.
+\tat org.apache.spark.Something(Something.scala:1)
+Caused by: java.io.IOException: No space left on device
+\t... 43 more
+ SQLSTATE: 39000 SQLSTATE: XXKST
+=== Streaming Query ===
+Current Committed Offsets: {org.apache.PythonMicroBatchStream@9: {"v": 1, "queue": "q", "epoch": "e", "0": 10, "1": 4}}
+Current Available Offsets: {org.apache.PythonMicroBatchStream@9: {"v": 1, "queue": "q", "epoch": "e", "0": 20, "1": 4}}
+"""
+
+
+def test_of_a_failed_batch_its_offsets_and_the_first_cause_of_all_are_told():
+    expected = "the batch of partition 0 offsets 10 to 20 failed: java.io.IOException: No space left on device"
+    assert sentence(REPORT) == expected
+    first = REPORT.replace(
+        '{org.apache.PythonMicroBatchStream@9: {"v": 1, "queue": "q", "epoch": "e", "0": 10, "1": 4}}', "{}"
+    )
+    assert sentence(first).startswith(
+        "the batch of partition 0 offsets its first to 20, partition 1 offsets its first to 4 failed"
+    )
+    python = "x.PythonException: An exception was thrown from the Python worker:\n  File\nMemoryError: none left\n"
+    assert sentence(python) == "MemoryError: none left"
+
+
+def test_flagged_rows_are_told_of_with_how_to_go_on(capsys: pytest.CaptureFixture[str]):
+    tell_of_flags(0, 9, "landed")
+    assert capsys.readouterr().err == ""
+    tell_of_flags(2, 9, "landed")
+    told = capsys.readouterr().err
+    assert told.startswith("holdfast: 2 of 9 rows in landed are flagged: corrupt_record says why\n")
+    assert "holdfast reland" in told
+
+
+def test_a_file_without_a_schema_and_two_schemas_are_refused(tmp_path: Path):
+    (tmp_path / "broken").write_text('{"type": "struct"}')
+    with pytest.raises(ConfigurationError, match="broken holds no schema: KeyError"):
+        _schema({"schema": None, "schema_file": tmp_path / "broken"})
+    both = ["--schema", "id INT", "--schema-file", str(tmp_path / "broken")]
+    result = CliRunner().invoke(land_command, ["--broker", "http://b", "--out", "o", "--checkpoint", "c", *both])
+    assert result.exit_code == 2
+    assert "--schema and --schema-file exclude each other" in result.output
