@@ -84,7 +84,7 @@ def test_help_loads_neither_endpoints_nor_spark() -> None:
     script = (
         "import sys\nfrom holdfast.cli.main import main\nsys.argv = ['holdfast', '--help']\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "heavy = {'aiohttp', 'lxml', 'rocksdict', 'structlog', 'pyspark', 'rich', 'uvloop', 'asyncio'}\n"
+        "heavy = {'httptools', 'lxml', 'rocksdict', 'structlog', 'pyspark', 'rich', 'uvloop', 'asyncio'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(program.__file__).parents[2])}

@@ -19,8 +19,8 @@ from holdfast.core.messages import (
     Offer,
     Sequence,
 )
-from holdfast.endpoint.http_client import HTTPClient
 from holdfast.endpoint.serve import Listeners, Service
+from holdfast.http.client import HTTPClient
 from holdfast.wire import action_of, decode, encode, http_headers
 
 ACTION = "urn:test:submit"
@@ -58,7 +58,7 @@ class Peer:
         self._count = 0
 
     async def post(self, body: bytes, headers: dict[str, str]) -> Answer:
-        response = await self._http.post(self.url, body, headers)
+        response = await self._http.fetch("POST", self.url, body, headers)
         envelope = decode(response.body) if b"Envelope" in response.body else None
         return Answer(response.status, envelope, response.body)
 

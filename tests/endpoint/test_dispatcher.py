@@ -22,7 +22,7 @@ from holdfast import (
 )
 from holdfast.core.records import Record
 from holdfast.endpoint.dispatcher import DEAD_LETTERS
-from holdfast.endpoint.http_client import HTTPClient
+from holdfast.http.client import HTTPClient
 from holdfast.store.rocksdb import RocksDBStore
 from holdfast.testing.ports import free_ports
 
@@ -81,7 +81,7 @@ async def test_as_many_plain_handlers_run_at_once_as_concurrency_says_and_hold_u
         # What reads the store for others uses the loop's executor, which has fewer threads than handlers run.
         async with HTTPClient() as http:
             url = f"{service.admin_url}/queues/inbox/0/records?from=0&to=1"
-            assert (await http.get(url, {})).status == 200
+            assert (await http.fetch("GET", url, b"", {})).status == 200
     finally:
         together.abort()
         go_on.set()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from waiting import until
 
 from holdfast.core.events import Transmit
 from holdfast.core.messages import (
@@ -19,10 +19,10 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.endpoint.http_client import HTTPClient
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.http_server import HTTPServer
-from holdfast.endpoint.sender import ANSWER_PAUSE, RETRYABLE_STATUS, Sender
+from holdfast.endpoint.sender import RETRYABLE_STATUS, Sender
+from holdfast.http.client import HTTPClient
 from holdfast.testing.ports import free_ports
 from holdfast.wire import encode
 
@@ -79,7 +79,8 @@ async def outcome(answer: Callable[[Exchange], None], control: Any = None) -> tu
             {"Authorization": "Bearer t"},
             on_transport_error=lambda sent, reason: problems.append(reason),
         )
-        await sender._post(message(url, control))
+        sender.transmit(message(url, control))
+        await until(lambda: recorder.touched)
         assert sender.transmissions == 1
         await sender.stop()
     assert recorder.touched == 1
@@ -133,7 +134,8 @@ async def test_a_refused_connection_is_a_failure_with_the_reason() -> None:
         HTTPClient(),
         on_transport_error=lambda sent, reason: problems.append(reason),
     )
-    await sender._post(message(url))
+    sender.transmit(message(url))
+    await until(lambda: recorder.touched)
     await sender.stop()
     assert recorder.told == ["failed"]
     assert "Connection refused" in problems[0]
@@ -166,29 +168,29 @@ async def test_silence_in_answer_to_a_message_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize("relates_to", [None, "urn:asked"])
-async def test_an_answer_to_an_address_lets_the_202_for_its_question_go_first(
-    monkeypatch: pytest.MonkeyPatch, relates_to: str | None
-) -> None:
-    happened: list[str] = []
-    sleep = asyncio.sleep
-
-    async def pause(seconds: float) -> None:
-        happened.append("paused" if seconds == ANSWER_PAUSE else f"slept {seconds}")
-        await sleep(0)
-
-    def answer(exchange: Exchange) -> None:
-        happened.append("posted")
-        exchange.respond(202)
-
-    async with answering(answer) as url:
-        sender = Sender(Recorder(), HTTPClient())  # type: ignore[arg-type]
+async def test_an_answer_to_an_address_lets_the_202_for_its_question_go_first(relates_to: str | None) -> None:
+    recorder = Recorder()
+    async with answering(lambda exchange: exchange.respond(202)) as url:
+        sender = Sender(recorder, HTTPClient())  # type: ignore[arg-type]
         sent = message(url)
         sent.envelope.relates_to = relates_to
-        monkeypatch.setattr("holdfast.endpoint.sender.asyncio.sleep", pause)
-        await sender._post(sent)
-        monkeypatch.undo()
+        sender.transmit(sent)
+        assert sender.transmissions == (1 if relates_to is None else 0)
+        await until(lambda: recorder.touched)
+        assert sender.transmissions == 1
         await sender.stop()
-    assert happened == (["posted"] if relates_to is None else ["paused", "posted"])
+
+
+async def test_what_is_told_after_the_end_changes_nothing() -> None:
+    recorder = Recorder()
+    async with answering(lambda exchange: None) as url:
+        sender = Sender(recorder, HTTPClient())  # type: ignore[arg-type]
+        waiting = message(url)
+        waiting.envelope.relates_to = "urn:asked"
+        sender.transmit(message(url))
+        sender.transmit(waiting)
+        await sender.stop()
+    assert (recorder.told, recorder.touched, sender.transmissions) == ([], 0, 1)
 
 
 async def test_what_a_server_says_in_plain_text_is_handed_on() -> None:

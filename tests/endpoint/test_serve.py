@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from waiting import until
 
 from holdfast import ConfigurationError, Destination, RetransmissionPolicy, Source, SourcePolicy, StoreError
 from holdfast.endpoint.serve import Listeners, Service
+from holdfast.http.client import HTTPClient
+from holdfast.http.outcome import TransportError
 from holdfast.testing.ports import free_ports
 
 ACTION = "urn:test:submit"
@@ -67,13 +68,9 @@ async def test_a_request_in_progress_gets_its_reply_before_the_service_is_gone(s
 
 async def test_closing_answers_whoever_waits_at_the_data_plane_or_lets_go_of_him(serve: Any) -> None:
     service = await serve(Destination(":memory:"))
-    async with aiohttp.ClientSession() as session:
-
-        async def wait() -> int:
-            async with session.get(f"{service.admin_url}/queues/inbox/ends?after=0:0,1:0,2:0,3:0&wait=60") as answer:
-                return answer.status
-
-        waiting = asyncio.ensure_future(wait())
+    async with HTTPClient() as client:
+        url = f"{service.admin_url}/queues/inbox/ends?after=0:0,1:0,2:0,3:0&wait=60"
+        waiting = asyncio.ensure_future(client.fetch("GET", url, b"", {}))
         await until(lambda: service._admin is not None and service._admin._tasks)
         async with asyncio.timeout(60):
             await service.close(0.1)
@@ -106,6 +103,8 @@ PROGRAM = """
 import asyncio, sys, threading
 import holdfast
 from holdfast.endpoint.serve import Listeners, Service
+from holdfast.http.client import HTTPClient
+from holdfast.http.outcome import TransportError
 from holdfast.testing.ports import free_ports
 
 app = holdfast.Destination(":memory:")
@@ -148,11 +147,11 @@ async def test_a_second_signal_ends_it_at_once_even_while_a_handler_hangs() -> N
     assert await process.stdout.readline() == b"begun\n"
     process.send_signal(signal.SIGTERM)
     # The listener is closed when the first signal has been taken in.
-    async with asyncio.timeout(60), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(60), HTTPClient() as client:
         while True:
             try:
-                await (await session.get(url)).read()
-            except aiohttp.ClientError:
+                await client.fetch("GET", url, b"", {})
+            except TransportError:
                 break
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 130

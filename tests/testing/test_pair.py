@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.endpoint.http_client import Response, TransportError
+from holdfast.http.outcome import Done, TransportError
 from holdfast.testing import lossy, pair
 from holdfast.testing.pair import MemoryTransport, VirtualClock
 
@@ -83,14 +83,17 @@ async def test_a_message_acknowledged_before_an_earlier_one_is_not_waited_for_in
 ) -> None:
     seen: list[str] = []
     heals = False
-    really_post = MemoryTransport.post
+    really_request = MemoryTransport.request
 
-    async def post(self: MemoryTransport, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
+    def request(
+        self: MemoryTransport, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done
+    ) -> None:
         if b"MessageNumber>1<" in body and not heals:
-            raise TransportError("message 1 is lost", connected=True)
-        return await really_post(self, url, body, headers)
+            asyncio.get_running_loop().call_soon(done, TransportError("message 1 is lost", connected=True))
+        else:
+            really_request(self, method, url, body, headers, done)
 
-    monkeypatch.setattr(MemoryTransport, "post", post)
+    monkeypatch.setattr(MemoryTransport, "request", request)
     async with pair(orders(seen)) as source:
         first, second = [await source.send(f"<order>{n}</order>", action="urn:orders/Submit") for n in (1, 2)]
         while not source.progress.acknowledged:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.endpoint.admin_guard import read_token
-from holdfast.endpoint.http_client import reason_of
 from holdfast.endpoint.tls import client_context
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.reasons import reason_of
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ from holdfast.core.settings import check_seconds
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.endpoint.arguments import check_class, check_headers, check_listener, check_versions, to_assurance
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
-from holdfast.endpoint.http_client import HTTPClient, Transport, TransportError
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_server import HTTPServer
@@ -54,6 +53,8 @@ from holdfast.exceptions import (
     HoldfastError,
     NotAcknowledged,
 )
+from holdfast.http.client import HTTPClient
+from holdfast.http.outcome import Transport, TransportError
 from holdfast.store import IN_MEMORY, Store
 from holdfast.wire import decode
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from holdfast.endpoint.http_client import reason_of
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.reasons import reason_of
 
 
 @contextlib.contextmanager

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
 from holdfast.endpoint.engine import Engine
-from holdfast.endpoint.http_client import Response, Transport, TransportError
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import EnvelopeError
+from holdfast.http.outcome import Outcome, Response, Transport, TransportError
 from holdfast.wire import DEFAULT, Limits, action_of, decode, encode, http_headers
 
 RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
@@ -45,32 +46,35 @@ class Sender:
         self._headers = dict(headers or {})
         self._limits = limits
         self._on_transport_error = on_transport_error
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._paused: dict[int, asyncio.TimerHandle] = {}
+        self._is_stopped = False
         self.transmissions = 0
 
     def transmit(self, sent: Transmit) -> None:
         """Send, and report later. The window of each Sequence bounds how many are under way."""
-        task = asyncio.ensure_future(self._post(sent))
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        if sent.envelope.relates_to is not None:
+            pause = asyncio.get_running_loop().call_later(ANSWER_PAUSE, self._post_paused, sent)
+            self._paused[id(sent)] = pause
+        else:
+            self._post(sent)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("sender failed", exc_info=task.exception())
+    def _post_paused(self, sent: Transmit) -> None:
+        del self._paused[id(sent)]
+        self._post(sent)
 
-    async def _post(self, sent: Transmit) -> None:
+    def _post(self, sent: Transmit) -> None:
         self.transmissions += 1
         envelope = sent.envelope
         headers = http_headers(envelope.soap, action_of(envelope)) | self._headers
-        if envelope.relates_to is not None:
-            await asyncio.sleep(ANSWER_PAUSE)
-        try:
-            response = await self._http.post(sent.to, encode(envelope), headers)
-        except TransportError as error:
-            self._failed(sent, f"{error.message}. {error.remedy}" if error.remedy else error.message)
+        self._http.request("POST", sent.to, encode(envelope), headers, partial(self._told, sent))
+
+    def _told(self, sent: Transmit, outcome: Outcome) -> None:
+        if self._is_stopped:
+            return
+        if isinstance(outcome, TransportError):
+            self._failed(sent, f"{outcome.message}. {outcome.remedy}" if outcome.remedy else outcome.message)
         else:
-            self._answered(sent, response)
+            self._answered(sent, outcome)
         self._engine.touch()
 
     def _failed(self, sent: Transmit, reason: str) -> None:
@@ -89,7 +93,7 @@ class Sender:
         try:
             envelope = decode(response.body, limits=self._limits)
         except EnvelopeError as error:
-            self._undecodable(sent, response, is_success, _told(response) or error.message)
+            self._undecodable(sent, response, is_success, _first_line(response) or error.message)
             return
         self._engine.protocol.received(sent, envelope, now)
 
@@ -107,9 +111,9 @@ class Sender:
 
     async def stop(self) -> None:
         """Give up what is under way: it is stored, and will be sent again."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._is_stopped = True
+        for pause in self._paused.values():
+            pause.cancel()
         await self._http.close()
 
 
@@ -125,7 +129,7 @@ def _silence(sent: Transmit, response: Response) -> str:
     )
 
 
-def _told(response: Response) -> str:
+def _first_line(response: Response) -> str:
     """The first line of a plain text, which is meant to be read by somebody."""
     if not response.content_type.lower().startswith("text/plain"):
         return ""

@@ -27,13 +27,13 @@ from holdfast.endpoint.arguments import check_action, check_class, check_handler
 from holdfast.endpoint.asgi import serve_asgi
 from holdfast.endpoint.dispatcher import Dispatcher, Handler
 from holdfast.endpoint.engine import Clock, Engine, open_off_loop
-from holdfast.endpoint.http_client import HTTPClient
 from holdfast.endpoint.http_exchange import Exchange, HTTPLimits
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
 from holdfast.exceptions import ConfigurationError, EnvelopeError, MustUnderstand, VersionMismatch
+from holdfast.http.client import HTTPClient
 from holdfast.store import Store
 from holdfast.wire import DEFAULT, Limits, content_type, decode, encode, soap_of_content_type
 

@@ -17,9 +17,9 @@ from holdfast.core.settings import check_seconds
 from holdfast.core.versions import Versions
 from holdfast.endpoint import client
 from holdfast.endpoint.engine import Clock
-from holdfast.endpoint.http_client import Transport
 from holdfast.endpoint.message import Body, Message
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.outcome import Transport
 from holdfast.store import Store
 
 T = TypeVar("T")

@@ -11,8 +11,9 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from holdfast.core.policy import Assurance, SourcePolicy
-from holdfast.endpoint.http_client import HTTPClient, TransportError
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.client import HTTPClient
+from holdfast.http.outcome import TransportError
 from holdfast.wire.wsdl import Description, Port
 
 MOST_DOCUMENTS = 50
@@ -93,7 +94,7 @@ def _origin(location: str) -> tuple[str, str]:
 
 
 async def _fetch(url: str, client: HTTPClient, headers: Mapping[str, str]) -> bytes:
-    answer = await client.get(url, headers)
+    answer = await client.fetch("GET", url, b"", headers)
     if answer.status != 200:
         raise TransportError(f"{url} answered {answer.status}, no WSDL", connected=True, status=answer.status)
     return answer.body

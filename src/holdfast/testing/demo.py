@@ -24,13 +24,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-import aiohttp
-
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.endpoint.client import Progress, Sent, Source
 from holdfast.endpoint.http_server import event_loop_factory
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.client import HTTPClient
+from holdfast.http.outcome import Response, TransportError
 from holdfast.pipeline.offsets import positions_of
 from holdfast.testing.demo_check import ACTION, Verdict, check_landed, check_queue
 from holdfast.testing.demo_processes import QUEUE, Child, DemoFailed, destination
@@ -201,7 +201,7 @@ class Demo:
         assert task is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         try:
-            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as self._http:
+            async with HTTPClient(total_timeout=10.0) as self._http:
                 await self._start_destination()
                 await self._hold_everything()
                 return await self._run()
@@ -245,18 +245,19 @@ class Demo:
 
     async def _is_well(self) -> bool:
         try:
-            async with self._http.get(f"{self._admin}/healthz") as answer:
-                return answer.status == 200
-        except (aiohttp.ClientError, OSError, TimeoutError):
+            return (await self._ask("GET", "/healthz")).status == 200
+        except TransportError:
             return False
+
+    async def _ask(self, method: str, path: str, body: bytes = b"") -> Response:
+        return await self._http.fetch(method, self._admin + path, body, {})
 
     async def _hold_everything(self) -> None:
         """A cursor of our own that never moves, so that the whole queue is there to be judged at the end."""
-        async with self._http.get(f"{self._admin}/queues") as answer:
-            queue = (await answer.json())["queues"][QUEUE]
+        queue = json.loads((await self._ask("GET", "/queues")).body)["queues"][QUEUE]
         body = {"epoch": queue["epoch"], "offsets": dict.fromkeys(queue["partitions"], 0)}
-        async with self._http.put(f"{self._admin}/queues/{QUEUE}/cursors/verdict", json=body) as answer:
-            answer.raise_for_status()
+        answer = await self._ask("PUT", f"/queues/{QUEUE}/cursors/verdict", json.dumps(body).encode())
+        assert answer.status == 200, answer
 
     async def _kill_destination(self) -> None:
         for share in KILL_AT:
@@ -274,12 +275,12 @@ class Demo:
     async def _watch_metrics(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):  # it is being killed just now
+            with contextlib.suppress(TransportError):  # it is being killed just now
                 await self._scrape()
 
     async def _scrape(self) -> None:
-        async with self._http.get(f"{self._admin}/metrics") as answer:
-            found = re.search(r'^holdfast_incidents_total\{name="duplicate dropped"\} (\S+)', await answer.text(), re.M)
+        told = (await self._ask("GET", "/metrics")).body.decode()
+        found = re.search(r'^holdfast_incidents_total\{name="duplicate dropped"\} (\S+)', told, re.M)
         if found:
             self._duplicates_now = max(self._duplicates_now, int(float(found[1])))
 
@@ -343,8 +344,7 @@ class Demo:
             self._landed_to = positions_of(event["end"], QUEUE)
 
     async def _ends(self) -> dict[int, int]:
-        async with self._http.get(f"{self._admin}/queues/{QUEUE}/ends") as answer:
-            partitions = (await answer.json())["partitions"]
+        partitions = json.loads((await self._ask("GET", f"/queues/{QUEUE}/ends")).body)["partitions"]
         return {int(partition): int(bounds["end"]) for partition, bounds in partitions.items()}
 
     # --- what is told ---------------------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ from holdfast.core.settings import check_seconds
 from holdfast.endpoint import sync
 from holdfast.endpoint.client import Source
 from holdfast.endpoint.engine import Clock
-from holdfast.endpoint.http_client import Response, TransportError
 from holdfast.endpoint.http_exchange import Exchange, Request
 from holdfast.endpoint.server import Destination
 from holdfast.exceptions import NotAcknowledged
+from holdfast.http.outcome import Done, Outcome, Response, TransportError
 from holdfast.testing.network import Network, lossy
 
 URL = "http://destination.test/"
@@ -122,9 +122,10 @@ class _Answer(Exchange):
         content_type: bytes | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
-        named = {name.decode(): value.decode() for name, value in headers}
+        named = {name.decode().lower(): value.decode() for name, value in headers}
+        named["content-type"] = (content_type or b"").decode()
         if not self.response.done():
-            self.response.set_result(Response(status, named, body, (content_type or b"").decode()))
+            self.response.set_result(Response(status, named, body))
 
     def start(
         self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
@@ -156,13 +157,18 @@ class MemoryTransport:
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
-        """See :meth:`holdfast.endpoint.http_client.HTTPClient.post`."""
+    def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
+        """See :meth:`holdfast.http.client.HTTPClient.request`."""
+        task = asyncio.ensure_future(self._exchange(method, url, body, headers, done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _exchange(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
         fate = self._network.fate()
-        result: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        result: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         lower = {name.lower().encode(): value.encode() for name, value in headers.items()}
         for copy in fate.copies:
-            request = Request("POST", "/", lower, body, "source.test", False)
+            request = Request(method, "/", lower, body, "source.test", False)
             task = asyncio.ensure_future(self._carry(request, copy.request_delay, copy.response_delay, result))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -170,12 +176,16 @@ class MemoryTransport:
         patience = self._network.delay() if loses_all and not fate.silent else GIVE_UP
         timer = self._clock.call_at(self._clock() + patience, lambda: _lost(result, url, bool(fate.copies)))
         try:
-            return await result
+            done(await result)
         finally:
             timer.cancel()
 
     async def _carry(
-        self, request: Request, request_delay: float, response_delay: float | None, result: asyncio.Future[Response]
+        self,
+        request: Request,
+        request_delay: float,
+        response_delay: float | None,
+        result: asyncio.Future[Outcome],
     ) -> None:
         await self._clock.sleep(request_delay)
         exchange = _Answer(request)
@@ -193,9 +203,9 @@ class MemoryTransport:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _lost(result: asyncio.Future[Response], url: str, connected: bool) -> None:
+def _lost(result: asyncio.Future[Outcome], url: str, connected: bool) -> None:
     if not result.done():
-        result.set_exception(TransportError(f"the test network lost the exchange with {url}", connected=connected))
+        result.set_result(TransportError(f"the test network lost the exchange with {url}", connected=connected))
 
 
 def _several(count: int) -> str:

@@ -1,0 +1,168 @@
+"""HTTPClient: posts bytes to URLs over kept-alive connections. No task and no timer a request.
+
+Owns the pools, one timer for all of them, and the heads of requests. Whether to send again is its caller's business,
+and ``TransportError.connected`` what it needs to know for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from functools import cache
+from types import TracebackType
+from typing import Self
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.http.connection import Exchange
+from holdfast.http.outcome import Done, Outcome, Response, TransportError
+from holdfast.http.pool import Pool, PoolLimits
+from holdfast.http.proxies import Proxy, proxy_of_environment
+from holdfast.http.urls import Origin, check_field, parse_url
+
+_MOST_HEADS = 1024
+"""Heads of requests that are remembered, so that one like the last costs a look-up."""
+
+
+class HTTPClient:
+    """Posts over kept-alive connections; share one among all who send. An async context manager.
+
+    Args:
+        connect_timeout: Seconds to make a connection, TLS handshake included.
+        total_timeout: Seconds for a request, from asking for a connection to the end of its answer.
+        max_response: Largest answer's content in bytes.
+        connections_per_host: Connections to one host and port at a time; further requests wait for one.
+        keep_alive: Seconds that an idle connection is kept.
+        ssl_context: What to trust and which certificate to show; the system's trust if None.
+        proxy: The URL of an http proxy for everything.
+        trust_env: Whether to use the proxies that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name.
+
+    Raises:
+        ConfigurationError: ``proxy`` is no http proxy's URL.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect_timeout: float = 10.0,
+        total_timeout: float = 60.0,
+        max_response: int = 16 * 1024 * 1024,
+        connections_per_host: int = 16,
+        keep_alive: float = 15.0,
+        ssl_context: ssl.SSLContext | None = None,
+        proxy: str | None = None,
+        trust_env: bool = False,
+    ) -> None:
+        self._limits = PoolLimits(connections_per_host, max_response, connect_timeout, keep_alive)
+        self._total_timeout = total_timeout
+        self._sweep_seconds = min(1.0, max(0.005, min(total_timeout, keep_alive) / 4))
+        self._ssl = ssl_context
+        self._proxy = Proxy.parse(proxy) if proxy is not None else None
+        self._trust_env = trust_env
+        self._pools: dict[Origin, Pool] = {}
+        self._heads: dict[tuple[object, ...], tuple[Pool, bytes]] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
+        """Send once. Never repeats and never follows a redirect: a caller that keeps promises must know where to.
+
+        Args:
+            method: POST, or what else the peer understands.
+            url: Absolute http or https URL.
+            body: The content.
+            headers: Content-Type, SOAPAction, Authorization and so on.
+            done: Is told, once, of the answer, whatever its status unless it is a redirect; or of the
+                :class:`TransportError`: no whole answer within the timeouts and the size, or a redirect. It may be
+                told before this returns.
+        """
+        known = self._heads.get((method, url, *headers.items()))
+        try:
+            pool, head = known or self._prepare(method, url, headers)
+        except (ConfigurationError, UnicodeError) as error:
+            told, remedy = (error.message, error.remedy) if isinstance(error, ConfigurationError) else (str(error), "")
+            done(TransportError(f"nothing was sent to {url}: {told}", connected=False, remedy=remedy))
+            return
+        head += b"Content-Length: %d\r\n\r\n" % len(body)
+        loop = asyncio.get_running_loop()
+        pool.send(Exchange(url, head, body, done, loop.time() + self._total_timeout))
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(self._sweep_seconds, self._sweep)
+
+    async def fetch(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
+        """The same for who waits for one answer.
+
+        Raises:
+            TransportError: as :meth:`request` tells it.
+        """
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.request(method, url, body, headers, lambda told: None if answer.done() else answer.set_result(told))
+        outcome = await answer
+        if isinstance(outcome, TransportError):
+            raise outcome
+        return outcome
+
+    @property
+    def connections(self) -> int:
+        """How many are open, to all hosts."""
+        return sum(pool.connections for pool in self._pools.values())
+
+    async def close(self) -> None:
+        """Close all connections; what is in progress fails."""
+        self._is_closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for pool in self._pools.values():
+            await pool.close()
+        self._pools.clear()
+        self._heads.clear()
+
+    def _prepare(self, method: str, url: str, headers: Mapping[str, str]) -> tuple[Pool, bytes]:
+        """The pool for that URL, and the head of a request with these headers; kept for the next like it."""
+        if self._is_closed:
+            raise ConfigurationError("the client is closed", remedy="Open another.")
+        origin, target = parse_url(url)
+        pool = self._pools.get(origin) or self._open_pool(origin)
+        lines = {"Host": origin.authority, "User-Agent": "holdfast", "Accept-Encoding": "identity"}
+        if pool.forwarder is not None:  # RFC 9112 section 3.2.2
+            target = f"http://{origin.authority}{target}"
+            if pool.forwarder.authorization:
+                lines["Proxy-Authorization"] = pool.forwarder.authorization
+        head = f"{method} {target} HTTP/1.1\r\n"
+        for name, value in {**lines, **headers}.items():
+            check_field(name, value)
+            head += f"{name}: {value}\r\n"
+        if len(self._heads) >= _MOST_HEADS:
+            self._heads.clear()
+        known = self._heads[(method, url, *headers.items())] = (pool, head.encode("latin-1"))
+        return known
+
+    def _open_pool(self, origin: Origin) -> Pool:
+        proxy = self._proxy or (proxy_of_environment(origin) if self._trust_env else None)
+        context = (self._ssl or _system_trust()) if origin.secure else None
+        pool = self._pools[origin] = Pool(origin, proxy, context, self._limits)
+        return pool
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        for pool in self._pools.values():
+            pool.sweep(loop.time())
+        if all(pool.is_idle for pool in self._pools.values()):
+            self._sweeper = None
+            self._pools.clear()  # so that many addresses, each sent to once, do not stay for ever
+            self._heads.clear()
+        else:
+            self._sweeper = loop.call_later(self._sweep_seconds, self._sweep)
+
+
+@cache
+def _system_trust() -> ssl.SSLContext:
+    return ssl.create_default_context()

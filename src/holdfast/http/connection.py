@@ -1,0 +1,246 @@
+"""One connection of the client: writes a request, parses the answer, and says when it may serve the next.
+
+Owns framing (RFC 9112) and the limits on an answer. One request is in progress at a time: nothing is pipelined, for an
+answer that never comes would hold up those behind it. No task and no timer; time is its pool's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+import httptools
+
+from holdfast.http.outcome import Done, Outcome, Response, TransportError
+from holdfast.http.reasons import reason_of
+
+if TYPE_CHECKING:
+    from holdfast.http.pool import Pool
+
+REDIRECTS = (301, 302, 303, 307, 308)
+LARGE_BODY = 64 * 1024
+"""From this size a body is written on its own rather than copied behind its head."""
+MAX_HEAD_BYTES = 64 * 1024
+"""The largest status line and header section of an answer, and as much of what carries no content within it."""
+
+
+class Exchange:
+    """A request that is owed an outcome, exactly one.
+
+    Args:
+        url: Where to, for those who read of it.
+        head: The request line and the headers, with the empty line.
+        body: The content.
+        done: Is told what became of it.
+        deadline: The loop's time by which it must be over.
+    """
+
+    __slots__ = ("_done", "body", "deadline", "head", "is_over", "url")
+
+    def __init__(self, url: str, head: bytes, body: bytes, done: Done, deadline: float) -> None:
+        self.url = url
+        self.head = head
+        self.body = body
+        self.deadline = deadline
+        self.is_over = False
+        self._done = done
+
+    def end(self, outcome: Outcome) -> None:
+        """Tell what became of it, unless that was told before."""
+        if not self.is_over:
+            self.is_over = True
+            self._done(outcome)
+
+    def fail(self, message: str, *, connected: bool, status: int = 0, remedy: str = "") -> None:
+        """Tell that it failed."""
+        self.end(TransportError(message, connected=connected, status=status, remedy=remedy))
+
+
+class ClientConnection(asyncio.Protocol):
+    """A connection of ``pool``, to be given one exchange after the other."""
+
+    __slots__ = (
+        "_body", "_fields", "_is_complete", "_is_surplus", "_keeps_alive", "_length", "_parser", "_response",
+        "_silent", "_status", "exchange", "idle_since", "pool", "transport",
+    )  # fmt: skip
+
+    transport: asyncio.Transport
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.exchange: Exchange | None = None
+        self.idle_since = 0.0
+        self._parser = httptools.HttpResponseParser(self)
+        self._expect()
+
+    def _expect(self) -> None:
+        self._fields: dict[str, str] = {}
+        self._body: bytes | bytearray = b""
+        self._length = 0
+        self._status = 0
+        self._silent = 0  # bytes since the parser last made progress that is bounded elsewhere
+        self._keeps_alive = False
+        self._is_complete = False
+        self._is_surplus = False
+        self._response: Response | None = None
+
+    def send(self, exchange: Exchange) -> None:
+        """Write the request; its exchange is told of the answer."""
+        self.exchange = exchange
+        if len(exchange.body) < LARGE_BODY:
+            self.transport.write(exchange.head + exchange.body)
+        else:
+            self.transport.write(exchange.head)
+            self.transport.write(exchange.body)
+
+    def fail(self, message: str, *, status: int = 0, remedy: str = "") -> None:
+        """End the exchange in progress with an error, and the connection with it: nobody knows what comes on it."""
+        exchange, self.exchange = self.exchange, None
+        self.abort()
+        if exchange is not None:
+            exchange.fail(message, connected=True, status=status, remedy=remedy)
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self.pool.remove(self)
+        self.transport.abort()
+
+    # --- the transport's side -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.pool.remove(self)
+        exchange = self.exchange
+        if exchange is None:
+            return
+        if error is None and self._status >= 200 and self._ends_with_connection:
+            self._finish()
+            self._told()
+            return
+        self.exchange = None
+        if isinstance(error, OSError):
+            reason = f"the connection to {exchange.url} broke: {reason_of(error)}"
+        elif self._status or self._silent:
+            reason = f"{exchange.url} closed the connection within its answer"
+        else:
+            reason = f"{exchange.url} closed the connection without an answer"
+        exchange.fail(reason, connected=True)
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            self.abort()  # nothing was asked: whatever this is, the next answer could not be told from it
+            return
+        self._silent += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.fail(f"{exchange.url} wants to speak another protocol than HTTP")
+            return
+        except httptools.HttpParserError as error:
+            if self.exchange is not None and not self._is_complete:
+                self.fail(f"{exchange.url} answered with what is no HTTP: {_first_words(error)}")
+                return
+            self._is_surplus = True
+        if self._is_complete:
+            self._told()
+        elif self.exchange is not None and self._silent > MAX_HEAD_BYTES:
+            self.fail(f"{exchange.url} answered with headers of more than {MAX_HEAD_BYTES} bytes", status=self._status)
+
+    # --- the parser's side ----------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._is_complete:
+            self._is_surplus = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._status:
+            return  # a trailer, which says nothing to us
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        before = self._fields.get(key)
+        self._fields[key] = text if before is None else f"{before}, {text}"
+
+    def on_headers_complete(self) -> None:
+        if self._is_complete or self.exchange is None:
+            return
+        self._status = self._parser.get_status_code()
+        if self._status < 200:
+            return
+        self._silent = 0
+        encoding = self._fields.get("content-encoding", "identity").lower()
+        if encoding not in ("", "identity"):
+            self.fail(
+                f"{self.exchange.url} answered in the content encoding {encoding}, which was not asked for",
+                status=self._status,
+            )
+        elif (declared := self._fields.get("content-length", "")).isdigit() and int(declared) > self.pool.max_response:
+            self._too_large()
+
+    def on_body(self, data: bytes) -> None:
+        if self._is_complete or self.exchange is None:
+            return
+        self._silent = 0
+        self._length += len(data)
+        if self._length > self.pool.max_response:
+            self._too_large()
+        elif not self._body:
+            self._body = data
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += data
+
+    def on_message_complete(self) -> None:
+        if self._is_complete or self.exchange is None:
+            return
+        if self._status < 200:  # 100 Continue, 103 Early Hints: the answer itself is still to come
+            self._fields = {}
+            self._status = 0
+            return
+        self._keeps_alive = self._parser.should_keep_alive()
+        self._finish()
+
+    # --- the answer -----------------------------------------------------------------------------------------------
+
+    @property
+    def _ends_with_connection(self) -> bool:
+        """Whether the content has no other end than the connection's (RFC 9112 section 6.3)."""
+        return "content-length" not in self._fields and "transfer-encoding" not in self._fields
+
+    def _finish(self) -> None:
+        self._is_complete = True
+        self._response = Response(self._status, self._fields, bytes(self._body))
+
+    def _told(self) -> None:
+        """The answer is here, and the parser is done with what came: tell of it, and go on or close."""
+        exchange, response = self.exchange, self._response
+        assert exchange is not None and response is not None
+        self.exchange = None
+        # What came before the request was written whole was said without having read it.
+        may_go_on = self._keeps_alive and not self._is_surplus and not self.transport.get_write_buffer_size()
+        self._expect()
+        if may_go_on:
+            self.pool.free(self)
+        else:
+            self.abort()
+        if response.status in REDIRECTS:
+            location = response.headers.get("location", "nowhere")
+            exchange.fail(
+                f"{exchange.url} answered {response.status}: it has moved to {location}",
+                connected=True,
+                status=response.status,
+                remedy=f"If that is the right place, send to {location} instead.",
+            )
+        else:
+            exchange.end(response)
+
+    def _too_large(self) -> None:
+        assert self.exchange is not None
+        message = f"{self.exchange.url} answered {self._status} with more than {self.pool.max_response} bytes"
+        self.fail(message, status=self._status)
+
+
+def _first_words(error: Any) -> str:
+    return str(error).strip().rstrip(".") or type(error).__name__

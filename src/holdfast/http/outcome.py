@@ -1,0 +1,64 @@
+"""What becomes of a request that is sent: an answer, or the one error there is. Knows no socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.exceptions import HoldfastError
+
+
+class TransportError(HoldfastError):
+    """A request that brought no usable HTTP answer.
+
+    Args:
+        message: What happened, with the URL.
+        connected: False when the request surely was not sent; True when the peer may have got and processed it.
+        status: The HTTP status code if there was an answer, else 0.
+        remedy: What to do about it.
+    """
+
+    def __init__(self, message: str, *, connected: bool, status: int = 0, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.connected = connected
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An HTTP answer, whole.
+
+    Attributes:
+        status: The status code; never a redirect.
+        headers: Lower-case names to values; values of a repeated name are joined with ``", "`` (RFC 9110 section 5.3).
+        body: The content, at most the client's ``max_response`` bytes.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def content_type(self) -> str:
+        """The Content-Type header's value with its parameters, "" if there was none."""
+        return self.headers.get("content-type", "")
+
+
+Outcome = Response | TransportError
+"""What became of a request."""
+
+Done = Callable[[Outcome], None]
+"""Is told, once and in the event loop's thread, what became of a request."""
+
+
+class Transport(Protocol):
+    """What carries requests: :class:`~holdfast.http.client.HTTPClient`, or whatever a test puts in its place."""
+
+    def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
+        """Send once; see :meth:`~holdfast.http.client.HTTPClient.request`."""
+        ...
+
+    async def close(self) -> None:
+        """Give up its connections. What is under way fails."""
+        ...

@@ -1,0 +1,170 @@
+"""The connections to one origin: who may use which, who waits for one, and how one is made.
+
+A task makes each connection; a request that finds a free one needs none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from dataclasses import dataclass
+
+from holdfast.http.connection import ClientConnection, Exchange
+from holdfast.http.proxies import Proxy, open_tunnel
+from holdfast.http.reasons import why_not_connected
+from holdfast.http.urls import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """What one origin may use. Times are seconds, sizes bytes.
+
+    Attributes:
+        connections: Connections at a time; further requests wait for one.
+        max_response: Largest answer's content.
+        connect_timeout: To make a connection, name resolution and TLS handshake included.
+        keep_alive: How long an idle connection is kept; shorter than servers keep theirs, so that they seldom close
+            one in the moment it is used.
+    """
+
+    connections: int
+    max_response: int
+    connect_timeout: float
+    keep_alive: float
+
+
+class Pool:
+    """All connections to one origin.
+
+    Args:
+        origin: Where to.
+        proxy: Through which proxy; None for directly.
+        context: TLS for an https origin.
+        limits: What it may use.
+    """
+
+    def __init__(self, origin: Origin, proxy: Proxy | None, context: ssl.SSLContext | None, limits: PoolLimits) -> None:
+        self.origin = origin
+        self.max_response = limits.max_response
+        self._proxy = proxy
+        self._context = context
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._free: list[ClientConnection] = []
+        self._connections: set[ClientConnection] = set()
+        self._waiting: deque[Exchange] = deque()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    @property
+    def forwarder(self) -> Proxy | None:
+        """The proxy that is told where each request goes; one that only carries bytes for TLS is not."""
+        return self._proxy if self._context is None else None
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._connections)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing left that time could change."""
+        return not (self._connections or self._waiting or self._connecting)
+
+    def send(self, exchange: Exchange) -> None:
+        """Send now if a connection is free, else as soon as there is one."""
+        if self._free and not self._waiting:
+            self._free.pop().send(exchange)
+            return
+        self._waiting.append(exchange)
+        self._connect_if_wanted()
+
+    def free(self, connection: ClientConnection) -> None:
+        """Its exchange is over, and it may serve another."""
+        while self._waiting:
+            exchange = self._waiting.popleft()
+            if not exchange.is_over:
+                connection.send(exchange)
+                return
+        connection.idle_since = self._loop.time()
+        self._free.append(connection)
+
+    def remove(self, connection: ClientConnection) -> None:
+        """It is closed."""
+        self._connections.discard(connection)
+        if connection in self._free:
+            self._free.remove(connection)
+        self._connect_if_wanted()
+
+    def sweep(self, now: float) -> None:
+        """Give up what has taken too long, and close what was idle for long."""
+        for connection in list(self._connections):
+            exchange = connection.exchange
+            if exchange is not None and exchange.deadline <= now:
+                connection.fail(f"{exchange.url} did not answer in time")
+        while self._waiting and (self._waiting[0].is_over or self._waiting[0].deadline <= now):
+            exchange = self._waiting.popleft()
+            exchange.fail(f"{exchange.url} did not answer in time", connected=False)
+        for connection in [one for one in self._free if now - one.idle_since >= self._limits.keep_alive]:
+            connection.abort()
+
+    async def close(self) -> None:
+        """Close everything; what is in progress fails."""
+        self._is_closed = True
+        tasks = list(self._connecting)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        waiting, self._waiting = self._waiting, deque()
+        for exchange in waiting:
+            exchange.fail(f"the client for {exchange.url} was closed", connected=False)
+        for connection in list(self._connections):
+            if connection.exchange is not None:
+                connection.fail(f"the client for {connection.exchange.url} was closed")
+            else:
+                connection.abort()
+
+    # --- making connections ---------------------------------------------------------------------------------------
+
+    def _connect_if_wanted(self) -> None:
+        under_way = len(self._connecting)
+        room = self._limits.connections - len(self._connections) - under_way
+        if not self._is_closed and room > 0 and len(self._waiting) > under_way:
+            task = self._loop.create_task(self._connect())
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self) -> None:
+        try:
+            async with asyncio.timeout(self._limits.connect_timeout):
+                connection = await self._open()
+        except (OSError, ValueError) as error:
+            self._not_connected(error)
+            return
+        self._connections.add(connection)
+        self.free(connection)
+
+    async def _open(self) -> ClientConnection:
+        host, port = self.origin.host, self.origin.port
+        if self._proxy is not None:
+            if self._context is not None:
+                return await open_tunnel(self._proxy, self.origin, self._context, lambda: ClientConnection(self))
+            host, port = self._proxy.host, self._proxy.port
+        _, connection = await self._loop.create_connection(
+            lambda: ClientConnection(self),
+            host,
+            port,
+            ssl=self._context,
+            server_hostname=self.origin.host if self._context is not None else None,
+            ssl_handshake_timeout=self._limits.connect_timeout if self._context is not None else None,
+        )
+        return connection
+
+    def _not_connected(self, error: Exception) -> None:
+        """Whoever waits for the first connection need not wait for another try; who can have another's, waits on."""
+        if self._connections:
+            return
+        waiting, self._waiting = self._waiting, deque()
+        for exchange in waiting:
+            exchange.fail(why_not_connected(exchange.url, error), connected=False)

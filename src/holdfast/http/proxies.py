@@ -1,0 +1,123 @@
+"""HTTP proxies: which one serves a URL, and a tunnel through it for TLS (RFC 9110 section 9.3.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.http.reasons import reason_of
+from holdfast.http.urls import Origin
+
+MAX_ANSWER = 16 * 1024
+"""Largest header section of a proxy's answer to CONNECT, in bytes."""
+
+ConnectionT = TypeVar("ConnectionT", bound=asyncio.Protocol)
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy that is spoken to in plain HTTP.
+
+    Attributes:
+        host, port: Where it listens.
+        authorization: The value of Proxy-Authorization, "" for none.
+    """
+
+    host: str
+    port: int
+    authorization: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Proxy:
+        """From a URL such as ``http://user:word@proxy.example:3128``.
+
+        Raises:
+            ConfigurationError: It is none.
+        """
+        remedy = "Write it as http://proxy.example:3128."
+        try:
+            parts = urlsplit(text if "://" in text else f"http://{text}")
+            port = parts.port or 3128
+        except ValueError as error:
+            raise ConfigurationError(f"{text!r} is no proxy's URL: {error}", remedy=remedy) from None
+        if parts.scheme != "http" or not parts.hostname:
+            raise ConfigurationError(f"{text!r} is no http proxy's URL", remedy=remedy)
+        if parts.username is None:
+            return cls(parts.hostname, port)
+        name = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        return cls(parts.hostname, port, "Basic " + base64.b64encode(name.encode()).decode())
+
+
+def proxy_of_environment(origin: Origin) -> Proxy | None:
+    """What HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY say of that origin.
+
+    Raises:
+        ConfigurationError: They name what is no proxy.
+    """
+    found = urllib.request.getproxies_environment()
+    url = found.get("https" if origin.secure else "http") or found.get("all")
+    if not url or urllib.request.proxy_bypass(f"{origin.host}:{origin.port}"):
+        return None
+    return Proxy.parse(url)
+
+
+class _Opening(asyncio.Protocol):
+    """A connection to a proxy until the tunnel is open."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._received = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if b"\r\n\r\n" in self._received:
+            self._tell(self._received)
+        elif len(self._received) > MAX_ANSWER:
+            self._tell(b"")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._tell(b"")
+
+    def _tell(self, head: bytes) -> None:
+        if not self.answer.done():
+            self.answer.set_result(head)
+
+
+async def open_tunnel(
+    proxy: Proxy, origin: Origin, context: ssl.SSLContext, make: Callable[[], ConnectionT]
+) -> ConnectionT:
+    """A connection to ``origin`` with TLS from end to end; the proxy sees bytes.
+
+    Raises:
+        OSError: The proxy cannot be reached, or does not open the tunnel.
+    """
+    loop = asyncio.get_running_loop()
+    where = f"the proxy {proxy.host}:{proxy.port}"
+    try:
+        plain, opening = await loop.create_connection(_Opening, proxy.host, proxy.port)
+    except OSError as error:
+        raise OSError(f"{where} cannot be reached: {reason_of(error)}") from error
+    try:
+        authority = f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
+        head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n"
+        if proxy.authorization:
+            head += f"Proxy-Authorization: {proxy.authorization}\r\n"
+        plain.write(f"{head}\r\n".encode("ascii"))
+        line, _, rest = (await opening.answer).partition(b"\r\n")
+        if line.split(b" ")[1:2] != [b"200"] or not rest.endswith(b"\r\n"):
+            raise OSError(f"{where} did not open a tunnel: {line.decode('latin-1') or 'it gave no HTTP answer'}")
+        connection = make()
+        transport = await loop.start_tls(plain, connection, context, server_hostname=origin.host)
+    except BaseException:
+        plain.abort()
+        raise
+    assert transport is not None
+    connection.connection_made(transport)
+    return connection

@@ -1,0 +1,69 @@
+"""URLs as they go on the wire: where to connect, and what to ask for there."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from holdfast.exceptions import ConfigurationError
+
+_NOT_SENT = re.compile(r"[^\x21-\x7e]")
+_HOST = re.compile(r"[0-9a-z._-]+|[0-9a-f:.]+(%[0-9a-z._-]+)?")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NO_VALUE = re.compile(r"[\r\n\0]|[^\x00-\xff]")
+_REMEDY = "Write it as http://host:port/path or https://host/path."
+
+
+class Origin(NamedTuple):
+    """Where to connect."""
+
+    secure: bool
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """As the Host header has it: without the scheme's own port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
+
+
+def parse_url(url: str) -> tuple[Origin, str]:
+    """The origin of an http or https URL, and its path and query.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"{url!r} is not an http or https URL: {error}", remedy=_REMEDY) from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigurationError(f"{url!r} is not an http or https URL", remedy=_REMEDY)
+    try:
+        ascii_host = host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError:
+        ascii_host = ""
+    if not _HOST.fullmatch(ascii_host):
+        raise ConfigurationError(f"{url!r} names a host that cannot be", remedy=_REMEDY)
+    secure = parts.scheme == "https"
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    target = _NOT_SENT.sub(_quoted, target)
+    return Origin(secure, ascii_host, port or (443 if secure else 80)), target
+
+
+def check_field(name: str, value: str) -> None:
+    """Refuse a header that would end its line early or is no header at all (RFC 9110 section 5).
+
+    Raises:
+        ConfigurationError: The name is no token, or the value holds a line break, a NUL or what Latin-1 has not.
+    """
+    if not _TOKEN.fullmatch(name) or _NO_VALUE.search(value):
+        remedy = "A name is letters, digits and dashes; a value is one line of Latin-1."
+        raise ConfigurationError(f"{name!r}: {value!r} is no HTTP header", remedy=remedy)
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
