@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.addresses import Addresses
 from holdfast.core.events import Incident, Respond, Transmit
 from holdfast.core.inbound import Queue
 from holdfast.core.messages import (
@@ -401,7 +402,7 @@ def test_an_offer_whose_endpoint_is_none_is_refused() -> None:
 
 def test_an_acknowledgement_asked_for_beside_a_message_of_another_sequence_is_sent_at_once() -> None:
     endpoint = Endpoint(acknowledgement_interval=1000.0)
-    endpoint.protocol._allows = lambda _: True
+    endpoint.protocol._addresses = Addresses(lambda _: True)
     answer = endpoint.ask(control=CreateSequence(EndpointReference("http://s/acks")), message_id="urn:c1")
     assert answer is not None and isinstance(answer.control, CreateSequenceResponse)
     addressable = answer.control.identifier
@@ -459,7 +460,7 @@ class TestAddressableRequester:
 
     def created(self, rm: str = "1.1") -> tuple[Endpoint, str]:
         endpoint = Endpoint(rm)
-        endpoint.protocol._allows = lambda _: True
+        endpoint.protocol._addresses = Addresses(lambda _: True)
         create = CreateSequence(self.HERE, offer=Offer("urn:o", self.HERE if rm == "1.1" else None))
         endpoint.protocol.receive(
             endpoint.envelope(control=create, message_id="urn:c", reply_to=self.HERE, to="http://d/"), object(), 0.0

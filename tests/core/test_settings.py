@@ -30,6 +30,7 @@ MAY_BE_ZERO = {
     ("Listeners", "admin_port"),
     ("RetransmissionPolicy", "floor"),
     ("RetransmissionPolicy", "jitter"),
+    ("RetransmissionPolicy", "max_retry_after"),
 }
 
 

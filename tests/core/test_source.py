@@ -159,11 +159,61 @@ def test_the_limit_makes_the_sequence_full_and_a_rollover_fault_lowers_it() -> N
     for source in (full, opened(9, initial_window=8, window=8)):
         send(source)
         acknowledge(source, (1, 1))
-        source.roll_over(2, 0.2)
+        source.roll_over(2, 3, 0.2)
         assert source.is_full
         assert sorted(source.flight) == [2]
         acknowledge(source, (1, 2))
+        assert not source.is_complete, "it may have taken more before it lowered its limit"
+        assert source.request_to_send(0.0, 0.3) is Request.ACK_REQUESTED
+        acknowledge(source, (1, 2))
         assert source.is_complete
+
+
+def test_a_rollover_that_names_no_limit_has_the_number_before_the_refused_one_and_moves_nothing_below_it() -> None:
+    source = opened(9, initial_window=8, window=8)
+    send(source)
+    acknowledge(source, (1, 2))
+    source.roll_over(None, 6, 0.2)
+    assert sorted(source.flight) == [3, 4, 5], "they may have arrived, and are sent again in this Sequence only"
+    source.roll_over(None, 5, 0.3)
+    assert sorted(source.flight) == [3, 4]
+    assert source.request_to_send(0.0, 0.3) is Request.ACK_REQUESTED
+    assert acknowledge(source, (1, 4), (7, 7), now=0.4) == [(3, 4), (7, 7)], "7 came before the limit was lowered"
+    assert source.is_complete
+    assert 7 in source.acknowledged
+
+
+def test_where_nobody_knows_which_number_was_refused_nothing_moves_before_the_peer_says_what_it_has() -> None:
+    source = opened(9, initial_window=4)
+    send(source)
+    source.roll_over(None, 0, 0.2)
+    assert sorted(source.flight) == [1, 2, 3, 4]
+    assert not source.is_complete and send(source, 0.2) == []
+    again = RMSource.from_state(source.to_state(), source.policy, 9, 0.2)
+    for one in (source, again):
+        assert one.request_to_send(0.0, 0.3) is Request.ACK_REQUESTED
+        acknowledge(one, (1, 3), now=0.4)
+        assert one.limit == 3
+        assert send(one, 0.5) == []
+        assert one.is_full and one.is_complete
+
+
+def test_a_peer_that_does_not_say_what_it_has_is_asked_again_and_then_said_to_be_silent() -> None:
+    source = opened(9, initial_window=4)
+    send(source)
+    source.roll_over(2, 3, 0.2)
+    now = 0.2
+    for _ in range(3):
+        assert not source.is_silent_in_doubt
+        while source.request_to_send(0.0, now) is None:
+            now = source.deadline() or 0.0
+            source.numbers_to_send(now)
+            for entry in source.flight.values():
+                entry.due = now + 100.0
+    assert source.is_silent_in_doubt
+    source.clear_doubt()
+    acknowledge(source, (1, 2), now=now)
+    assert source.is_complete
 
 
 def test_in_1_1_it_closes_then_terminates_and_last_msg_number_stays_what_it_was() -> None:
@@ -244,3 +294,46 @@ def test_the_estimate_follows_the_round_trip_and_ignores_a_clock_that_went_back(
         estimate.sample(0.2)
     estimate.sample(-5.0)
     assert estimate.timeout == pytest.approx(0.2, abs=0.01)
+
+
+def asking(source: RMSource, now: float = 0.0) -> dict[int, bool]:
+    """What leaves now, and whether it asks for an acknowledgement."""
+    numbers = source.numbers_to_send(now)
+    asked = {}
+    for number in numbers:
+        asked[number] = source.asks_with(number, is_last=number == numbers[-1])
+        source.sent(number, None, 0.0, now, asks=asked[number])
+    return asked
+
+
+def test_the_last_message_that_there_is_asks_for_an_acknowledgement() -> None:
+    source = opened(3, initial_window=8, window=8)
+    assert asking(source) == {1: False, 2: False, 3: True}
+    source.available = 4
+    assert asking(source, 0.1) == {4: True}, "whatever asked before was asked before this one"
+
+
+def test_where_more_waits_than_the_window_lets_go_one_of_each_round_trip_asks() -> None:
+    source = opened(20, initial_window=4, window=8)
+    assert asking(source) == {1: False, 2: False, 3: False, 4: True}
+    acknowledge(source, (1, 1))
+    assert asking(source, 0.2) == {5: False, 6: False}, "4 asks already"
+    source.answered(4, in_answers=True)
+    acknowledge(source, (1, 4), now=0.3)
+    assert list(asking(source, 0.3).values()).count(True) == 1
+
+
+def test_whatever_is_sent_again_asks_for_an_acknowledgement() -> None:
+    source = opened(9, initial_window=4, window=4, retransmission=RetransmissionPolicy(initial=1.0, floor=0.5, cap=1.0))
+    asking(source)
+    for now in (2.0, 4.0, 6.0):
+        again = asking(source, now)
+        assert again and all(again.values())
+
+
+def test_a_message_is_silent_when_it_is_answered_with_nothing_and_nothing_below_it_is_missing() -> None:
+    source = opened(3, initial_window=3)
+    send(source)
+    assert [source.silence(1), source.silence(2), source.silence(1)] == [1, 0, 2]
+    acknowledge(source, (1, 1))
+    assert [source.silence(1), source.silence(2)] == [0, 1]

@@ -21,8 +21,9 @@ from holdfast.core.messages import (
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.http_server import HTTPServer
-from holdfast.endpoint.sender import RETRYABLE_STATUS, Sender
+from holdfast.endpoint.sender import RETRYABLE_STATUS, Sender, retry_after
 from holdfast.http.client import HTTPClient
+from holdfast.http.outcome import Response
 from holdfast.testing.ports import free_ports
 from holdfast.wire import encode
 
@@ -37,6 +38,8 @@ class Recorder:
         self.told: list[Any] = []
         self.touched = 0
         self.protocol = self
+        self.outbound = self
+        self.pauses: list[float] = []
 
     def clock(self) -> float:
         return 1.0
@@ -49,6 +52,13 @@ class Recorder:
 
     def failed(self, sent: Transmit, now: float) -> None:
         self.told.append("failed")
+
+    def pause(self, to: str, seconds: float, now: float) -> float:
+        self.pauses.append(seconds)
+        return seconds
+
+    def unsendable(self, sent: Transmit, reason: str, now: float) -> None:
+        self.told.append(reason)
 
 
 @asynccontextmanager
@@ -199,3 +209,52 @@ async def test_what_a_server_says_in_plain_text_is_handed_on() -> None:
     assert told == "failed"
     (problem,) = problems
     assert problem.endswith("answered HTTP 503 and no SOAP message (The store failed; nothing is accepted.)")
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("7", 7.0),
+        (" 120 ", 120.0),
+        ("Sun, 22 Nov 2026 05:30:00 GMT", 60.0),
+        ("Sun, 22 Nov 2026 05:00:00 GMT", 0.0),
+        ("9" * 400, float("9" * 12)),
+        ("-5", 0.0),
+        ("soon", 0.0),
+        ("٣", 0.0),
+        ("Sun, 99 Nov 2026 05:30:00 GMT", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_and_anything_else_is_not_looked_at(said: str, seconds: float) -> None:
+    now = 1795325340.0  # 05:29:00
+    for status in (429, 503):
+        assert retry_after(Response(status, {"retry-after": said}, b""), now) == seconds
+    assert retry_after(Response(500, {"retry-after": said}, b""), now) == 0.0
+
+
+async def test_a_pause_that_is_asked_for_is_told_to_the_protocol_and_to_the_user() -> None:
+    recorder, problems = Recorder(), list[str]()
+
+    def busy(exchange: Exchange) -> None:
+        exchange.respond(503, b"Closed for lunch.", b"text/plain", ((b"Retry-After", b"40"),))
+
+    async with answering(busy) as url:
+        sender = Sender(recorder, HTTPClient(), on_transport_error=lambda _, reason: problems.append(reason))  # type: ignore[arg-type]
+        sender.transmit(message(url))
+        await until(lambda: recorder.touched)
+        await sender.stop()
+    assert recorder.pauses == [40.0]
+    assert recorder.told == ["failed"]
+    assert "Closed for lunch.; it is left alone for 40 s" in problems[0]
+
+
+async def test_what_cannot_be_written_is_told_to_the_protocol_and_not_posted() -> None:
+    recorder = Recorder()
+    sent = message("http://127.0.0.1:9/")
+    sent.envelope.headers = (b"<h xmlns='urn:h'>\xff</h>",)
+    sender = Sender(recorder, HTTPClient())  # type: ignore[arg-type]
+    sender.transmit(sent)
+    await sender.stop()
+    (reason,) = recorder.told
+    assert "UnicodeDecodeError" in reason

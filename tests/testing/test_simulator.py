@@ -6,6 +6,7 @@ import importlib.util
 import random
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +14,7 @@ import pytest
 
 from holdfast.core.destination import RMDestination
 from holdfast.core.messages import IncompleteSequenceBehavior
+from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
 from holdfast.testing.clock import EPOCH, SimClock
 from holdfast.testing.invariants import ALL_INVARIANTS
@@ -46,6 +48,27 @@ def first_failure(seeds: range) -> SimulationFailed | None:
         except SimulationFailed as failure:
             return failure
     return None
+
+
+def test_everything_arrives_at_a_destination_that_acknowledges_only_what_it_is_asked_for() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(150):
+        chance = random.Random(seed)
+        options = replace(Options.draw(chance), asked_only=True, listener=False)
+        counts.update(Simulator(seed, options).run().counts)
+    assert counts["exchanges lost"] > 150 and counts["crashes"] > 15
+
+
+def test_nothing_is_doubled_where_a_rollover_names_no_limit() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(150):
+        chance = random.Random(seed)
+        drawn = Options.draw(chance)
+        limit = chance.randint(2, 6)
+        versions = Versions("1.1", "2005/08", drawn.versions.soap)
+        options = replace(drawn, versions=versions, hides_limit=True, destination_limit=limit, messages=12)
+        counts.update(Simulator(seed, options).run().counts)
+    assert counts["fault raised"] > 150
 
 
 @pytest.mark.slow

@@ -82,6 +82,25 @@ class Unanswered:
 
 
 @dataclass(slots=True)
+class Unheard:
+    """The destination answers with success and nothing, again and again: whether it has the message nobody knows.
+
+    Args:
+        key: The outbox.
+        identifier: The Sequence.
+        number: The message; 0 for the request that ends the Sequence.
+        times: How often it was answered so.
+        wants_reply: Whether it is a request, whose reply may take its time.
+    """
+
+    key: str
+    identifier: str
+    number: int
+    times: int
+    wants_reply: bool
+
+
+@dataclass(slots=True)
 class Ended:
     """The outbox ``key`` has nothing more to send and its Sequence is over."""
 
@@ -127,4 +146,4 @@ class Incident:
     detail: dict[str, Any] | None = None
 
 
-Effect = Respond | Transmit | Delivered | Submitted | Acknowledged | Unanswered | Ended | Stopped | Incident
+Effect = Respond | Transmit | Delivered | Submitted | Acknowledged | Unanswered | Unheard | Ended | Stopped | Incident

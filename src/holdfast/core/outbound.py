@@ -7,7 +7,17 @@ from functools import partial
 from typing import Protocol
 
 from holdfast.core.commit import GroupCommit
-from holdfast.core.events import Acknowledged, Effect, Ended, Incident, Stopped, Submitted, Transmit, Unanswered
+from holdfast.core.events import (
+    Acknowledged,
+    Effect,
+    Ended,
+    Incident,
+    Stopped,
+    Submitted,
+    Transmit,
+    Unanswered,
+    Unheard,
+)
 from holdfast.core.messages import (
     ANONYMOUS,
     ANONYMOUS_EPR,
@@ -25,7 +35,7 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
     TerminateSequence,
 )
-from holdfast.core.outbox import Outbox, ReadRecords, outbox_queue, replies_queue
+from holdfast.core.outbox import Choice, Outbox, ReadRecords, outbox_queue, replies_queue
 from holdfast.core.policy import Delivery, SourcePolicy
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.source import ANSWERED_ENOUGH, ENDING_STATES, NOT_DURABLE_YET, Request, RMSource
@@ -36,6 +46,9 @@ from holdfast.core.versions import RM, Addressing, Versions
 TOLD_ENOUGH = 5
 """So often is a requester told that the Sequence of its replies ends, all of them acknowledged. It may be gone, and
 CXF's client never answers: it fails at a CloseSequence that comes to its decoupled endpoint."""
+
+UNSENDABLE = "cannot be written"
+"""Why an outbox is stopped whose next message no envelope can hold."""
 
 ENDING_FAULTS = ("UnknownSequence", "SequenceTerminated", "LastMessageNumberExceeded")
 
@@ -96,6 +109,8 @@ class Outbound:
         self._offered = offered
         self._deadlines = Deadlines()
         self._ready: dict[str, None] = {}
+        self._paused: dict[str, float] = {}
+        """Address -> when it wants to be asked again."""
 
     @property
     def is_anonymous(self) -> bool:
@@ -104,14 +119,14 @@ class Outbound:
 
     # --- outboxes -------------------------------------------------------------------------------------------------
 
-    def open(self, key: str, to: str, choices: list[tuple[Versions, bool]]) -> Outbox:
+    def open(self, key: str, to: str, choices: list[Choice]) -> Outbox:
         """The outbox ``key``, made if it is not there.
 
         Args:
             key: The sequence key.
             to: The address it sends to.
             choices: What to try with CreateSequence, first to last. Outboxes to one address share one list, so that
-                what one learns of the peer serves all.
+                what one learns of the peer serves all: what was refused is tried last.
         """
         outbox = self.outboxes.get(key)
         if outbox is None:
@@ -172,7 +187,7 @@ class Outbound:
             self._ready.clear()
             for key in keys:
                 outbox = self.outboxes.get(key)
-                if outbox is not None and not outbox.stopped:
+                if outbox is not None and not outbox.stopped and not self._is_paused(outbox, now):
                     self._pump_one(outbox, now)
                     if outbox.source is not None:
                         self._deadlines.want(key, outbox.source.deadline())
@@ -181,11 +196,32 @@ class Outbound:
         """When :meth:`pump` has something to do next."""
         return self._deadlines.next()
 
+    def pause(self, to: str, seconds: float, now: float) -> float:
+        """The destination there asks not to be asked again for so long (Retry-After): nothing goes there meanwhile.
+
+        Returns:
+            The seconds it is given, at most the policy's ``max_retry_after``.
+        """
+        seconds = min(seconds, self.policy.retransmission.max_retry_after)
+        self._paused[to] = max(self._paused.get(to, now), now + seconds)
+        return seconds
+
+    def _is_paused(self, outbox: Outbox, now: float) -> bool:
+        until = self._paused.get(outbox.to or "")
+        if until is None:
+            return False
+        if until <= now:
+            del self._paused[outbox.to or ""]
+            return False
+        self._deadlines.want(outbox.key, until)
+        return True
+
     def _pump_one(self, outbox: Outbox, now: float) -> None:
         source = outbox.source
         if source is None:
-            if outbox.choices and outbox.durable_end > outbox.first:
-                self._begin(outbox, now)
+            choice = outbox.next_choice
+            if choice is not None and outbox.durable_end > outbox.first:
+                self._begin(outbox, choice, now)
             elif outbox.end_wanted and outbox.is_empty:
                 self.effects.append(Ended(outbox.key))
                 outbox.end_wanted = False
@@ -217,8 +253,9 @@ class Outbound:
         request = source.request_to_send(self._jitter(), now)
         if request is not None:
             self._send_request(outbox, source, request)
-        for number in source.numbers_to_send(now):
-            self._send_message(outbox, source, number, now)
+        numbers = source.numbers_to_send(now)
+        for number in numbers:
+            self._send_message(outbox, source, number, now, is_last=number == numbers[-1])
 
     @staticmethod
     def _is_told_enough(source: RMSource, now: float) -> bool:
@@ -237,8 +274,8 @@ class Outbound:
         source.due = now
         self.ready(outbox)
 
-    def _begin(self, outbox: Outbox, now: float) -> None:
-        versions, with_offer = outbox.choices[0]
+    def _begin(self, outbox: Outbox, choice: Choice, now: float) -> None:
+        versions, with_offer = choice
         source = RMSource(self._new_identifier(), outbox.key, versions, self.policy, now)
         source.start = outbox.first
         source.offer = self._new_identifier() if with_offer else None
@@ -299,7 +336,7 @@ class Outbound:
             if acknowledgement is not None and acknowledgement.ranges:
                 envelope.acknowledgements = (acknowledgement,)
 
-    def _send_message(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
+    def _send_message(self, outbox: Outbox, source: RMSource, number: int, now: float, *, is_last: bool) -> None:
         wants_reply = None
         envelope = self.message(outbox, source, number)
         if number != source.last_number:
@@ -308,7 +345,11 @@ class Outbound:
                 wants_reply = record.message_id
                 envelope.reply_to = self._local
         self._piggyback(source, envelope)
-        source.sent(number, wants_reply, self._jitter(), now)
+        asks = wants_reply is None and source.asks_with(number, is_last=is_last)
+        if asks:
+            assert source.identifier is not None
+            envelope.ack_requested = (AckRequested(source.identifier),)
+        source.sent(number, wants_reply, self._jitter(), now, asks=asks)
         assert outbox.to is not None
         self.effects.append(Transmit(outbox.to, envelope, source.local_id, number))
 
@@ -332,6 +373,52 @@ class Outbound:
 
     # --- what comes back ------------------------------------------------------------------------------------------
 
+    def answered(self, sent: Transmit, now: float, *, was_empty: bool) -> None:
+        """What was sent got an answer that is no fault; what that says has been taken in."""
+        outbox = self.sources.get(sent.source)
+        source = outbox.source if outbox is not None else None
+        if outbox is None or source is None:
+            return
+        wants_reply = sent.number in source.unreplied
+        source.answered(sent.number, in_answers=self.is_anonymous)
+        is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
+        if is_question and was_empty and source.is_silent_in_doubt:
+            self._doubt_remains(outbox, source, now)
+        times = source.silence(sent.number) if was_empty and not is_question else 0
+        if times >= ANSWERED_ENOUGH:
+            self.effects.append(Unheard(outbox.key, source.identifier or "", sent.number, times, wants_reply))
+        self.ready(outbox)
+
+    def _doubt_remains(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """The peer refuses numbers above a limit, and does not say what it has, however often it is asked (CXF answers
+        AckRequested with nothing)."""
+        if source.is_limit_known:
+            # It was told which number was refused, and every higher one is refused for the same reason.
+            source.clear_doubt()
+            self.commit.save(source.local_id, source)
+        else:
+            source.handle(SourceEvent.ENDING_FAULT)
+            self._lose(outbox, source, "MessageNumberRollover", "the destination does not say what arrived", now)
+
+    def failed(self, sent: Transmit, now: float) -> None:
+        """What was sent got no answer."""
+        outbox = self.sources.get(sent.source)
+        if outbox is not None and outbox.source is not None:
+            outbox.source.not_delivered(sent.number, now)
+            self.ready(outbox)
+
+    def unsendable(self, sent: Transmit, reason: str, now: float) -> None:
+        """What was to be sent cannot be written, and never will be: nothing more is sent until somebody decides."""
+        outbox = self.sources.get(sent.source)
+        source = outbox.source if outbox is not None else None
+        if outbox is None or source is None:
+            self.effects.append(Incident("answer cannot be written", level="error", detail={"reason": reason}))
+            return
+        source.suspended = UNSENDABLE
+        self.commit.save(source.local_id, source)
+        refused = (source.identifier or "", sent.number) if sent.number else None
+        self._stop(outbox, UNSENDABLE, reason, now, refused=refused)
+
     def receive_create_response(
         self, response: CreateSequenceResponse, relates_to: str | None, now: float
     ) -> RMSource | None:
@@ -343,6 +430,7 @@ class Outbound:
         accept = response.accept_acks_to
         if accept is None or accept.is_none:
             source.offer = None
+        outbox.refused.clear()
         source.suspended = NOT_DURABLE_YET
         self.by_identifier[response.identifier] = source.local_id
         self.commit.save(source.local_id, source)
@@ -369,8 +457,11 @@ class Outbound:
             )
         source = outbox.source
         outbox.find_requests(ack.ranges)
+        was_in_doubt = source.in_doubt
         newly, fault = source.receive_acknowledgement(ack, now)
         self._report(outbox, newly)
+        if was_in_doubt and not source.in_doubt:
+            self.commit.save(source.local_id, source)
         if source.state is SourceState.CLOSED and not source.is_complete and not outbox.stopped:
             self._lose(outbox, source, "SequenceClosed", "the destination closed the Sequence", now)
         self._after_news(outbox, source, now)
@@ -434,8 +525,18 @@ class Outbound:
             self._report(outbox, [(number, number)])
             self._after_news(outbox, source, now)
 
-    def receive_fault(self, fault: Fault, source_id: str, number: int, now: float) -> None:
-        """A fault about an outbound Sequence: named in its detail, else the one that was being sent."""
+    def receive_fault(
+        self, fault: Fault, source_id: str, number: int, now: float, relates_to: str | None = None
+    ) -> None:
+        """A fault about an outbound Sequence: named in its detail, else the one that was being sent.
+
+        Args:
+            fault: What the peer says.
+            source_id: ``local_id`` of the Sequence that it answers, as far as is known.
+            number: The message that it answers; 0 for none, or for one that only ``relates_to`` names.
+            now: Seconds.
+            relates_to: The MessageID that it names.
+        """
         local_id = self.by_identifier.get(fault.identifier or "", source_id)
         outbox = self.sources.get(local_id)
         if outbox is None or outbox.source is None:
@@ -443,11 +544,15 @@ class Outbound:
         source = outbox.source
         source.last_fault = fault.code
         source.last_heard = now
+        number = number or outbox.number_of(relates_to)
         if source.state is SourceState.CREATING:
             self._refused(outbox, source, fault, now)
         elif fault.is_rm and fault.code == "MessageNumberRollover" and source.versions.rm is RM.V1_1:
-            source.roll_over(fault.max_message_number, now)
+            source.roll_over(fault.max_message_number, number, now)
             self.commit.save(source.local_id, source)
+            if source.limit < 1:
+                source.suspended = fault.code
+                self._stop(outbox, fault.code, f"{fault.reason} (it takes no message at all)", now)
         elif fault.is_rm and fault.code == "SequenceClosed":
             if source.handle(SourceEvent.CLOSED_FAULT) is SourceAction.MARK_AND_REPORT and not source.is_complete:
                 self._lose(outbox, source, fault.code, fault.reason, now)
@@ -470,13 +575,12 @@ class Outbound:
         is_new = source.offer is None or source.attempts <= 1
         source.handle(SourceEvent.CREATE_SEQUENCE_REFUSED)
         self._drop(outbox, source)
-        refused = (source.versions, source.offer is not None)
-        if is_new and outbox.choices and outbox.choices[0] == refused:
-            outbox.choices.pop(0)
+        if is_new:
+            outbox.refuse((source.versions, source.offer is not None))
         self.effects.append(
             Incident("sequence refused", level="warning", detail={"key": outbox.key, "reason": fault.reason})
         )
-        if not outbox.choices:
+        if outbox.next_choice is None:
             self._stop(outbox, fault.code, fault.reason, now)
         self.ready(outbox)
 
@@ -574,11 +678,12 @@ class Outbound:
     def _tell(self, effect: Effect, now: float) -> None:
         self.effects.append(effect)
 
-    def resume(self, outbox: Outbox, choices: list[tuple[Versions, bool]], now: float) -> None:
+    def resume(self, outbox: Outbox, choices: list[Choice], now: float) -> None:
         """Go on with a stopped outbox: what is not known to have arrived is sent again, in a new Sequence if the old
         one is gone."""
         outbox.stopped = ""
         outbox.choices = choices
+        outbox.refused.clear()
         if outbox.source is not None:
             outbox.source.go_on(now)
         self.commit.batch.queues[outbox.queue] = outbox.description()

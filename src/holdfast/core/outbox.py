@@ -33,6 +33,10 @@ def replies_queue(key: str) -> str:
     return f"replies/{key}"
 
 
+Choice = tuple[Versions, bool]
+"""What CreateSequence may be sent with: versions, and whether with an Offer."""
+
+
 class Outbox:
     """One queue of outbound records.
 
@@ -52,8 +56,10 @@ class Outbox:
         self.end = end
         self.durable_end = end
         self.source: RMSource | None = None
-        self.choices: list[tuple[Versions, bool]] = []
-        """What to try with CreateSequence, first to last: versions, and whether with an Offer."""
+        self.choices: list[Choice] = []
+        """What to try with CreateSequence, first to last. Shared by all outboxes of one address."""
+        self.refused: set[Choice] = set()
+        """Those that were refused since a Sequence was last granted, or since somebody said that it goes on."""
         self.stopped = ""
         """Why nothing is sent until somebody resumes it; empty: it is sent."""
         self.end_wanted = False
@@ -90,6 +96,28 @@ class Outbox:
             assert found and found[0][0] == offset, (self.key, offset)
             record = found[0][1]
         return record
+
+    @property
+    def next_choice(self) -> Choice | None:
+        """What to try with the next CreateSequence; None if all was refused."""
+        return next((choice for choice in self.choices if choice not in self.refused), None)
+
+    def refuse(self, choice: Choice) -> None:
+        """The peer refused that choice: the others come first from now on, for every outbox to its address. None is
+        given up for good, since another Sequence may be refused for another reason."""
+        self.refused.add(choice)
+        if choice in self.choices:
+            self.choices.remove(choice)
+            self.choices.append(choice)
+
+    def number_of(self, message_id: str | None) -> int:
+        """The number of the message in flight that has this MessageID; 0 if there is none."""
+        source = self.source
+        if source is not None and message_id is not None:
+            for number in source.flight:
+                if number != source.last_number and self.record(self.offset_of(number)).message_id == message_id:
+                    return number
+        return 0
 
     def offset_of(self, number: int) -> int:
         """The offset of message ``number`` of the present Sequence."""

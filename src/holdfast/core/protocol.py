@@ -297,19 +297,13 @@ class RMProtocol:
             if sent.number and isinstance(envelope.control, Acknowledge):
                 for acknowledgement in envelope.acknowledgements:
                     self.outbound.acknowledged_alone(acknowledgement, sent.number, now)
-        outbox = self.outbound.sources.get(sent.source)
-        is_fault = envelope is not None and envelope.fault is not None
-        if outbox is not None and outbox.source is not None and not is_fault:
-            outbox.source.answered(sent.number, in_answers=self.outbound.is_anonymous)
-            self.outbound.ready(outbox)
+        if envelope is None or envelope.fault is None:
+            self.outbound.answered(sent, now, was_empty=envelope is None)
         self.outbound.pump(now)
 
     def failed(self, sent: Transmit, now: float) -> None:
         """What we sent did not get an answer."""
-        outbox = self.outbound.sources.get(sent.source)
-        if outbox is not None and outbox.source is not None:
-            outbox.source.not_delivered(sent.number, now)
-            self.outbound.ready(outbox)
+        self.outbound.failed(sent, now)
         self.outbound.pump(now)
 
     def _receive_fault(self, envelope: Envelope, sent: Transmit | None, now: float) -> None:
@@ -321,7 +315,7 @@ class RMProtocol:
         else:
             # A refusal that comes as a message of its own tells by RelatesTo which CreateSequence it is about.
             source = sent.source if sent else envelope.relates_to or ""
-            self.outbound.receive_fault(fault, source, sent.number if sent else 0, now)
+            self.outbound.receive_fault(fault, source, sent.number if sent else 0, now, envelope.relates_to)
 
     # --- application messages -------------------------------------------------------------------------------------
 

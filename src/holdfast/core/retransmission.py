@@ -22,6 +22,8 @@ class RetransmissionPolicy:
         cap: Seconds; backoff stops growing here, so that a destination that is back is found soon.
         jitter: Share of the delay that is drawn at random, so that many sources do not send in step.
         give_up_after: Seconds without any sign of life before a message is given up; None: never.
+        max_retry_after: Seconds; a destination that answers 429 or 503 is left alone for as long as its Retry-After
+            says, but no longer than this; 0: Retry-After is not looked at.
 
     Raises:
         ConfigurationError: for a number that cannot be, or two that contradict each other.
@@ -32,9 +34,10 @@ class RetransmissionPolicy:
     cap: float = 30.0
     jitter: float = 0.1
     give_up_after: float | None = None
+    max_retry_after: float = 3600.0
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"floor": 0, "jitter": 0}, most={"jitter": 1})
+        check_settings(self, least={"floor": 0, "jitter": 0, "max_retry_after": 0}, most={"jitter": 1})
         if self.floor > self.cap:
             raise ConfigurationError(
                 f"RetransmissionPolicy(floor={self.floor:g}) is above cap={self.cap:g}",

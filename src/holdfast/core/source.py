@@ -34,6 +34,10 @@ class InFlight:
     """Transmissions since it last was known to wait for another one: what its backoff counts."""
     waits_for: int = 0
     """A lower number in flight: it is not sent again before that is acknowledged. 0: none."""
+    asks: bool = False
+    """Whether its last transmission asked for an acknowledgement and has no answer yet."""
+    silences: int = 0
+    """How often it was answered with nothing while every lower number was acknowledged."""
 
 
 class Request(Enum):
@@ -90,6 +94,8 @@ class RMSource:
         "expires_at",
         "flight",
         "identifier",
+        "in_doubt",
+        "is_limit_known",
         "key",
         "last_fault",
         "last_heard",
@@ -135,6 +141,11 @@ class RMSource:
         """The number of 1.0's LastMessage, once decided; the number that closes the Sequence."""
         self.limit = policy.max_message_number
         """The highest number this Sequence can have, by our policy or by the peer's MessageNumberRollover."""
+        self.in_doubt = False
+        """Whether numbers above the limit were transmitted, and the peer is asked which of them it has: until it has
+        said so they do not move to the next Sequence, where they would arrive once more."""
+        self.is_limit_known = True
+        """Whether it is known which numbers the peer refuses; if not, what it says that it has is its limit."""
         self.sent_before = 0
         """The highest number that may have been transmitted before a crash."""
         self.acknowledged = AcknowledgementRanges()
@@ -229,6 +240,8 @@ class RMSource:
     @property
     def is_complete(self) -> bool:
         """Whether all that it has to send is acknowledged (and replied to)."""
+        if self.in_doubt:
+            return False
         return self.acknowledged.covers(self.last_number or min(self.available, self.limit))
 
     @property
@@ -269,7 +282,10 @@ class RMSource:
         action = self.handle(event)
         if action not in (SourceAction.MARK, SourceAction.MARK_AND_REPORT):
             return [], None
-        return self._mark(ack.ranges, now), None
+        newly = self._mark(ack.ranges, now)
+        if self.in_doubt and self.attempts:
+            self.clear_doubt()
+        return newly, None
 
     def _is_valid(self, ack: SequenceAcknowledgement) -> bool:
         if len(ack.ranges) > self.policy.max_ranges or (ack.nacks and (ack.ranges or ack.final)):
@@ -389,19 +405,81 @@ class RMSource:
             self.handle(SourceEvent.SEND_LAST_NUMBER if is_last else SourceEvent.SEND_MESSAGE)
         self.next_number += 1
 
-    def roll_over(self, max_message_number: int | None, now: float) -> None:
-        """The peer's MessageNumberRollover: numbers above its limit go to the next Sequence (1.1, section 4.6)."""
-        if self.handle(SourceEvent.ROLLOVER_FAULT) is SourceAction.STOP_NUMBERING:
-            self.limit = min(self.limit, max_message_number or self.acknowledged.highest)
-            self.next_number = min(self.next_number, self.limit + 1)
-            for number in [number for number in self.flight if number > self.limit]:
-                del self.flight[number]
-                self.unreplied.pop(number, None)
-            self.last_heard = now
+    def roll_over(self, max_message_number: int | None, refused: int, now: float) -> None:
+        """The peer's MessageNumberRollover: numbers above its limit go to the next Sequence (1.1, section 4.6).
 
-    def sent(self, number: int, message_id: str | None, jitter: float, now: float) -> None:
+        It may have taken some of them before it lowered its limit. So it is asked what it has (AckRequested) before
+        anything moves.
+
+        Args:
+            max_message_number: The limit that it names, None for none.
+            refused: The number that it refused, 0 if that is not known.
+            now: Seconds.
+        """
+        if self.handle(SourceEvent.ROLLOVER_FAULT) is not SourceAction.STOP_NUMBERING:
+            return
+        self.last_heard = now
+        self.sent_before = max(self.sent_before, self.highest_sent)
+        limits = [limit for limit in (max_message_number, refused - 1 if refused else None) if limit is not None]
+        if not limits and self.limit < self.sent_before:
+            return  # late news of a number above the limit, which is known by now
+        if not limits and not self.in_doubt:
+            self.is_limit_known = False
+        if self._lower_limit(min(limits) if limits else self.sent_before) or not limits:
+            self._ask(now)
+
+    def _lower_limit(self, limit: int) -> bool:
+        """Whether that left a number behind that was transmitted."""
+        self.limit = min(self.limit, limit)
+        self.next_number = min(self.next_number, self.limit + 1)
+        above = [number for number in self.flight if number > self.limit]
+        for number in above:
+            del self.flight[number]
+            self.unreplied.pop(number, None)
+        return bool(above)
+
+    def _ask(self, now: float) -> None:
+        if not self.in_doubt:
+            self.in_doubt = True
+            self.attempts = 0
+            self.due = now
+
+    @property
+    def is_silent_in_doubt(self) -> bool:
+        """Whether the peer, asked what it has, says nothing."""
+        return self.in_doubt and self.attempts >= ANSWERED_ENOUGH
+
+    def clear_doubt(self) -> None:
+        """The peer has said what it has, or need not: what is above the limit, and not acknowledged, may move."""
+        self.in_doubt = False
+        self.attempts = 0
+        self.due = None
+        if not self.is_limit_known:
+            self.is_limit_known = True
+            # A request that it has is not acknowledged before its reply.
+            self._lower_limit(max(self.acknowledged.highest, *self.unreplied, 0))
+
+    def asks_with(self, number: int, *, is_last: bool) -> bool:
+        """Whether ``number``, which is to leave now, asks for an acknowledgement (section 3.8).
+
+        A destination need not acknowledge anything that it is not asked for: Metro's answers a message that was sent
+        again with nothing. So whatever is sent again asks; so does the last message that there is; and where more
+        wait than the window lets go, one of each round trip, so that such a destination opens it.
+
+        Args:
+            number: No request that waits for its reply: an acknowledgement alone would say that there will be none.
+            is_last: Whether it is the last of those that leave together.
+        """
+        if self.flight[number].attempts:
+            return True
+        if number != self.highest_sent or not is_last:
+            return False
+        return not self._has_new() or not any(entry.asks for entry in self.flight.values())
+
+    def sent(self, number: int, message_id: str | None, jitter: float, now: float, *, asks: bool = False) -> None:
         """``number`` leaves now. ``message_id``: of a request, whose reply completes it. ``jitter`` in [0, 1)."""
         entry = self.flight[number]
+        entry.asks = asks
         entry.attempts += 1
         entry.tries += 1
         entry.answered = False
@@ -424,6 +502,7 @@ class RMSource:
         if entry is None:
             return
         entry.answered = True
+        entry.asks = False
         lowest = min(self.flight)
         if lowest == number == self.last_number and entry.attempts >= ANSWERED_ENOUGH:
             # It was answered again and again, carries nothing, and all before it is acknowledged. gSOAP acknowledges
@@ -434,11 +513,24 @@ class RMSource:
             entry.waits_for = lowest
             entry.tries = 0
 
+    def silence(self, number: int) -> int:
+        """``number`` was answered with nothing, and is not acknowledged; how often that has happened by now. 0 for one
+        that is, and for one behind a gap, of which a destination in order has nothing to say. 0 as ``number``: the
+        request that ends the Sequence."""
+        if number == 0:
+            return self.attempts if self.state in ENDING_STATES else 0
+        entry = self.flight.get(number)
+        if entry is None or number != min(self.flight):
+            return 0
+        entry.silences += 1
+        return entry.silences
+
     def not_delivered(self, number: int, now: float) -> None:
         """The transport surely failed: try again after a short backoff, not after the whole timeout. ``number``: of
         the message; 0 for the request that starts or ends the Sequence."""
         entry = self.flight.get(number)
         if entry is not None:
+            entry.asks = False
             entry.due = min(entry.due, now + self._soon(entry.tries))
         elif number == 0 and self.state in _REQUESTS and self.due is not None:
             self.due = min(self.due, now + self._soon(self.attempts))
@@ -487,7 +579,8 @@ class RMSource:
         request = _REQUESTS.get(self.state)
         if request is None:
             request = Request.ACK_REQUESTED
-            self.due = self._poll_at()
+            if not self.in_doubt:
+                self.due = self._poll_at()
         if self.due is None or self.due > now:
             return None
         if request is not Request.ACK_REQUESTED:
@@ -504,7 +597,7 @@ class RMSource:
         if self.state not in (SourceState.CREATED, SourceState.ROLLOVER):
             return None
         if self.flight:
-            return None  # the messages themselves ask
+            return None  # those that are sent again ask
         if self.buffer_remaining == 0 and self._has_new():
             last = self.request_sent_at or self.last_heard
             return last + self.policy.poll_interval
@@ -520,7 +613,7 @@ class RMSource:
                 if self.due is not None:
                     times.append(self.due)
             elif self.state in (SourceState.CREATED, SourceState.ROLLOVER):
-                poll = self._poll_at()
+                poll = self.due if self.in_doubt else self._poll_at()
                 if poll is not None:
                     times.append(poll)
                 times.extend(
@@ -562,6 +655,8 @@ class RMSource:
         state["start"] = self.start
         state["last_number"] = self.last_number
         state["limit"] = self.limit
+        state["in_doubt"] = self.in_doubt
+        state["is_limit_known"] = self.is_limit_known
         acknowledged = self.acknowledged.copy()
         for number in self.replying:
             acknowledged.add(number)
@@ -610,7 +705,9 @@ class RMSource:
         # every one of them is legal; each unacknowledged one is put in flight again as the window opens.
         source.sent_before = source.last_number or available
         source.next_number = source.acknowledged.first_gap
-        if source.state in _REQUESTS:
+        source.in_doubt = state.get("in_doubt", False)
+        source.is_limit_known = state.get("is_limit_known", True)
+        if source.state in _REQUESTS or source.in_doubt:
             source.due = now
         source.end_is_saved = source.end_is_durable = source.is_ending
         return source

@@ -26,6 +26,7 @@ from holdfast.core.events import (
     Submitted,
     Transmit,
     Unanswered,
+    Unheard,
 )
 from holdfast.core.inbound import Queue
 from holdfast.core.messages import ANONYMOUS
@@ -44,7 +45,7 @@ from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.message import Body, Message, body_bytes
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.server import SOURCES_QUEUE, respond
-from holdfast.endpoint.stopped import stop_error
+from holdfast.endpoint.stopped import stop_error, unheard_text
 from holdfast.endpoint.wsdl import read_port, source_policy
 from holdfast.exceptions import (
     ConfigurationError,
@@ -83,7 +84,8 @@ class Progress:
         acknowledged: Messages the destination has acknowledged since.
         outstanding: Messages durable here that are not acknowledged.
         resent: Transmissions of messages beyond the first.
-        problem: The last failure of the transport, "" while it works.
+        problem: Why nothing moves, "" while it does: the last failure of the transport, or that the destination answers
+            with nothing again and again.
     """
 
     stored: int = 0
@@ -306,13 +308,13 @@ class Source:
 
     async def _start(self) -> None:
         self._engine = Engine(self._store, self._carry_out, self._store_failed, self._clock)
-        local = ANONYMOUS
+        self._local = ANONYMOUS
         if self._listen is not None:
             server = HTTPServer()
             with listening_at(*self._listen):
                 await server.start(self._handle, *self._listen)
             self._server = server
-            local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
+            self._local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
         self._sender = Sender(
             self._engine,
             self._transport or HTTPClient(total_timeout=self._timeout, connections_per_host=64, ssl_context=self._ssl),
@@ -323,7 +325,7 @@ class Source:
             assurance=Assurance(in_order=False), inactivity_timeout=None, advertise_buffer=False, max_sequences=1 << 20
         )
         queue = Queue(SOURCES_QUEUE, [0])
-        snapshot = self._engine.start(queue, destination_policy=replies, source_policy=self.policy, local=local)
+        snapshot = self._engine.start(queue, destination_policy=replies, source_policy=self.policy, local=self._local)
         self._engine.protocol.takes_only_replies = True
         try:
             self._check_store(snapshot)
@@ -642,6 +644,9 @@ class Source:
             self._replied(effect)
         elif isinstance(effect, Unanswered):
             self._unanswered(effect)
+        elif isinstance(effect, Unheard):
+            self.progress.problem = unheard_text(effect, str(self.to), self._local)
+            log.warning("destination says nothing", key=effect.key, to=self.to, message_number=effect.number)
         elif isinstance(effect, Stopped):
             self._stopped(effect)
         elif isinstance(effect, Ended):

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
 from functools import partial
 
 from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.logs import log
-from holdfast.exceptions import EnvelopeError
+from holdfast.exceptions import EnvelopeError, HoldfastError
 from holdfast.http.outcome import Outcome, Response, Transport, TransportError
 from holdfast.wire import DEFAULT, Limits, action_of, decode, encode, http_headers
 
 RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
 """Statuses that say nothing about the request itself, so that the same may work later."""
+
+PAUSING_STATUS = (429, 503)
+"""Statuses whose Retry-After says how long nothing is to be asked of the peer (RFC 6585 section 4, RFC 9110 section
+15.6.4)."""
 
 ANSWER_PAUSE = 0.05
 """Seconds before an answer goes to an address, that the 202 for what it answers be read first. CXF's client loses an
@@ -65,8 +70,13 @@ class Sender:
     def _post(self, sent: Transmit) -> None:
         self.transmissions += 1
         envelope = sent.envelope
+        try:
+            content = encode(envelope)
+        except Exception as error:  # whatever it is, it would be the same at every attempt
+            self._unsendable(sent, error)
+            return
         headers = http_headers(envelope.soap, action_of(envelope)) | self._headers
-        self._http.request("POST", sent.to, encode(envelope), headers, partial(self._told, sent))
+        self._http.request("POST", sent.to, content, headers, partial(self._told, sent))
 
     def _told(self, sent: Transmit, outcome: Outcome) -> None:
         if self._is_stopped:
@@ -77,6 +87,13 @@ class Sender:
             self._answered(sent, outcome)
         self._engine.touch()
 
+    def _unsendable(self, sent: Transmit, error: Exception) -> None:
+        """What an older version took over and nobody can write: it stops what is behind it, with a sentence."""
+        reason = error.message if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+        log.error("message cannot be written", to=sent.to, message_number=sent.number, reason=reason)
+        self._engine.protocol.outbound.unsendable(sent, reason, self._engine.clock())
+        self._engine.touch()
+
     def _failed(self, sent: Transmit, reason: str) -> None:
         log.debug("transmission failed", to=sent.to, message_number=sent.number, reason=reason)
         self._on_transport_error(sent, reason)
@@ -85,6 +102,10 @@ class Sender:
     def _answered(self, sent: Transmit, response: Response) -> None:
         now = self._engine.clock()
         is_success = 200 <= response.status < 300
+        wait = retry_after(response, now)
+        if wait > 0:
+            wait = self._engine.protocol.outbound.pause(sent.to, wait, now)
+            log.info("destination asks for a pause", to=sent.to, status=response.status, seconds=round(wait, 3))
         if not response.body.strip() and is_success:
             if isinstance(sent.envelope.control, CreateSequence) and not _is_answered_elsewhere(sent):
                 self._on_transport_error(sent, _silence(sent, response))
@@ -93,7 +114,10 @@ class Sender:
         try:
             envelope = decode(response.body, limits=self._limits)
         except EnvelopeError as error:
-            self._undecodable(sent, response, is_success, _first_line(response) or error.message)
+            reason = _first_line(response) or error.message
+            self._undecodable(
+                sent, response, is_success, f"{reason}; it is left alone for {wait:.0f} s" if wait else reason
+            )
             return
         self._engine.protocol.received(sent, envelope, now)
 
@@ -115,6 +139,22 @@ class Sender:
         for pause in self._paused.values():
             pause.cancel()
         await self._http.close()
+
+
+def retry_after(response: Response, now: float) -> float:
+    """Seconds that a destination asks to be left alone; 0 if it asks for none, or says it in no way that is known.
+
+    Args:
+        response: Its answer.
+        now: Seconds since 1970-01-01 UTC.
+    """
+    said = response.headers.get("retry-after", "").strip() if response.status in PAUSING_STATUS else ""
+    if said.isascii() and said.isdigit():
+        return float(said[:12])
+    try:
+        return max(0.0, parsedate_to_datetime(said).timestamp() - now) if said else 0.0
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _is_answered_elsewhere(sent: Transmit) -> bool:

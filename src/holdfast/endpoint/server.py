@@ -16,7 +16,18 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from holdfast.core.cursor import HandlingPolicy
-from holdfast.core.events import Acknowledged, Delivered, Effect, Ended, Incident, Respond, Stopped, Submitted, Transmit
+from holdfast.core.events import (
+    Acknowledged,
+    Delivered,
+    Effect,
+    Ended,
+    Incident,
+    Respond,
+    Stopped,
+    Submitted,
+    Transmit,
+    Unheard,
+)
 from holdfast.core.inbound import Queue
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
@@ -336,7 +347,7 @@ class Destination:
         elif isinstance(effect, Stopped):
             log.error("replies stopped", outbox=effect.key, code=effect.code, reason=effect.reason)
         else:
-            assert isinstance(effect, Submitted | Acknowledged | Ended), effect
+            assert isinstance(effect, Submitted | Acknowledged | Ended | Unheard), effect
 
     def _delivered(self, effect: Delivered) -> None:
         record: Record | None = effect.record

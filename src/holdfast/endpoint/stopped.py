@@ -5,8 +5,10 @@ Knows the codes that the core tells; decides nothing.
 
 from __future__ import annotations
 
-from holdfast.core.events import Stopped
-from holdfast.exceptions import SEQUENCE_FAULTS, HoldfastError, NotAcknowledged, PeerFault, SequenceLost
+from holdfast.core.events import Stopped, Unheard
+from holdfast.core.messages import ANONYMOUS
+from holdfast.core.outbound import UNSENDABLE
+from holdfast.exceptions import SEQUENCE_FAULTS, DeliveryError, HoldfastError, NotAcknowledged, PeerFault, SequenceLost
 from holdfast.store import IN_MEMORY
 
 _REMEDY = "Put it right"
@@ -31,6 +33,10 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     if stopped.refused is not None:
         identifier, number = stopped.refused
         about = f" to message {number} of the Sequence {identifier}"
+    if stopped.code == UNSENDABLE:
+        what = f"what goes{about}" if about else "what asks it for a Sequence"
+        message = f"{what} at {to} cannot be written: {stopped.reason}"
+        return DeliveryError(message, remedy=f"{safe} Give that one up: holdfast outbox discard. Then: {resume}")
     said = f'the destination {to} said {stopped.code}{about}: "{stopped.reason}"'
     if stopped.code == "CreateSequenceRefused":
         message = f'the destination {to} refused the sequence: {stopped.code}\n  it said: "{stopped.reason}"'
@@ -47,6 +53,25 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
         said = f"the destination {to} answered {stopped.code} and {stopped.reason}"
     remedy = _REMEDIES.get(stopped.code, _REMEDY)
     return PeerFault(said, code=stopped.code, remedy=f"{safe} {remedy}, then: {resume}")
+
+
+def unheard_text(unheard: Unheard, to: str, local: str) -> str:
+    """Why nothing moves at a destination that answers, and says nothing.
+
+    Args:
+        unheard: What the core tells.
+        to: The destination's URL.
+        local: Where it is to send what it has to say.
+    """
+    times = f"{unheard.times} times with success and nothing"
+    if not unheard.number:
+        return f"{to} has answered the end of the Sequence {unheard.identifier} {times}"
+    said = f"{to} has answered message {unheard.number} of the Sequence {unheard.identifier} {times}"
+    if local != ANONYMOUS:
+        return f"{said}: what it has to say is to come to {local}; can it be reached from there?"
+    if unheard.wants_reply:
+        return f"{said}: there is no reply to it yet"
+    return f"{said}, though it is asked: it neither acknowledges nor refuses it"
 
 
 def _what_is_safe(waiting: int, store: str) -> tuple[str, str]:

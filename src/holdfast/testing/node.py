@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.core.cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.events import Acknowledged, Delivered, Effect, Ended, Incident, Respond, Stopped, Submitted, Transmit
 from holdfast.core.inbound import Queue
-from holdfast.core.messages import Envelope
+from holdfast.core.messages import Acknowledge, Envelope
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
@@ -92,6 +92,9 @@ class Setup:
         partitions: Of its queue.
         batches: How many batches may be on their way to the disk at once.
         trims: Whether records that the handler is done with are deleted.
+        asked_only: Whether it acknowledges a message only if asked to, and answers with nothing otherwise, as Metro
+            does with one that is sent again.
+        hides_limit: Whether its MessageNumberRollover names no MaxMessageNumber, as CXF's does.
     """
 
     address: str
@@ -102,6 +105,8 @@ class Setup:
     partitions: int = 1
     batches: int = 1
     trims: bool = False
+    asked_only: bool = False
+    hides_limit: bool = False
 
 
 class Node:
@@ -264,8 +269,9 @@ class Node:
     def _perform(self, effect: Effect) -> None:
         world = self.world
         if isinstance(effect, Respond):
-            world.respond(self, effect.exchange, effect.envelope)
+            world.respond(self, effect.exchange, self._said(effect.envelope, effect.exchange))
         elif isinstance(effect, Transmit):
+            self._said(effect.envelope, None)
             world.transmit(self, effect)
         elif isinstance(effect, Delivered):
             self.ends[effect.partition] = max(self.ends[effect.partition], effect.offset + 1)
@@ -278,6 +284,17 @@ class Node:
             world.stopped(self, effect)
         elif isinstance(effect, Submitted | Incident):
             world.told(self, effect)
+
+    def _said(self, envelope: Envelope | None, arrival: Arrival | None) -> Envelope | None:
+        """What it says where the core would say this: less than that, if it is set up so."""
+        if envelope is None:
+            return None
+        if self.setup.hides_limit and envelope.fault is not None:
+            envelope.fault.max_message_number = None
+        is_asked = arrival is None or arrival.exchange.transmit.envelope.ack_requested
+        if self.setup.asked_only and isinstance(envelope.control, Acknowledge) and not is_asked:
+            return None
+        return envelope
 
     def _hand_over(self) -> None:
         """Give the handler what is its turn."""

@@ -54,6 +54,8 @@ class Options:
         crash_source, crash_destination: How often, at an event, an endpoint crashes.
         again: Whether more is submitted once everything has ended.
         clock_jumps: Whether a restarted endpoint finds its wall clock moved.
+        asked_only: Whether the destination acknowledges only what it is asked for; never drawn.
+        hides_limit: Whether its MessageNumberRollover says no limit; never drawn.
     """
 
     versions: Versions = USUAL_VERSIONS
@@ -89,6 +91,8 @@ class Options:
     crash_destination: float = 0.0
     clock_jumps: bool = False
     again: bool = False
+    asked_only: bool = False
+    hides_limit: bool = False
 
     @classmethod
     def draw(cls, chance: random.Random) -> Options:
@@ -206,6 +210,8 @@ class Options:
             partitions=self.partitions,
             batches=self.batches,
             trims=self.trims,
+            asked_only=self.asked_only,
+            hides_limit=self.hides_limit,
         )
         return source, destination
 

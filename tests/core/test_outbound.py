@@ -1,0 +1,244 @@
+"""Outbound: what several outboxes to one address have to do with each other, and what stops one of them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from holdfast.core.events import Effect, Stopped, Transmit
+from holdfast.core.inbound import Queue
+from holdfast.core.messages import (
+    Acknowledge,
+    CreateSequence,
+    CreateSequenceResponse,
+    Envelope,
+    Fault,
+    SequenceAcknowledgement,
+)
+from holdfast.core.outbox import Outbox
+from holdfast.core.policy import SourcePolicy
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.records import Record
+from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.versions import Versions
+from holdfast.store import MemoryStore
+
+TO = "http://d/"
+NEW, OLD = Versions("1.1"), Versions("1.0")
+STEADY = RetransmissionPolicy(initial=1.0, floor=0.5, cap=1.0, jitter=0.0)
+
+
+class Sending:
+    """The sending half over a store in memory, and what it wants done."""
+
+    def __init__(self, store: MemoryStore | None = None, **policy: Any) -> None:
+        self.store = store or MemoryStore()
+        self.now = 100.0
+        self.transmitted: list[Transmit] = []
+        self.told: list[Effect] = []
+        count = itertools.count(1)
+        self.protocol = RMProtocol(
+            Queue("replies", [0]),
+            self.store.read,
+            lambda: f"urn:id:{id(self)}:{next(count)}",
+            lambda: 0.0,
+            source_policy=SourcePolicy(**{"retransmission": STEADY} | policy),
+        )
+        self.protocol.recover(self.store.load(), self.now)
+        self.choices = [(NEW, False), (OLD, False)]
+
+    def open(self, key: str = "a", to: str = TO) -> Outbox:
+        return self.protocol.outbound.open(key, to, self.choices)
+
+    def submit(self, outbox: Outbox, *bodies: str, **fields: Any) -> None:
+        for body in bodies:
+            record = Record(outbox.key, 0, "urn:a", body.encode(), self.now, f"urn:m:{body}", **fields)
+            self.protocol.submit(outbox, record, self.now)
+        self.settle()
+
+    def settle(self) -> None:
+        self.protocol.pump(self.now)
+        while True:
+            for effect in self.protocol.take_effects():
+                (self.transmitted if isinstance(effect, Transmit) else self.told).append(effect)  # type: ignore[arg-type]
+            if not self.protocol.wants_commit:
+                return
+            self.store.commit(self.protocol.take_batch())
+            self.protocol.batch_durable(self.now)
+
+    def take(self) -> list[Transmit]:
+        """What was sent since the last call."""
+        self.settle()
+        taken, self.transmitted = self.transmitted, []
+        return taken
+
+    def wait(self, seconds: float) -> list[Transmit]:
+        self.now += seconds
+        return self.take()
+
+    def answer(self, sent: Transmit, **fields: Any) -> None:
+        envelope = Envelope(sent.envelope.soap, sent.envelope.addressing, sent.envelope.rm)
+        envelope.relates_to = sent.envelope.message_id
+        for name, value in fields.items():
+            setattr(envelope, name, value)
+        self.protocol.received(sent, envelope, self.now)
+        self.settle()
+
+    def grant(self, sent: Transmit, identifier: str) -> None:
+        assert isinstance(sent.envelope.control, CreateSequence)
+        self.answer(sent, control=CreateSequenceResponse(identifier))
+
+    def refuse(self, sent: Transmit, code: str = "CreateSequenceRefused", **fault: Any) -> None:
+        self.answer(sent, fault=Fault(code, "no", **{"is_rm": True} | fault))
+
+    def acknowledge(self, sent: Transmit, *ranges: tuple[int, int]) -> None:
+        assert sent.envelope.sequence is not None
+        acknowledgement = SequenceAcknowledgement(sent.envelope.sequence.identifier, ranges)
+        self.answer(sent, control=Acknowledge(), acknowledgements=(acknowledgement,))
+
+    def opened(self, key: str = "a", *bodies: str) -> tuple[Outbox, list[Transmit]]:
+        """An outbox whose Sequence is granted, and the messages that left with that."""
+        outbox = self.open(key)
+        self.submit(outbox, *bodies)
+        (create,) = self.take()
+        self.grant(create, f"urn:s:{key}")
+        return outbox, self.take()
+
+    @property
+    def stopped(self) -> list[Stopped]:
+        return [effect for effect in self.told if isinstance(effect, Stopped)]
+
+
+def numbers(sent: list[Transmit]) -> list[int]:
+    return [one.number for one in sent]
+
+
+# --- one key and the others -------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_is_refused_in_every_version_leaves_the_others_all_of_them_to_try() -> None:
+    sending = Sending()
+    stuck, other = sending.open("stuck"), sending.open("other")
+    sending.submit(stuck, "1")
+    for _ in sending.choices:
+        (create,) = sending.take()
+        sending.refuse(create)
+    assert [stopped.key for stopped in sending.stopped] == ["stuck"]
+    sending.submit(other, "2")
+    (create,) = sending.take()
+    sending.grant(create, "urn:s")
+    assert numbers(sending.take()) == [1]
+    assert not other.stopped
+
+
+def test_what_is_refused_once_is_tried_last_for_every_key_of_the_address() -> None:
+    sending = Sending()
+    first, second = sending.open("first"), sending.open("second")
+    sending.submit(first, "1")
+    (create,) = sending.take()
+    assert create.envelope.versions == NEW
+    sending.refuse(create)
+    (create,) = sending.take()
+    assert create.envelope.versions == OLD
+    sending.grant(create, "urn:s")
+    sending.take()
+    sending.submit(second, "2")
+    (create,) = sending.take()
+    assert create.envelope.versions == OLD
+
+
+def test_a_stopped_key_that_goes_on_tries_every_version_again() -> None:
+    sending = Sending()
+    outbox = sending.open()
+    sending.submit(outbox, "1")
+    for _ in sending.choices:
+        sending.refuse(sending.take()[0])
+    assert outbox.stopped == "CreateSequenceRefused"
+    sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
+    tried = []
+    for _ in sending.choices:
+        (create,) = sending.take()
+        tried.append(create.envelope.versions)
+        sending.refuse(create)
+    assert set(tried) == {NEW, OLD}
+    assert len(sending.stopped) == 2
+
+
+# --- Retry-After ------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_goes_to_an_address_that_asked_for_a_pause_until_that_is_over() -> None:
+    sending = Sending()
+    outbox, sent = sending.opened("a", "1", "2")
+    other = sending.open("b")
+    for one in sent:
+        assert sending.protocol.outbound.pause(TO, 40.0, sending.now) == 40.0
+        sending.protocol.failed(one, sending.now)
+    sending.submit(other, "3")
+    assert sending.take() == []
+    for _ in range(39):
+        assert sending.wait(1.0) == []
+    assert sending.protocol.deadline() == sending.now + 1.0
+    assert sorted(one.number for one in sending.wait(1.0)) == [0, 1, 2]
+    assert not outbox.stopped
+
+
+def test_a_pause_is_no_longer_than_its_limit_and_none_where_that_is_zero() -> None:
+    sending = Sending(retransmission=RetransmissionPolicy(initial=1.0, cap=1.0, jitter=0.0, max_retry_after=10.0))
+    _, (sent,) = sending.opened("a", "1")
+    assert sending.protocol.outbound.pause(TO, 86_400.0, sending.now) == 10.0
+    sending.protocol.failed(sent, sending.now)
+    assert sending.wait(9.0) == []
+    assert numbers(sending.wait(1.0)) == [1]
+
+    impatient = Sending(retransmission=RetransmissionPolicy(initial=1.0, cap=1.0, jitter=0.0, max_retry_after=0.0))
+    _, (sent,) = impatient.opened("a", "1")
+    assert impatient.protocol.outbound.pause(TO, 60.0, impatient.now) == 0.0
+    impatient.protocol.failed(sent, impatient.now)
+    assert numbers(impatient.wait(1.0)) == [1]
+
+
+def test_a_pause_of_one_address_says_nothing_of_another() -> None:
+    sending = Sending()
+    sending.protocol.outbound.pause(TO, 40.0, sending.now)
+    sending.submit(sending.open("elsewhere", "http://other/"), "1")
+    assert [one.to for one in sending.take()] == ["http://other/"]
+
+
+# --- MessageNumberRollover --------------------------------------------------------------------------------------------
+
+
+def test_after_a_rollover_nothing_moves_to_another_sequence_before_the_peer_has_said_what_it_has() -> None:
+    sending = Sending(initial_window=4)
+    outbox, sent = sending.opened("a", "1", "2", "3", "4")
+    sending.acknowledge(sent[0], (1, 1))
+    sending.refuse(sent[3], "MessageNumberRollover", identifier="urn:s:a")
+    sending.acknowledge(sent[1], (1, 2))
+    (ask,) = sending.take()
+    assert ask.envelope.ack_requested
+    sending.answer(ask, control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:s:a", ((1, 3),)),))
+    assert outbox.first == 3
+    (close,) = sending.take()
+    assert close.envelope.control is not None and close.envelope.control.last_message_number == 3  # type: ignore[union-attr]
+
+
+def test_a_destination_that_takes_no_number_at_all_stops_the_outbox_instead_of_making_sequences_for_ever() -> None:
+    sending = Sending()
+    outbox, sent = sending.opened("a", "1")
+    sending.refuse(sent[0], "MessageNumberRollover", identifier="urn:s:a", max_message_number=0)
+    assert outbox.stopped == "MessageNumberRollover"
+    assert "it takes no message at all" in sending.stopped[0].reason
+
+
+# --- what cannot be written -------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_cannot_be_written_stops_its_outbox_and_is_named() -> None:
+    sending = Sending()
+    outbox, sent = sending.opened("a", "1", "2")
+    sending.protocol.outbound.unsendable(sent[1], "no XML", sending.now)
+    sending.settle()
+    (stopped,) = sending.stopped
+    assert (stopped.reason, stopped.refused) == ("no XML", ("urn:s:a", 2))
+    assert outbox.stopped
+    assert sending.wait(60.0) == []
