@@ -38,7 +38,7 @@ from holdfast.core.messages import Sequence as SequenceHeader  # noqa: E402
 from holdfast.endpoint.http_exchange import Exchange, Request  # noqa: E402
 from holdfast.endpoint.http_server import event_loop_factory  # noqa: E402
 from holdfast.endpoint.serve import Listeners, Service  # noqa: E402
-from holdfast.wire import action_of, decode, encode, http_headers  # noqa: E402
+from holdfast.wire import action_of, content_type, decode, encode, http_headers  # noqa: E402
 
 VERSIONS = Versions("1.1", "2005/08", "1.2")
 AT_A_TIME = 500
@@ -52,7 +52,8 @@ class Asked(Exchange):
     """A request that came by no network; ``answer`` is what it was answered with."""
 
     def __init__(self, envelope: Envelope) -> None:
-        self.request = Request("POST", "/", {}, encode(envelope), None, False)
+        headers = {b"content-type": content_type(envelope.soap).encode()}
+        self.request = Request("POST", "/", headers, encode(envelope), None, False)
         self.answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
 
     def respond(
