@@ -290,7 +290,8 @@ def commands() -> str:
         DRAWN,
         "`holdfast COMMAND --help` says the same. Exit codes: 0 done; 1 not done, and standard error says in a\n"
         "sentence why and what to do; 2 wrong usage. Ctrl-C ends a command cleanly, a second one at once. The command\n"
-        "line is also there as `python -m holdfast.cli.main`.",
+        "line is also there as `python -m holdfast`. Where a command has `--json`, it prints JSON on failure too: the\n"
+        "`error`, its `remedy`, and its `kind`, which is the name of its class.",
     ]
     for name, (module, attribute, summary) in main.COMMANDS.items():
         if find_spec(module) is None:

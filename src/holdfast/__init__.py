@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
     from holdfast import sync
     from holdfast.core.cursor import HandlingPolicy
@@ -50,6 +52,7 @@ __all__ = [
     "SourcePolicy",
     "StoreError",
     "Versions",
+    "__version__",
     "sync",
 ]
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
+import holdfast
 from holdfast.cli import main as program
 from holdfast.cli.main import COMMANDS, cli
 from holdfast.exceptions import HoldfastError
+from holdfast.testing.ports import free_ports
 
 INSTALLED = cli.list_commands(click.Context(cli))
 
@@ -99,3 +104,56 @@ def test_output_that_nobody_reads_any_more_is_no_error(start: Any) -> None:
     process.wait(60)
     assert process.stderr is not None
     assert "Traceback" not in process.stderr.read()
+
+
+def test_it_runs_as_a_module_and_says_the_version_that_the_package_has() -> None:
+    for module in ("holdfast", "holdfast.cli.main"):
+        command = [sys.executable, "-m", module, "--version"]
+        environment = os.environ | {"PYTHONPATH": str(Path(program.__file__).parents[2])}
+        result = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert (result.returncode, result.stdout) == (0, f"holdfast {holdfast.__version__}\n"), result.stderr
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", holdfast.__version__)
+    assert "__version__" in holdfast.__all__
+
+
+def with_json() -> list[tuple[str, ...]]:
+    """Every command, and every command of a group, that has ``--json``."""
+
+    def walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner is not None
+                yield from walk(inner, (*path, name))
+        elif any("--json" in one.opts for one in command.params):
+            yield path
+
+    return list(walk(cli, ()))
+
+
+@pytest.mark.parametrize("path", with_json(), ids=" ".join)
+def test_where_there_is_json_a_failure_is_json_too(run: Any, path: tuple[str, ...]) -> None:
+    """A store that is not there, as every such command may be given; and an option that there is not."""
+    for arguments, code in ((["no-such-store", "urn:x"], 1), (["--no-such-option"], 2)):
+        result = run(*path, "--json", *arguments)
+        if result.code != code:  # it takes no STORE, or not so many arguments
+            assert (result.code, code) == (2, 1), result
+        told = json.loads(result.out)
+        assert set(told) >= {"error", "remedy", "kind"}
+        assert told["error"]
+        assert result.err.strip(), "people are told as before"
+    assert run(*path, *arguments).out == "", "and without --json nothing is on standard output"
+
+
+def test_the_json_of_a_failure_has_the_remedy_apart_and_what_the_command_knows(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "order.xml").write_text("<order/>")
+    url = f"http://127.0.0.1:{free_ports(1)[0]}/"
+    result = run("send", "--to", url, "--timeout", "0.5", "--json", "order.xml")
+    assert result.code == 1
+    told = json.loads(result.out)
+    assert told["error"].startswith("not done within 0.5 s; 1 stored, 0 acknowledged")
+    assert told["remedy"].startswith("1 unacknowledged message is safe in outbox")
+    assert told["kind"] == "NotAcknowledged"
+    assert (told["stored"], told["acknowledged"], told["outstanding"]) == (1, 0, 1)
+    assert json.loads(run("sned", "--json").out)["error"].endswith("the nearest is 'send'.")

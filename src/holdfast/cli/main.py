@@ -14,6 +14,8 @@ from typing import NoReturn
 
 import click
 
+from holdfast import __version__
+from holdfast.cli.failure import FailureFacts, failure_facts
 from holdfast.exceptions import HoldfastError
 
 DONE, NOT_DONE, WRONG_USAGE = 0, 1, 2
@@ -50,6 +52,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; an unknown name is answered with the nearest right one."""
         names = self.list_commands(ctx)
+        failure_facts(ctx).is_wanted = "--json" in args[: args.index("--") if "--" in args else None]
         if args[0] not in names and not args[0].startswith("-"):
             near = get_close_matches(args[0], names, 1, 0.4)
             hint = f"the nearest is '{near[0]}'" if near else f"there are {', '.join(names)}"
@@ -63,7 +66,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="holdfast", message="holdfast %(version)s")
+@click.version_option(__version__, message="holdfast %(version)s")
 def cli() -> None:
     """WS-ReliableMessaging: SOAP messages that arrive once, in order, across loss and crashes.
 
@@ -77,17 +80,21 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    facts = FailureFacts()
     try:
-        result = cli.main(prog_name="holdfast", standalone_mode=False)
+        result = cli.main(prog_name="holdfast", standalone_mode=False, obj=facts)
         status = result if isinstance(result, int) else DONE
     except HoldfastError as error:
         click.echo(f"holdfast: {error}", err=True)
+        facts.tell(error, error.message, error.remedy)
         status = NOT_DONE
     except click.ClickException as error:
         error.show()
+        facts.tell(error, error.format_message())
         status = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
         click.echo("holdfast: interrupted", err=True)
+        facts.tell(error, "interrupted")
         status = NOT_DONE
     except BrokenPipeError:
         # Whoever read our output has enough of it; flushing at exit must not complain.

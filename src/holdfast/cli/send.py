@@ -7,7 +7,7 @@ import contextlib
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from holdfast.cli.failure import failure_facts
 from holdfast.cli.program import log_options, run_interruptible, wrong_usage
 from holdfast.cli.progress import Shown, progress
 from holdfast.exceptions import (
@@ -69,7 +70,6 @@ class Run:
     unstored: str = ""
     source: Source | None = None
     logs: tuple[str, bool] = ("warning", False)
-    counts: dict[str, int] = field(default_factory=dict)
 
 
 @click.command()
@@ -136,9 +136,14 @@ def send(
         run.source = _source(to, wsdl, port, run.store, options)
         run_interruptible(_send(run.source, run, resume))
     except KeyboardInterrupt:
+        if run.source is None:
+            raise
         raise DeliveryError(f"interrupted; {_so_far(run)}", remedy=_how_to_go_on(run)) from None
+    finally:
+        if run.source is not None:
+            failure_facts().more |= _counts(run.source) | {"outstanding": run.source.progress.outstanding}
     if run.as_json:
-        click.echo(json.dumps(run.counts))
+        click.echo(json.dumps(_counts(run.source)))
 
 
 def _source(to: str | None, wsdl: str | None, port: str | None, store: str, options: dict[str, Any]) -> Source:
@@ -264,11 +269,6 @@ async def _send(source: Source, run: Run, resume: bool) -> None:
         raise NotAcknowledged(
             f"not done within {run.timeout:g} s; {_so_far(run)}{_because(source)}", remedy=_how_to_go_on(run)
         ) from None
-    run.counts = {
-        "stored": source.progress.stored,
-        "acknowledged": source.progress.acknowledged,
-        "resent": source.progress.resent,
-    }
 
 
 @contextlib.asynccontextmanager
@@ -364,6 +364,11 @@ def _look(run: Run, before: int) -> Shown:
         text += f"; {seen.problem}"
     total = before + run.total if run.total is not None else None
     return Shown(text, seen.acknowledged, total)
+
+
+def _counts(source: Source) -> dict[str, int]:
+    seen = source.progress
+    return {"stored": seen.stored, "acknowledged": seen.acknowledged, "resent": seen.resent}
 
 
 def _so_far(run: Run) -> str:

@@ -7,7 +7,9 @@ Every such command takes a STORE, or ``--admin URL`` in its place; ``--json`` pr
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -17,8 +19,6 @@ import click
 from holdfast.exceptions import ConfigurationError, HoldfastError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from holdfast.endpoint.admin_client import Access
 
 ADMIN_PATIENCE = 30.0
@@ -182,38 +182,68 @@ def age_text(seconds: float | None) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Print rows under their columns' names; those named in ``right`` are set to the right."""
-    from rich.table import Table
+    """Print rows under their columns' names; those named in ``right`` are set to the right.
 
-    table = Table(box=None, pad_edge=False)
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    _print(table)
+    No word is broken: an Identifier can be copied and found. Where the terminal is too narrow for that, its lines are
+    longer than it is wide. Nothing in a cell, which a peer may have made up, steers the terminal.
+    """
+    cells = [[shown(cell) for cell in row] for row in (columns, *rows)]
+    _print(cells, [name in right for name in columns], has_header=True)
 
 
 def print_one(one: dict[str, Any]) -> None:
-    """Print one thing whole, a line for each of its fields."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, show_header=False)
+    """Print one thing whole, a line for each of its fields; words are not broken either."""
+    rows = []
     for name, value in one.items():
         text = age_text(value) if name == "age" else "" if value is None else str(value)
-        table.add_row(name.replace("_", " "), text)
-    _print(table)
+        rows.append([name.replace("_", " "), shown(text)])
+    _print(rows, [False, False], has_header=False)
 
 
-def _print(table: Table) -> None:
+def shown(text: str) -> str:
+    """The text with everything escaped that is not to be seen, such as what colours or clears a terminal."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+GAP = 2
+"""Blanks between two columns."""
+
+
+def column_widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """How wide to make each column, so that no word is broken, and the lines fit into ``width`` if they can."""
+    from rich.cells import cell_len
+
+    columns = list(zip(*rows, strict=True))
+    least = [max(cell_len(word) for cell in column for word in cell.split(" ")) for column in columns]
+    whole = [max(cell_len(cell) for cell in column) for column in columns]
+
+    def capped(cap: int) -> list[int]:
+        return [max(low, min(high, cap)) for low, high in zip(least, whole, strict=True)]
+
+    room = width - GAP * (len(columns) - 1)
+    caps = range(1, max(whole) + 1)
+    return capped(bisect_right(caps, room, key=lambda cap: sum(capped(cap))))
+
+
+def _print(rows: Sequence[Sequence[str]], right: Sequence[bool], *, has_header: bool) -> None:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False, markup=False)
-    if not sys.stdout.isatty():
-        console.width = 10_000  # whole lines for grep; trailing blanks cut below
-        with console.capture() as capture:
-            console.print(table)
-        for line in Text(capture.get()).plain.splitlines():
-            click.echo(line.rstrip())
+    is_terminal = sys.stdout.isatty()
+    screen = shutil.get_terminal_size()
+    widths = column_widths(rows, screen.columns if is_terminal else sys.maxsize)
+    width = max(screen.columns, sum(widths) + GAP * (len(widths) - 1))
+    console = Console(width=width, height=screen.lines, highlight=False, markup=False, emoji=False)
+    table = Table(box=None, pad_edge=False, show_header=has_header, padding=(0, GAP, 0, 0))
+    for name, is_right, wide in zip(rows[0], right, widths, strict=True):
+        table.add_column(name if has_header else "", justify="right" if is_right else "left", width=wide)
+    for row in rows[1:] if has_header else rows:
+        table.add_row(*row)
+    if is_terminal:
+        console.print(table)
         return
-    console.print(table)
+    with console.capture() as capture:  # whole lines for grep, without blanks at their ends
+        console.print(table)
+    for line in Text(capture.get()).plain.splitlines():
+        click.echo(line.rstrip())

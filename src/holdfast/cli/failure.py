@@ -1,0 +1,32 @@
+"""What ``--json`` prints where a command fails: its readers expect JSON whatever happens. Loads nothing heavy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+
+@dataclass
+class FailureFacts:
+    """What is told of a failure.
+
+    Args:
+        is_wanted: Whether ``--json`` was given.
+        more: What a command knows beside the error, such as how far it came.
+    """
+
+    is_wanted: bool = False
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def tell(self, error: BaseException, message: str, remedy: str = "") -> None:
+        """Print a line with the error, if that is wanted: its text, what to do about it, and its class."""
+        if self.is_wanted:
+            click.echo(json.dumps(self.more | {"error": message, "remedy": remedy, "kind": type(error).__name__}))
+
+
+def failure_facts(context: click.Context | None = None) -> FailureFacts:
+    """Those of the running command."""
+    return (context or click.get_current_context()).ensure_object(FailureFacts)

@@ -1,0 +1,72 @@
+"""What a package index shows: no link of the README leads nowhere there, and no address is made up."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import holdfast
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+FILES = "https://host.example/holdfast/blob/main/{path}"
+
+
+@cache
+def build() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def links(text: str) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def test_without_a_public_place_no_link_is_left_and_each_file_is_named() -> None:
+    text = build().readme_for_index(README, "")
+    assert any("://" not in link for link in links(README)), "there is something to do"
+    assert not [link for link in links(text) if "://" not in link]
+    for link in links(README):
+        path = link.partition("#")[0]
+        assert "://" in link or path in text
+        assert "://" in link or (ROOT / path).exists()
+    assert "in the source distribution" in text
+
+
+def test_with_a_public_place_every_link_is_an_address_there() -> None:
+    text = build().readme_for_index(README, FILES)
+    assert len(links(text)) == len(links(README))
+    assert all("://" in link for link in links(text))
+    assert "https://host.example/holdfast/blob/main/docs/index.md#how-to" in links(text)
+    urls = build().urls_of("https://host.example/holdfast", FILES)
+    assert urls["Documentation"] == "https://host.example/holdfast/blob/main/docs/index.md"
+    assert all((ROOT / url.partition("/main/")[2]).exists() for url in urls.values() if "/main/" in url)
+
+
+def test_programs_in_the_readme_stay_as_they_are() -> None:
+    program = "```python\nhandlers[name](message)\n```\n[a](docs/a.md) and [b](https://b.example/) and [c](#c)\n"
+    text = build().readme_for_index(program, "")
+    assert text.startswith(
+        "```python\nhandlers[name](message)\n```\na (`docs/a.md`) and [b](https://b.example/) and [c](#c)\n"
+    )
+
+
+def test_no_address_is_made_up() -> None:
+    assert build().urls_of("", "") == {}
+    place = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]
+    assert bool(place["repository"]) == ("{path}" in place["files"])
+
+
+def test_the_version_is_said_in_one_place() -> None:
+    assert "version" in PYPROJECT["project"]["dynamic"]
+    assert PYPROJECT["tool"]["hatch"]["version"]["path"] == "src/holdfast/__init__.py"
+    assert f'__version__ = "{holdfast.__version__}"' in (ROOT / "src/holdfast/__init__.py").read_text(encoding="utf-8")
