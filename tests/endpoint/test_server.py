@@ -15,6 +15,7 @@ from waiting import until
 
 from holdfast import ConfigurationError, Destination, DestinationPolicy, Versions
 from holdfast.core.messages import (
+    ANONYMOUS_EPR,
     Acknowledge,
     AckRequested,
     CloseSequence,
@@ -34,7 +35,7 @@ from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing
 from holdfast.endpoint.http_exchange import HTTPLimits
 from holdfast.exceptions import StoreFailed
 from holdfast.store import MemoryStore
-from holdfast.wire import Limits, content_type, decode, encode, http_headers
+from holdfast.wire import Limits, content_type, control_action, decode, encode, http_headers
 
 ACTION = "urn:test:submit"
 EVERY_VERSION = pytest.mark.parametrize("versions", ALL_VERSIONS, ids=lambda v: f"{v.rm}-{v.addressing}-{v.soap}")
@@ -185,6 +186,58 @@ async def test_an_action_without_a_handler_is_refused_and_not_acknowledged(
     assert answer.envelope.acknowledgements == ()
     assert (await one.message(2)).ranges == ((2, 2),)
     assert app.accepted == 0
+
+
+@pytest.mark.parametrize("takes", ["one action", "any action", "no handler"])
+@EVERY_VERSION
+async def test_a_message_without_an_action_is_refused_and_not_acknowledged(
+    serve: Any, peer: Any, versions: Versions, takes: str
+) -> None:
+    app = Destination(":memory:")
+    if takes != "no handler":
+
+        @app.on(ACTION if takes == "one action" else "")
+        async def anything(message: Any) -> None:
+            raise AssertionError(message)
+
+    one = peer((await serve(app)).url, versions)
+    await one.create()
+    answer = await one.message(1, action="")
+    assert answer.fault.startswith("Message")
+    assert answer.fault.endswith("HeaderRequired")
+    assert answer.envelope.fault.is_addressing
+    assert answer.envelope.acknowledgements == ()
+    assert app.accepted == 0
+
+
+@EVERY_VERSION
+async def test_a_body_that_contradicts_its_action_is_refused(serve: Any, peer: Any, versions: Versions) -> None:
+    app, _ = collecting()
+    one = peer((await serve(app)).url, versions)
+    await one.create()
+    terminate = control_action(versions.rm, TerminateSequence(one.identifier))
+    answers = [
+        await one.message(1, action=terminate),
+        await one.say(control=TerminateSequence(one.identifier), action=ACTION),
+        await one.say(control=CreateSequence(ANONYMOUS_EPR), action=terminate, message_id=one.new_id()),
+    ]
+    for answer in answers:
+        assert answer.fault.startswith("Invalid")
+        assert "Action" in answer.envelope.fault.reason
+    assert (await one.message(1)).ranges == ((1, 1),)
+    assert len(app.engine.protocol.inbound.destinations) == 1
+
+
+@pytest.mark.parametrize("versions", [v for v in ALL_VERSIONS if v.addressing is Addressing.V2004_08], ids=str)
+async def test_every_answer_in_2004_08_has_the_to_which_that_version_demands(
+    serve: Any, peer: Any, versions: Versions
+) -> None:
+    app, _ = collecting()
+    one = peer((await serve(app)).url, versions)
+    answers = [await one.create(), await one.message(1), await one.message(3, identifier="urn:unknown")]
+    assert [answer.envelope.to for answer in answers] == [
+        "http://schemas.xmlsoap.org/ws/2004/08/addressing/role/anonymous"
+    ] * 3
 
 
 @pytest.mark.parametrize("versions", [v for v in ALL_VERSIONS if v.addressing is Addressing.V2005_08])

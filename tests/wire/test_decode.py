@@ -7,12 +7,14 @@ import pytest
 from holdfast import wire
 from holdfast.core.messages import (
     Acknowledge,
+    CloseSequence,
     CreateSequence,
     CreateSequenceResponse,
     EndpointReference,
     LastMessage,
     Offer,
     Sequence,
+    TerminateSequence,
 )
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import AddressingError, EnvelopeError, LimitExceeded, VersionMismatch
@@ -243,7 +245,7 @@ def test_a_body_that_needs_nothing_from_outside_stays_octet_for_octet(body: str)
         ("<x><t:y/></x>", b'<x xmlns:t="urn:t"><t:y/></x>'),
         ("<x k='t:name'/>", b"<x xmlns:t=\"urn:t\" k='t:name'/>"),
         ("<x>t:name</x>", b'<x xmlns:t="urn:t">t:name</x>'),
-        ("<t:x/><y/><t:z/>", b'<t:x xmlns:t="urn:t"/><y xmlns:t="urn:t"/><t:z xmlns:t="urn:t"/>'),
+        ("<t:x/><y/><t:z/>", b'<t:x xmlns:t="urn:t"/><y/><t:z xmlns:t="urn:t"/>'),
         ("<t:x xmlns:t='urn:mine'/>", b"<t:x xmlns:t='urn:mine'/>"),
         ("<t:x\n\tk='>'>1</t:x>\n", b"<t:x xmlns:t=\"urn:t\"\n\tk='>'>1</t:x>\n"),
     ],
@@ -344,6 +346,114 @@ def acknowledged(said: str, prefix: str = "r") -> tuple[tuple[int, int], ...]:
     envelope = decode_any(data, wire.DEFAULT)
     assert wire.decode(data) == envelope
     return envelope.acknowledgements[0].ranges
+
+
+DOUBLED = {
+    "Sequence's Identifier": sequence().replace(
+        "<r:MessageNumber>", "<r:Identifier>urn:t</r:Identifier><r:MessageNumber>"
+    ),
+    "Sequence's Identifier, later": sequence(more="<r:Identifier>urn:s</r:Identifier>"),
+    "MessageNumber": sequence(more="<r:MessageNumber>2</r:MessageNumber>"),
+    "LastMessage": sequence(prefix="r0", more="<r0:LastMessage/><r0:LastMessage/>"),
+    "AckRequested's Identifier": f"<r:AckRequested>{'<r:Identifier>a</r:Identifier>' * 2}</r:AckRequested>",
+    **{
+        f"an acknowledgement's {name}": f"<r:SequenceAcknowledgement><r:Identifier>urn:t</r:Identifier>{more}"
+        "</r:SequenceAcknowledgement>"
+        for name, more in {
+            "Identifier": "<r:Identifier>urn:u</r:Identifier><r:None/>",
+            "None": "<r:None/><r:None/>",
+            "Final": "<r:AcknowledgementRange Lower='1' Upper='1'/><r:Final/><r:Final/>",
+            "BufferRemaining": "<r:None/>" + "<n:BufferRemaining>1</n:BufferRemaining>" * 2,
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("what", DOUBLED)
+def test_a_part_of_an_rm_header_that_is_doubled_is_refused_on_every_path(what: str) -> None:
+    netrm = ' xmlns:n="http://schemas.microsoft.com/ws/2006/05/rm"'
+    data = message(DOUBLED[what], more=netrm)
+    for number in (1, 2):
+        wire.decode(message(sequence(str(number)), more=netrm))
+    assert fast.decode_usual(data, wire.DEFAULT) is None
+    with pytest.raises(EnvelopeError, match=r"has two|two .* headers"):
+        wire.decode(data)
+
+
+@pytest.mark.parametrize("name", ["Identifier", "AcksTo", "Expires", "Offer", "LastMsgNumber", "Accept", "Endpoint"])
+def test_a_part_of_an_rm_message_that_is_doubled_is_refused(name: str) -> None:
+    address = "<a:Address>urn:x</a:Address>"
+    parts = {
+        "Identifier": "<r:Identifier>urn:s</r:Identifier>",
+        "AcksTo": f"<r:AcksTo>{address}</r:AcksTo>",
+        "Expires": "<r:Expires>PT1H</r:Expires>",
+        "Endpoint": f"<r:Endpoint>{address}</r:Endpoint>",
+        "LastMsgNumber": "<r:LastMsgNumber>1</r:LastMsgNumber>",
+        "Accept": f"<r:Accept><r:AcksTo>{address}</r:AcksTo></r:Accept>",
+    }
+    endpoint = parts["Endpoint"] * (2 if name == "Endpoint" else 1)
+    parts["Offer"] = f"<r:Offer><r:Identifier>urn:o</r:Identifier>{endpoint}</r:Offer>"
+    bodies = {
+        "CreateSequence": ("AcksTo", "Expires", "Offer"),
+        "CloseSequence": ("Identifier", "LastMsgNumber"),
+        "TerminateSequence": ("Identifier", "LastMsgNumber"),
+        "CreateSequenceResponse": ("Identifier", "Expires", "Accept"),
+        "CloseSequenceResponse": ("Identifier",),
+        "TerminateSequenceResponse": ("Identifier",),
+    }
+    for local, names in bodies.items():
+        if name not in names and not (name == "Endpoint" and "Offer" in names):
+            continue
+        content = "".join(parts[part] * (2 if part == name else 1) for part in names)
+        with pytest.raises(EnvelopeError, match=f"has two {name}"):
+            wire.decode(message(body=f"<r:{local}>{content}</r:{local}>"))
+
+
+@pytest.mark.parametrize("local", ["CloseSequence", "TerminateSequence"])
+@pytest.mark.parametrize("number", [2**63, 2**64, 10**63])
+def test_a_last_msg_number_that_no_message_can_have_is_refused(local: str, number: int) -> None:
+    body = f"<r:{local}><r:Identifier>urn:s</r:Identifier><r:LastMsgNumber>{{}}</r:LastMsgNumber></r:{local}>"
+    with pytest.raises(EnvelopeError, match="LastMsgNumber is above 9223372036854775807"):
+        wire.decode(message(body=body.format(number)))
+    highest = wire.decode(message(body=body.format(2**63 - 1))).control
+    assert isinstance(highest, CloseSequence | TerminateSequence)
+    assert highest.last_message_number == 2**63 - 1
+
+
+# --- what Action and Body say ----------------------------------------------------------------------------------------
+
+CLOSE = "<r:CloseSequence><r:Identifier>urn:s</r:Identifier></r:CloseSequence>"
+FAULT = "<s:Fault><s:Code><s:Value>s:Sender</s:Value></s:Code><s:Reason><s:Text>no</s:Text></s:Reason></s:Fault>"
+AGREEMENTS = [
+    (f"{RM11}/CloseSequence", CLOSE, True),
+    (f"{RM11}/TerminateSequence", CLOSE, False),
+    (f"{RM10}/CreateSequence", CLOSE, False),
+    ("urn:mine", CLOSE, False),
+    ("", CLOSE, False),
+    (f"{RM11}/CloseSequence", "<x/>", False),
+    (f"{RM11}/CloseSequence", "", False),
+    (f"{RM11}/CloseSequence", FAULT, False),
+    (f"{RM11}/AckRequested", "", True),
+    (f"{RM11}/AckRequested", "<x/>", False),
+    (f"{RM11}/SequenceAcknowledgement", "<x/>", False),
+    (f"{RM10}/LastMessage", "<x/>", False),
+    (f"{RM11}/fault", FAULT, True),
+    (f"{RM11}/fault", "<x/>", False),
+    (f"{WSA10}/fault", FAULT, True),
+    (f"{WSA10}/soap/fault", "<x/>", False),
+    (f"{WSA04}/fault", "", False),
+    ("urn:mine", FAULT, True),
+    ("urn:mine", "<x/>", True),
+    ("", "<x/>", True),
+]
+
+
+@pytest.mark.parametrize(("action", "body", "agree"), AGREEMENTS)
+def test_a_body_that_contradicts_its_action_is_known_for_it_on_every_path(action: str, body: str, agree: bool) -> None:
+    written = f"<a:Action>{action}</a:Action>" if action else ""
+    for header in (written, written + "<a:MessageID>urn:1</a:MessageID>", f"<!-- any -->{written}"):
+        for _ in range(2):
+            assert (wire.decode(message(header, body)).contradiction == "") == agree
 
 
 def test_ranges_win_over_the_none_that_cxf_always_writes() -> None:

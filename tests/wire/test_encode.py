@@ -14,6 +14,7 @@ from holdfast.core.messages import (
     CreateSequence,
     EndpointReference,
     Envelope,
+    Fault,
     LastMessage,
     Offer,
     Sequence,
@@ -39,6 +40,28 @@ def test_action_to_and_sequence_are_mandatory_and_nothing_else_is(versions: Vers
     assert data.count(b'mustUnderstand="1"') == 3
     for name in (b"wsa:Action", b"wsa:To", b"wsrm:Sequence"):
         assert b"<" + name + b' s:mustUnderstand="1">' in data
+
+
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
+@pytest.mark.parametrize("what", ["an acknowledgement by itself", "an answer", "a reply", "a fault"])
+def test_an_answer_in_2004_08_goes_to_the_anonymous_role_and_in_2005_08_need_not_say_so(
+    versions: Versions, what: str
+) -> None:
+    answer = Envelope(versions.soap, versions.addressing, versions.rm)
+    if what == "an acknowledgement by itself":
+        answer.control, answer.acknowledgements = Acknowledge(), (SequenceAcknowledgement("urn:s", ((1, 1),)),)
+    elif what == "an answer":
+        answer.control, answer.relates_to = TerminateSequence("urn:s"), "urn:m"
+    elif what == "a reply":
+        answer.action, answer.body, answer.sequence = "urn:a", b"<x/>", Sequence("urn:s", 1)
+    else:
+        answer.fault = Fault("Sender", "no")
+    data = wire.encode(answer)
+    role = b"http://schemas.xmlsoap.org/ws/2004/08/addressing/role/anonymous"
+    written = b'<wsa:To s:mustUnderstand="1">' + role + b"</wsa:To>"
+    is_old = versions.addressing is Addressing.V2004_08
+    assert (data.count(written), data.count(b"<wsa:To")) == ((1, 1) if is_old else (0, 0))
+    assert wire.decode(data).to == (role.decode() if is_old else None)
 
 
 def test_nothing_accepted_is_written_as_each_version_says_it() -> None:

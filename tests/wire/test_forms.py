@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -120,6 +121,26 @@ def test_whatever_stands_for_a_value_is_read_as_the_complete_path_reads_it(old: 
     known = agrees(replaced)
     if any(byte in value for byte in b"&<>\r\0\x01\xff"):
         assert known is None
+
+
+@pytest.mark.parametrize("learnt", ["a>b", "]]&gt;", ">"])
+@pytest.mark.parametrize("value", ["]]>", "a]]>b", ">", "a>b"])
+def test_the_end_of_a_cdata_section_in_a_value_is_refused_whatever_values_the_form_was_learnt_from(
+    learnt: str, value: str
+) -> None:
+    data = wire.encode(envelope())
+    old = b"http://here.example/rm?x=1"
+    with contextlib.suppress(AssertionError):
+        learn(data.replace(old, learnt.encode()))
+    changed = data.replace(old, value.encode())
+    known = forms.decode_known(changed, wire.DEFAULT)
+    if "]]>" in value:
+        assert known is None
+        assert decode_usual(changed, wire.DEFAULT) is None
+        with pytest.raises(EnvelopeError, match="not well-formed"):
+            wire.decode(changed)
+    else:
+        assert known in (None, wire.decode(changed))
 
 
 @settings(max_examples=400)

@@ -40,6 +40,16 @@ def test_a_duration_is_seconds_and_zero_is_never(written: str, seconds: float | 
     assert text.duration(written) == seconds
 
 
+@pytest.mark.parametrize("written", ["P999999999Y", "PT999999999999H999999999999M", "P999999999Y999999999M", "PT1E5S"])
+def test_an_absurd_duration_is_the_longest_there_is_and_comes_back(written: str) -> None:
+    if "E" in written:
+        with pytest.raises(EnvelopeError):
+            text.duration(written)
+        return
+    assert text.duration(written) == text.LONGEST
+    assert text.duration(text.write_duration(text.LONGEST)) == text.LONGEST
+
+
 @pytest.mark.parametrize("written", ["", "P", "PT", "P1DT", "1H", "PT1", "-PT1S", "PT1.S", "P1H", "PT1M1H", "P1W"])
 def test_what_is_no_duration_is_refused(written: str) -> None:
     with pytest.raises(EnvelopeError):

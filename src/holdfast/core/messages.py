@@ -239,6 +239,7 @@ class Envelope:
         body: The content of soap:Body, self-contained XML bytes, otherwise as it came; b"" for an empty body.
         not_understood: Names ("{namespace}local") of mustUnderstand headers for us that ``wire`` does not know.
         reference_parameters: Out only: the target's reference parameters, written as headers (marked in 2005/08).
+        contradiction: In only: how the Body and the Action contradict each other, "" if they do not.
     """
 
     soap: SOAP
@@ -260,6 +261,7 @@ class Envelope:
     body: bytes = b""
     not_understood: tuple[str, ...] = ()
     reference_parameters: tuple[bytes, ...] = field(default=())
+    contradiction: str = ""
 
     @property
     def versions(self) -> Versions | None:

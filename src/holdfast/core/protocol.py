@@ -39,6 +39,7 @@ from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox, ReadRecords
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.refusals import refusal
 from holdfast.core.source import RMSource
 from holdfast.core.states import DestinationAction, DestinationEvent, SourceEvent
 from holdfast.core.versions import RM, Addressing, Versions
@@ -254,6 +255,11 @@ class RMProtocol:
             fault = Fault("MustUnderstand", f"Nobody here understands the header {names}.")
             self._answer_fault(envelope, fault, exchange)
             return
+        if exchange is not None and (not envelope.action or envelope.contradiction):
+            refused = refusal(envelope)
+            if refused is not None:
+                self._answer_fault(envelope, refused, exchange)
+                return
         fault_back = None
         for acknowledgement in envelope.acknowledgements:
             identifier = acknowledgement.identifier

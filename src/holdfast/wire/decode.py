@@ -16,9 +16,12 @@ from holdfast.wire import rm
 from holdfast.wire.fast import decode_usual
 from holdfast.wire.faults import DIALECTS, FAULT_HEADER_NAMES, decode_fault
 from holdfast.wire.forms import decode_known, learn
+from holdfast.wire.kept import check_kept
 from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.names import (
     EMPTY_CONTROLS,
+    FAULT_ACTIONS,
+    RESERVED_ACTIONS,
     RM_HEADER_NAMES,
     RM_OF_ACTION,
     RM_OF_NS,
@@ -26,8 +29,9 @@ from holdfast.wire.names import (
     ROLES_OF_OURS,
     SECURITY_BINDING_NAMES,
     SOAP_NS,
+    actions,
 )
-from holdfast.wire.tree import Document, Node, parse
+from holdfast.wire.tree import Document, Node, has_many_attributes, parse
 
 
 def decode(data: bytes, *, limits: Limits = DEFAULT) -> Envelope:
@@ -52,14 +56,33 @@ def decode(data: bytes, *, limits: Limits = DEFAULT) -> Envelope:
     start = data[:2]
     if start == b"<?" or start == b"<\0" or start[:1] != b"<":
         data = _as_utf8(data)
+    if has_many_attributes(data, limits.max_attributes):
+        raise LimitExceeded(f"an element has more than {limits.max_attributes} attributes")
     envelope = decode_known(data, limits)
-    if envelope is not None:
-        return envelope
-    envelope = decode_usual(data, limits)
     if envelope is None:
-        return decode_any(data, limits)
-    learn(data, envelope)
+        envelope = decode_usual(data, limits)
+        if envelope is None:
+            envelope = decode_any(data, limits)
+        else:
+            learn(data, envelope)
+    if envelope.control is not None or envelope.action in RESERVED_ACTIONS:
+        envelope.contradiction = _contradiction(envelope)
+    if len(data) > limits.max_uri:
+        check_kept(envelope, limits)
     return envelope
+
+
+def _contradiction(envelope: Envelope) -> str:
+    """What an action of reliable messaging, or of a fault, says that the Body does not, or the other way round."""
+    action, control = envelope.action, envelope.control
+    if control is not None:
+        said = actions[envelope.rm].get(type(control)) if envelope.rm is not None else None
+        if action == said:
+            return ""
+        return f"The Body is a {type(control).__name__} message of WS-ReliableMessaging, but the Action is {action!r}."
+    if action in FAULT_ACTIONS and envelope.fault is not None:
+        return ""
+    return f"The Action is {action!r}, but the Body is not what goes with it."
 
 
 # --- encodings -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.wire import rm
 from holdfast.wire.addressing import encode_epr_content, written_address
 from holdfast.wire.faults import DIALECTS, action_of_fault, encode_fault, encode_fault_header
-from holdfast.wire.names import RM_NS, RM_OF_ACTION, SOAP_NS, WSA_NS, actions
+from holdfast.wire.names import ANONYMOUS_URI, RM_NS, RM_OF_ACTION, SOAP_NS, WSA_NS, actions
 from holdfast.wire.text import escape, escape_attribute
 
 _FOOT = b"</s:Body></s:Envelope>"
@@ -42,12 +42,17 @@ def _index(soap: SOAP, addressing: Addressing | None, version: RM | None) -> int
     )
 
 
+_TO_ANONYMOUS = f'<wsa:To s:mustUnderstand="1">{ANONYMOUS_URI[Addressing.V2004_08]}</wsa:To>'
+"""2004/08 demands a To (section 3.1); what goes back on the connection it came by goes to this role."""
+
+
 def _acknowledgement_foot(addressing: Addressing | None, version: RM | None) -> str:
     """What follows the one header of an acknowledgement by itself."""
     if addressing is None or version is None:
         return ""
     action = actions[version][Acknowledge]
-    return f'<wsa:Action s:mustUnderstand="1">{action}</wsa:Action></s:Header><s:Body></s:Body></s:Envelope>'
+    to = _TO_ANONYMOUS if addressing is Addressing.V2004_08 else ""
+    return f'<wsa:Action s:mustUnderstand="1">{action}</wsa:Action>{to}</s:Header><s:Body></s:Body></s:Envelope>'
 
 
 _ACKNOWLEDGEMENT_FEET = tuple(_acknowledgement_foot(*combination[1:]) for combination in _COMBINATIONS)
@@ -79,7 +84,8 @@ def control_action(version: RM, control: Control) -> str:
 def encode(envelope: Envelope) -> bytes:
     """Writes an envelope as UTF-8 bytes.
 
-    Action, To and Sequence are marked mustUnderstand; prefixes are ``s``, ``wsa`` and ``wsrm``. An empty
+    Action, To and Sequence are marked mustUnderstand; prefixes are ``s``, ``wsa`` and ``wsrm``. In WS-Addressing
+    2004/08, which demands a To, an absent one is the anonymous role: the connection's other end. An empty
     ``action`` is filled in (see :func:`action_of`). ``headers``, ``body`` and reference parameters are written as
     they are and must be self-contained XML.
 
@@ -162,6 +168,8 @@ def _append_addressing(parts: list[str], envelope: Envelope, addressing: Address
         parts.append(_epr_header("FaultTo", envelope.fault_to, addressing))
     if envelope.to is not None:
         parts.append(f'<wsa:To s:mustUnderstand="1">{written_address(envelope.to, addressing)}</wsa:To>')
+    elif addressing is Addressing.V2004_08:
+        parts.append(_TO_ANONYMOUS)
 
 
 def _epr_header(local: str, reference: EndpointReference, addressing: Addressing) -> str:

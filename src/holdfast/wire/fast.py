@@ -11,14 +11,14 @@ Owns no meaning of its own: for every document it answers, it answers what ``dec
 from __future__ import annotations
 
 import re
-from pyexpat import ExpatError, ParserCreate
+from pyexpat import ExpatError
 
 from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Sequence, SequenceAcknowledgement
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire.addressing import HEADER_NAMES, endpoint_reference
 from holdfast.wire.faults import FAULT_HEADER_NAMES
-from holdfast.wire.limits import Limits
+from holdfast.wire.limits import USUAL_DECLARATIONS, Limits
 from holdfast.wire.names import (
     CONTENT_LOCALS,
     EMPTY_CONTROLS,
@@ -33,7 +33,7 @@ from holdfast.wire.names import (
     SOAP_OF_NS,
 )
 from holdfast.wire.text import Declarations, declarations, self_contained
-from holdfast.wire.tree import refuse_doctype, refuse_instruction
+from holdfast.wire.tree import feed, parser_for
 
 (
     ODD,
@@ -77,6 +77,7 @@ class Shape:
         "scope",
         "slot",
         "soap",
+        "written",
     )
 
     def __init__(self, kind: int, scope: dict[str, str], soap: SOAP) -> None:
@@ -91,6 +92,7 @@ class Shape:
         self.references: dict[bytes, EndpointReference] = {}
         self.body_open = self.body_close = self.foot = b""
         self.declarations: Declarations = declarations(scope) if kind in (HEADER, BODY) else ()
+        self.written = sum([len(declaration.written) for declaration in self.declarations])
 
 
 ROOT = Shape(ODD, {}, SOAP.V1_2)
@@ -114,16 +116,19 @@ def _learn(parent: Shape, tag: bytes) -> Shape:
     if match is None or len(tag) > _MAX_TAG:
         return _ODD_SHAPE
     qname, written, empty = match[1].decode(), match[2].decode(), bool(match[3])
-    scope = dict(parent.scope)
+    declared: dict[str, str] = {}
     attributes: dict[str, str] = {}
     for key, double, single in _ATTRIBUTE.findall(written.encode()):
         name, value = key.decode(), (double or single).decode()
         if name == "xmlns":
-            scope[""] = value
+            declared[""] = value
         elif name.startswith("xmlns:"):
-            scope[name[6:]] = value
+            declared[name[6:]] = value
         else:
             attributes[name] = value
+    scope = {**parent.scope, **declared} if declared else parent.scope
+    if len(scope) > USUAL_DECLARATIONS:
+        return _ODD_SHAPE
     resolved = {_expand(name, {**scope, "": ""}): value for name, value in attributes.items()}
     shape = _classify(parent, _expand(qname, scope), resolved, scope, empty)
     if shape.kind == ENVELOPE:
@@ -230,11 +235,8 @@ def decode_usual(data: bytes, limits: Limits) -> Envelope | None:
     """
     if is_deep(data, limits.max_depth):
         return None
-    parser = ParserCreate("UTF-8", "}", None)
-    parser.StartDoctypeDeclHandler = refuse_doctype
-    parser.ProcessingInstructionHandler = refuse_instruction
     try:
-        parser.Parse(data, True)
+        feed(parser_for(data, limits), data)
         return _read(data, limits)
     except (ExpatError, EnvelopeError, IndexError):
         return None
@@ -291,7 +293,7 @@ def _read(data: bytes, limits: Limits) -> Envelope | None:
     head = data[end + 1 : at]
     if head.find(b"\r") >= 0 or (head.find(b"!") >= 0 and b"<!" in head):
         return None
-    body = read_body(data, at, envelope)
+    body = read_body(data, at, envelope, limits)
     if body is None:
         return None
     tokens = head.split(b"<")
@@ -381,7 +383,7 @@ def _other_block(tokens: list[bytes], i: int, header: Shape, shape: Shape, envel
         stop = _end_of_block(tokens, i)
         end_tag = tokens[stop - 1].partition(b">")[0]
         block = b"<" + b"<".join([*tokens[i : stop - 1], end_tag + b">"])
-        envelope.headers += (self_contained(block, (0,), header.declarations),)
+        envelope.headers += (self_contained(block, 0, fitting(header, limits)),)
         if shape.not_understood:
             envelope.not_understood += (shape.not_understood,)
         return stop
@@ -453,9 +455,9 @@ def _acknowledgement(tokens: list[bytes], i: int, shape: Shape, max_ranges: int)
             i += 1
             continue
         child = shape.kids.get(tag) or _learn(shape, tag)
-        if child.kind == NONE:
+        if child.kind == NONE and not none:
             none = True
-        elif child.kind == FINAL:
+        elif child.kind == FINAL and not final:
             final = True
         elif child.kind == BUFFER and buffer_remaining is None and tokens[i + 1][0] == 47:
             digits = value.strip()
@@ -503,7 +505,7 @@ _NOT_PLAIN = re.compile(rb"<(?:!|(?:[^\s/>:]*:)?(?:" + b"|".join(sorted(CONTENT_
 """A comment, or an element that would be read if it is in the right namespace."""
 
 
-def read_body(data: bytes, at: int, envelope: Shape) -> bytes | None:
+def read_body(data: bytes, at: int, envelope: Shape, limits: Limits) -> bytes | None:
     """The content of the Body whose start tag is at ``at``, when it is an application's or empty."""
     end = data.find(b">", at)
     tag = data[at + 1 : end]
@@ -530,8 +532,15 @@ def read_body(data: bytes, at: int, envelope: Shape) -> bytes | None:
     for declaration in shape.declarations:
         sign = declaration.sign
         if (prefixed or not sign) and body.find(sign) >= 0 and declaration.needed_by(body):
-            return self_contained(body, (first,), shape.declarations) if _is_single(body, first) else None
+            return self_contained(body, first, fitting(shape, limits)) if _is_single(body, first) else None
     return body
+
+
+def fitting(shape: Shape, limits: Limits) -> Declarations:
+    """The declarations around what stands in a Header or Body, if they surely fit in wherever they may be needed."""
+    if shape.written * (limits.max_headers + 1) > limits.max_inserted_bytes:
+        raise _Odd
+    return shape.declarations
 
 
 def _is_single(body: bytes, first: int) -> bool:

@@ -6,7 +6,7 @@ stand (WCF), the subcode in ``faultcode`` (Metro), SequenceFault without Detail 
 
 from __future__ import annotations
 
-from holdfast.core.messages import Fault
+from holdfast.core.messages import MAX_MESSAGE_NUMBER, Fault
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 from holdfast.exceptions import SEQUENCE_FAULTS, EnvelopeError
 from holdfast.wire import rm_200502, rm_200702, text
@@ -144,7 +144,7 @@ def _read_details(fault: Fault, details: list[Node], dialect: Dialect | None, ma
         elif child.local == "Identifier" and fault.identifier is None:
             fault.identifier = child.text
         elif child.local == "MaxMessageNumber" and fault.max_message_number is None:
-            fault.max_message_number = text.number(child.text, "MaxMessageNumber")
+            fault.max_message_number = min(text.number(child.text, "MaxMessageNumber"), MAX_MESSAGE_NUMBER)
         elif child.local == "SequenceAcknowledgement" and fault.acknowledgement is None:
             fault.acknowledgement = decode_acknowledgement(child, dialect, max_ranges)
             fault.identifier = fault.identifier or fault.acknowledgement.identifier

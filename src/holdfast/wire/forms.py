@@ -10,7 +10,7 @@ Owns no meaning of its own: for every document it answers, it answers what ``dec
 
 from __future__ import annotations
 
-from pyexpat import ExpatError, ParserCreate
+from pyexpat import ExpatError
 
 from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Sequence
 from holdfast.exceptions import EnvelopeError
@@ -18,7 +18,7 @@ from holdfast.wire import fast
 from holdfast.wire.addressing import endpoint_reference
 from holdfast.wire.limits import Limits
 from holdfast.wire.names import EMPTY_CONTROLS, RM_OF_ACTION
-from holdfast.wire.tree import refuse_doctype, refuse_instruction
+from holdfast.wire.tree import feed, parser_for
 
 # The values a header may have, the first seven as ``fast`` counts them: Action, To, MessageID, RelatesTo, ReplyTo,
 # FaultTo, From; then Sequence's Identifier and MessageNumber, and AckRequested's Identifier.
@@ -55,7 +55,7 @@ class Form:
         self.pieces = tuple([(piece, len(piece), field) for piece, field in pieces])
         self.tail = tail
         self.tags = head.count("<")
-        self.closers = head.count(">")
+        self.closers = sum([text.count(">") for text in (head[: head.index(">") + 1], *[p for p, _ in pieces], tail)])
         self.addressing = usual.addressing
         self.rm = usual.rm if usual.sequence is not None or usual.ack_requested else None
         self.references: dict[str, EndpointReference] = {}
@@ -120,13 +120,10 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
 def _envelope(data: bytes, end: int, at: int, form: Form, values: list[str | None], limits: Limits) -> Envelope | None:
     if form.tags > limits.max_headers or fast.is_deep(data, limits.max_depth):
         return None
-    parser = ParserCreate("UTF-8", "}", None)
-    parser.StartDoctypeDeclHandler = refuse_doctype
-    parser.ProcessingInstructionHandler = refuse_instruction
     try:
-        parser.Parse(data[:end] + data[at:], True)
-        body = fast.read_body(data, at, form.root)
-    except (ExpatError, EnvelopeError):
+        feed(parser_for(data, limits), data[:end] + data[at:])
+        body = fast.read_body(data, at, form.root, limits)
+    except (ExpatError, EnvelopeError, IndexError):
         return None
     if body is None:
         return None

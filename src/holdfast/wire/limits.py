@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from holdfast.core.settings import check_settings
 
+USUAL_DECLARATIONS = 16
+"""Namespaces in scope of a usual header block or Body; the hot path leaves a message with more to the complete one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -15,12 +18,25 @@ class Limits:
         max_bytes: The whole envelope. 16 MiB: far above any message seen, and it bounds what one exchange can hold.
         max_depth: Elements inside one another, Envelope counted. 64: an open element costs the parser some 150
             bytes, so three bytes of ``<a>`` would otherwise buy fifty times their size in memory.
+        max_attributes: Attributes of one element, namespace declarations counted. 16,384: all of them are in memory
+            at once, as objects fifty times their size.
+        max_namespace: Characters of a namespace's name. 1,024: the parser goes through it for every attribute that
+            has a prefix; the longest in use have about a hundred.
+        max_declarations: Namespaces in scope of the Body or of a header block, at least 16. 1,024: whatever is kept
+            may need them.
+        max_inserted_bytes: Namespace declarations that are written into header blocks and elements of the Body, all
+            together, so that each of them stands alone. 1 MiB: a body with one element has each once, a few hundred
+            bytes; only one with thousands of elements beside one another comes near.
         max_headers: Header blocks. 64: messages have about ten; each is work for the chain behind.
         max_header_bytes: From the first byte to the Body's start tag. 256 KiB: room for signatures and tokens;
             everything in it becomes Python objects.
         max_elements: Elements that become objects at once: headers, RM bodies, faults. 10,000: about 5 MB.
         max_ranges: AcknowledgementRange (or Nack) elements in one header. 4,096: a healthy Sequence has a handful,
             and whoever keeps them has a lower limit of its own.
+        max_uri: Characters of each URI that may be kept: Identifier, MessageID, RelatesTo, Action, To and the
+            addresses of endpoints. 2,048: what browsers and servers agree on for an address; most have fifty.
+        max_reference_parameters: Bytes of the reference parameters of one endpoint. 8 KiB: those of AcksTo are kept
+            as long as its Sequence; a token fits, a document does not.
 
     Raises:
         ConfigurationError: for a number that cannot be.
@@ -28,13 +44,19 @@ class Limits:
 
     max_bytes: int = 16 * 1024 * 1024
     max_depth: int = 64
+    max_attributes: int = 16_384
+    max_namespace: int = 1_024
+    max_declarations: int = 1_024
+    max_inserted_bytes: int = 1024 * 1024
     max_headers: int = 64
     max_header_bytes: int = 256 * 1024
     max_elements: int = 10_000
     max_ranges: int = 4_096
+    max_uri: int = 2_048
+    max_reference_parameters: int = 8 * 1024
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        check_settings(self, least={"max_declarations": USUAL_DECLARATIONS})
 
 
 DEFAULT = Limits()

@@ -115,6 +115,14 @@ EMPTY_CONTROLS: dict[str, type[LastMessage] | type[Acknowledge] | type[RequestAc
 }
 """The control messages with an empty body: known by their action alone."""
 
+FAULT_ACTIONS = frozenset(
+    {RM_FAULT_ACTION, *(f"{namespace}{end}" for namespace in WSA_NS.values() for end in ("/fault", "/soap/fault"))}
+)
+"""The actions that say that the Body is a fault; others may have one in it as well."""
+
+RESERVED_ACTIONS = FAULT_ACTIONS | RM_OF_ACTION.keys()
+"""The actions that say what the Body is: no application's message has one of them."""
+
 RM_HEADER_NAMES: dict[str, RM] = {
     f"{namespace}}}{local}": rm
     for rm, namespace in RM_NS.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.messages import (
+    MAX_MESSAGE_NUMBER,
     AckRequested,
     CloseSequence,
     CloseSequenceResponse,
@@ -69,22 +70,22 @@ class Dialect:
 
 
 def _identifier(node: Node) -> str:
-    child = node.child(f"{node.namespace}}}Identifier")
+    child = node.only(f"{node.namespace}}}Identifier")
     value = child.text if child is not None else ""
     if not value:
         raise EnvelopeError(f"{node.local} has no Identifier")
     return value
 
 
-def message_number(value: str) -> int:
+def message_number(value: str, what: str = "MessageNumber") -> int:
     """Reads a MessageNumber: 1 or more; above the type's maximum is the core's to refuse (MessageNumberRollover).
 
     Raises:
-        EnvelopeError: if it is no number, or below 1.
+        EnvelopeError: if it is no number, or below 1; ``what`` names the element.
     """
-    number = text.number(value, "MessageNumber")
+    number = text.number(value, what)
     if number < 1:
-        raise EnvelopeError("MessageNumber is below 1")
+        raise EnvelopeError(f"{what} is below 1")
     return number
 
 
@@ -94,10 +95,10 @@ def decode_sequence(node: Node, dialect: Dialect) -> Sequence:
     Raises:
         EnvelopeError: if Identifier or MessageNumber is missing or malformed.
     """
-    number = node.child(dialect.name("MessageNumber"))
+    number = node.only(dialect.name("MessageNumber"))
     if number is None:
         raise EnvelopeError("Sequence has no MessageNumber")
-    last = dialect.has_last_message and node.child(dialect.name("LastMessage")) is not None
+    last = dialect.has_last_message and node.only(dialect.name("LastMessage")) is not None
     return Sequence(_identifier(node), message_number(number.text), last)
 
 
@@ -122,18 +123,18 @@ def decode_acknowledgement(node: Node, dialect: Dialect, max_ranges: int) -> Seq
     nacks = [child for child in node.children if child.name == nack_name]
     if len(ranges) > max_ranges or len(nacks) > max_ranges:
         raise LimitExceeded(f"an acknowledgement with more than {max_ranges} ranges or Nacks")
-    if not ranges and not nacks and node.child(dialect.name("None")) is None:
+    if not ranges and not nacks and node.only(dialect.name("None")) is None:
         raise EnvelopeError("SequenceAcknowledgement has no AcknowledgementRange, None or Nack")
     pairs = tuple(_range(child) for child in ranges)
     if pairs == ((0, 0),) and not dialect.has_final:
         pairs = ()
-    final = dialect.has_final and node.child(dialect.name("Final")) is not None
+    final = dialect.has_final and node.only(dialect.name("Final")) is not None
     numbers = tuple(text.number(child.text, "Nack") for child in nacks)
     return SequenceAcknowledgement(_identifier(node), pairs, numbers, final, _buffer_remaining(node))
 
 
 def _buffer_remaining(node: Node) -> int | None:
-    child = node.child(_BUFFER_REMAINING)
+    child = node.only(_BUFFER_REMAINING)
     if child is None:
         return None
     value = text.number(child.text, "BufferRemaining")
@@ -148,13 +149,13 @@ def decode_ack_requested(node: Node) -> AckRequested:
 
 
 def _expires(node: Node) -> float | None:
-    child = node.child(f"{node.namespace}}}Expires")
+    child = node.only(f"{node.namespace}}}Expires")
     return text.duration(child.text) if child is not None else None
 
 
 def _behavior(node: Node) -> IncompleteSequenceBehavior:
     """Reads IncompleteSequenceBehavior; an illegal value is ignored, as WCF does."""
-    child = node.child(f"{node.namespace}}}IncompleteSequenceBehavior")
+    child = node.only(f"{node.namespace}}}IncompleteSequenceBehavior")
     try:
         return IncompleteSequenceBehavior(child.text if child is not None else "NoDiscard")
     except ValueError:
@@ -162,21 +163,27 @@ def _behavior(node: Node) -> IncompleteSequenceBehavior:
 
 
 def _acks_to(node: Node) -> EndpointReference:
-    child = node.child(f"{node.namespace}}}AcksTo")
+    child = node.only(f"{node.namespace}}}AcksTo")
     if child is None:
         raise EnvelopeError(f"{node.local} has no AcksTo")
     return decode_epr(child)
 
 
 def _offer(node: Node, dialect: Dialect) -> Offer:
-    endpoint = node.child(dialect.name("Endpoint")) if dialect.has_final else None
+    endpoint = node.only(dialect.name("Endpoint")) if dialect.has_final else None
     behavior = _behavior(node) if dialect.has_final else IncompleteSequenceBehavior.NO_DISCARD
     return Offer(_identifier(node), decode_epr(endpoint) if endpoint is not None else None, _expires(node), behavior)
 
 
 def _last_number(node: Node, dialect: Dialect) -> int | None:
-    child = node.child(dialect.name("LastMsgNumber")) if dialect.has_final else None
-    return message_number(child.text) if child is not None else None
+    child = node.only(dialect.name("LastMsgNumber")) if dialect.has_final else None
+    if child is None:
+        return None
+    number = message_number(child.text, "LastMsgNumber")
+    if number > MAX_MESSAGE_NUMBER:
+        # No message can have had it, so there is no Sequence that could end with it.
+        raise EnvelopeError(f"LastMsgNumber is above {MAX_MESSAGE_NUMBER}, the highest number there is")
+    return number
 
 
 def decode_control(node: Node, dialect: Dialect) -> Control:
@@ -187,10 +194,10 @@ def decode_control(node: Node, dialect: Dialect) -> Control:
     """
     kind = dialect.bodies.get(node.local)
     if kind is CreateSequence:
-        offer = node.child(dialect.name("Offer"))
+        offer = node.only(dialect.name("Offer"))
         return CreateSequence(_acks_to(node), _expires(node), _offer(offer, dialect) if offer is not None else None)
     if kind is CreateSequenceResponse:
-        accept = node.child(dialect.name("Accept"))
+        accept = node.only(dialect.name("Accept"))
         behavior = _behavior(node) if dialect.has_final else IncompleteSequenceBehavior.NO_DISCARD
         accept_acks_to = _acks_to(accept) if accept is not None else None
         return CreateSequenceResponse(_identifier(node), _expires(node), behavior, accept_acks_to)

@@ -6,7 +6,7 @@ Owns lexical forms only; knows no element of SOAP, addressing or reliable messag
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -54,8 +54,12 @@ _DURATION = re.compile(
 _SECONDS = (365 * 86400, 30 * 86400, 86400, 3600, 60, 1)
 
 
+LONGEST = 1e11
+"""Seconds, three thousand years: a longer duration is read as this, so that what is added to it stays exact."""
+
+
 def duration(text: str) -> float | None:
-    """Reads an xs:duration as seconds; zero, which peers write for "never", is None.
+    """Reads an xs:duration as seconds, :data:`LONGEST` at most; zero, which peers write for "never", is None.
 
     A year counts as 365 days and a month as 30.
 
@@ -67,12 +71,45 @@ def duration(text: str) -> float | None:
     if match is None or written[-1] in "PT":
         raise EnvelopeError(f"Expires is not a duration: {written[:80]!r}")
     seconds = sum(float(part) * unit for part, unit in zip(match.groups(), _SECONDS, strict=True) if part)
-    return seconds or None
+    return min(seconds, LONGEST) or None
 
 
 def write_duration(seconds: float) -> str:
     """Writes seconds as an xs:duration, to the microsecond."""
     return "PT" + (f"{seconds:.6f}".rstrip("0").rstrip(".") or "0") + "S"
+
+
+# --- namespaces that a slice of a document needs ----------------------------------------------------------------------
+
+
+class Scope:
+    """The namespaces in scope of an element: those it declares itself, and a look at those above it.
+
+    Nothing is copied from above, so that what a document's scopes cost is linear in the document.
+
+    Args:
+        own: Prefix -> namespace, as this element declares them.
+        above: The scope around it, None for the root's.
+    """
+
+    __slots__ = ("above", "count", "own")
+
+    def __init__(self, own: dict[str, str], above: Scope | None = None) -> None:
+        self.own = own
+        self.above = above
+        self.count: int = len(own) + (above.count if above is not None else 0)
+
+    def get(self, prefix: str) -> str:
+        """The namespace of a prefix; "" if there is none."""
+        scope: Scope | None = self
+        while scope is not None:
+            if prefix in scope.own:
+                return scope.own[prefix]
+            scope = scope.above
+        return ""
+
+
+EMPTY_SCOPE = Scope({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,52 +135,117 @@ Declarations = tuple[Declaration, ...]
 
 
 def declarations(scope: Mapping[str, str]) -> Declarations:
-    """Prepares the namespaces in scope for :func:`self_contained`; prefix "" is the default namespace."""
-    return tuple([_declaration(prefix, uri) for prefix, uri in scope.items() if uri and prefix != "xml"])
+    """Prepares a few namespaces in scope to be looked for one by one; prefix "" is the default namespace."""
+    return tuple([_declaration(prefix, uri) for prefix, uri in sorted(scope.items()) if uri and prefix != "xml"])
 
 
 @lru_cache(maxsize=1024)
 def _declaration(prefix: str, uri: str) -> Declaration:
-    written = f' xmlns{":" + prefix if prefix else ""}="{escape_attribute(uri)}"'.encode()
     sign = f"{prefix}:".encode() if prefix else b""
+    letters = rb"\w.\-" if prefix.isascii() else rb"\w.\-\x80-\xff"
     # The sign first: a pattern that begins with a literal is searched for fast.
-    use = re.compile(re.escape(sign) + rb"(?<![\w.\-]" + re.escape(sign) + rb")(?=[A-Za-z_\x80-\xff])")
-    return Declaration(sign, use, written)
+    use = re.compile(re.escape(sign) + rb"(?<![" + letters + rb"]" + re.escape(sign) + rb")(?=[A-Za-z_\x80-\xff])")
+    return Declaration(sign, use, _written(prefix, uri))
 
 
-_TAG = re.compile(rb"<[^\s<>/\"'=]+((?:\s+[^\s=<>\"']+\s*=\s*(?:\"[^\"<]*\"|'[^'<]*'))*)\s*/?>")
-_NAME_END = re.compile(rb"[\s/>]")
+def _written(prefix: str, uri: str) -> bytes:
+    return f' xmlns{":" + prefix if prefix else ""}="{escape_attribute(uri)}"'.encode()
 
 
-def self_contained(raw: bytes, tops: Iterable[int], in_scope: Declarations) -> bytes:
-    """Makes a slice of a well-formed document stand alone.
+# Tried at the beginning of a word only and never given back, so that a search is linear in what is searched.
+_PREFIX = re.compile(rb"(?<![\w.\-])([A-Za-z_\x80-\xff][\w.\-\x80-\xff]*+):(?=[A-Za-z_\x80-\xff])")
+_ASCII_END = re.compile(rb"[\x80-\xff]([A-Za-z_][\w.\-]*)\Z")
+
+
+def needed_from(scope: Scope, raw: bytes, tops: list[int], end: int) -> Iterator[tuple[int, list[bytes]]]:
+    """The declarations that elements beside one another may need from ``scope``, however many that holds.
+
+    The same ones as :meth:`Declaration.needed_by` says of each, in the same order, in one look at ``raw``.
 
     Args:
-        raw: The slice: whole elements, and text between them.
-        tops: Offsets in ``raw`` of the start tags of its top-level elements, ascending.
+        scope: The namespaces declared above them.
+        raw: What they stand in.
+        tops: Offsets of their start tags, ascending.
+        end: Where the last one ends.
+
+    Yields:
+        The offset of each that needs any, and those.
+    """
+    default = scope.get("")
+    always = {"": _written("", default)} if default else {}
+    needed = always.copy()
+    known: dict[bytes, dict[str, bytes]] = {}
+    index, after = 0, tops[1] if len(tops) > 1 else end
+    for match in _PREFIX.finditer(raw, tops[0], end):
+        while after <= match.start():
+            if needed:
+                yield tops[index], [needed[prefix] for prefix in sorted(needed)]
+                needed = always.copy()
+            index += 1
+            after = tops[index + 1] if index + 1 < len(tops) else end
+        token = match[1]
+        found = known.get(token)
+        if found is None:
+            found = known[token] = _stands_for(token, scope)
+        needed.update(found)
+    for top in tops[index:] if always else tops[index : index + 1]:
+        if needed:
+            yield top, [needed[prefix] for prefix in sorted(needed)]
+            needed = always
+
+
+def _stands_for(token: bytes, scope: Scope) -> dict[str, bytes]:
+    """The prefixes in scope that what stands before a colon may be, and their declarations."""
+    # Behind a letter that is not ASCII's, a prefix that is may begin: in text that may be where a QName does.
+    inner = _ASCII_END.search(token)
+    prefixes = [one.decode("utf-8", "replace") for one in ((token, inner[1]) if inner is not None else (token,))]
+    return {prefix: _written(prefix, uri) for prefix in prefixes if prefix != "xml" and (uri := scope.get(prefix))}
+
+
+_TAG = re.compile(rb"<[^\s<>/\"'=]++((?:\s++[^\s=<>\"']++\s*+=\s*+(?:\"[^\"<]*+\"|'[^'<]*+'))*+)\s*+/?>")
+_NAME_END = re.compile(rb"[\s/>]")
+_DECLARES = re.compile(rb"\s(xmlns(?::[^\s=]+)?)\s*=")
+
+
+def declare(raw: bytes, top: int, needed: Iterable[bytes], done: int, parts: list[bytes]) -> int:
+    """Writes what is needed into the start tag at ``top`` unless it declares it itself.
+
+    Args:
+        raw: What the tag stands in.
+        top: Its offset.
+        needed: The declarations.
+        done: How much of ``raw`` is in ``parts`` already.
+        parts: Where ``raw`` goes up to the end of the tag's name, and the declarations.
+
+    Returns:
+        How much of ``raw`` is in ``parts`` then.
+    """
+    tag = _TAG.match(raw, top)
+    name_end = _NAME_END.search(raw, top)
+    if tag is None or name_end is None:
+        raise EnvelopeError("the body is not well-formed XML")
+    own = set(_DECLARES.findall(tag[1]))
+    parts.append(raw[done : name_end.start()])
+    parts.extend([written for written in needed if written[1 : written.index(b"=")] not in own])
+    return name_end.start()
+
+
+def self_contained(raw: bytes, top: int, in_scope: Declarations) -> bytes:
+    """Makes a slice of a well-formed document with one element stand alone.
+
+    Args:
+        raw: The slice: the element, and white space around it.
+        top: Offset in ``raw`` of its start tag.
         in_scope: The namespaces declared above it.
 
     Returns:
-        ``raw`` itself when it needs none of them; else with the needed ones declared in the top-level start tags
-        that do not declare them already.
+        ``raw`` itself when it needs none of them; else with the needed ones declared in its start tag, if that does
+        not declare them already.
     """
     needed = [declaration.written for declaration in in_scope if declaration.needed_by(raw)]
     if not needed:
         return raw
     parts: list[bytes] = []
-    done = 0
-    for top in tops:
-        tag = _TAG.match(raw, top)
-        name_end = _NAME_END.search(raw, top)
-        if tag is None or name_end is None:
-            raise EnvelopeError("the body is not well-formed XML")
-        attributes = tag[1]
-        parts.append(raw[done : name_end.start()])
-        parts.extend(
-            written
-            for written in needed
-            if re.search(rb"\s" + re.escape(written[1 : written.index(b"=")]) + rb"\s*=", attributes) is None
-        )
-        done = name_end.start()
+    done = declare(raw, top, needed, 0, parts)
     parts.append(raw[done:])
     return b"".join(parts)

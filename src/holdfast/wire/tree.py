@@ -6,16 +6,57 @@ blocks, RM bodies and faults become nodes; an application's body stays bytes. Kn
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pyexpat import ExpatError, ParserCreate, XMLParserType
 
 from holdfast.core.versions import SOAP
 from holdfast.exceptions import EnvelopeError, LimitExceeded, VersionMismatch
 from holdfast.wire.limits import Limits
 from holdfast.wire.names import CONTENT_NAMES, SOAP_OF_NS
-from holdfast.wire.text import declarations, self_contained
+from holdfast.wire.text import EMPTY_SCOPE, Scope, declare, needed_from
 
-Scope = dict[str, str]
+PIECE = 64 * 1024
+"""Bytes given to the parser at a time: between two pieces other threads get their turn."""
+
+
+class Source:
+    """The document that nodes are cut from, and what may still be written into its pieces to let them stand alone."""
+
+    __slots__ = ("data", "limit", "room")
+
+    def __init__(self, data: bytes, limits: Limits) -> None:
+        self.data = data
+        self.limit = self.room = limits.max_inserted_bytes
+
+    def cut(self, start: int, end: int, tops: list[int], scope: Scope) -> bytes:
+        """Cuts out a slice as self-contained XML, otherwise as it came.
+
+        Args:
+            start: Where it begins.
+            end: Where it ends.
+            tops: Offsets of the start tags of its top-level elements, ascending.
+            scope: The namespaces declared above it.
+
+        Raises:
+            LimitExceeded: if more declarations are needed in all than there is room for.
+        """
+        data = self.data
+        parts: list[bytes] = []
+        done = start
+        for top, needed in needed_from(scope, data, tops, end):
+            self.room -= sum(map(len, needed))
+            if self.room < 0:
+                raise LimitExceeded(
+                    f"more than {self.limit} bytes of namespace declarations are needed by elements that stand "
+                    "beside one another"
+                )
+            done = declare(data, top, needed, done, parts)
+        if not parts:
+            return data[start:end]
+        parts.append(data[done:end])
+        return b"".join(parts)
 
 
 class Node:
@@ -24,14 +65,15 @@ class Node:
     Args:
         name: ``"namespace}local"``.
         attributes: By the same kind of name.
-        scope: Prefix -> namespace where it stands, its own declarations included.
+        scope: The namespaces where it stands, its own declarations included.
         outer: The same, without its own.
+        source: The document.
         start: Offset of its start tag.
     """
 
     __slots__ = ("attributes", "children", "name", "outer", "scope", "source", "start", "stop", "texts")
 
-    def __init__(self, name: str, attributes: dict[str, str], scope: Scope, outer: Scope, source: bytes, start: int):
+    def __init__(self, name: str, attributes: dict[str, str], scope: Scope, outer: Scope, source: Source, start: int):
         self.name = name
         self.attributes = attributes
         self.scope = scope
@@ -60,10 +102,11 @@ class Node:
     @property
     def end(self) -> int:
         """The offset after its end tag."""
-        end = tag_end(self.source, self.start)
-        if self.source[end - 2] == 47:  # "/": an empty-element tag
+        data = self.source.data
+        end = tag_end(data, self.start)
+        if data[end - 2] == 47:  # "/": an empty-element tag
             return end
-        return tag_end(self.source, self.stop)
+        return tag_end(data, self.stop)
 
     def child(self, name: str) -> Node | None:
         """The first child of that name."""
@@ -72,14 +115,28 @@ class Node:
                 return node
         return None
 
+    def only(self, name: str) -> Node | None:
+        """The one child of that name, None if there is none.
+
+        Raises:
+            EnvelopeError: if there are two.
+        """
+        found = None
+        for node in self.children:
+            if node.name == name:
+                if found is not None:
+                    raise EnvelopeError(f"{self.local} has two {node.local}; one is allowed")
+                found = node
+        return found
+
     def raw(self) -> bytes:
         """The element as self-contained XML, otherwise as it came."""
-        return self_contained(self.source[self.start : self.end], (0,), declarations(self.outer))
+        return self.source.cut(self.start, self.end, [self.start], self.outer)
 
     def resolve(self, qname: str) -> tuple[str, str]:
         """Resolves a QName of its content with the namespaces in scope here: (namespace, local name)."""
         prefix, _, local = qname.strip(" \t\r\n").rpartition(":")
-        return self.scope.get(prefix, ""), local
+        return self.scope.get(prefix), local
 
 
 @dataclass(slots=True)
@@ -113,16 +170,79 @@ def refuse_instruction(*_: object) -> None:
     raise EnvelopeError("a SOAP message must not have processing instructions")
 
 
+def parser_for(data: bytes, limits: Limits) -> XMLParserType:
+    """A parser that refuses what no SOAP message may have, and namespaces with too long a name.
+
+    Args:
+        data: What it will be given.
+        limits: What that may cost.
+    """
+    parser = ParserCreate("UTF-8", "}", None)  # None: names are not kept, of which there may be as many as bytes
+    parser.StartDoctypeDeclHandler = refuse_doctype
+    parser.ProcessingInstructionHandler = refuse_instruction
+    if len(data) > limits.max_namespace:
+        parser.StartNamespaceDeclHandler = partial(_check_namespace, limits)
+    return parser
+
+
+def _check_namespace(limits: Limits, _prefix: str | None, uri: str | None) -> None:
+    if uri is not None and len(uri) > limits.max_namespace:
+        raise LimitExceeded(f"the name of a namespace is longer than {limits.max_namespace} characters")
+
+
+def feed(parser: XMLParserType, data: bytes, start: int = 0) -> None:
+    """Gives the parser the rest of a document from ``start`` on, in pieces.
+
+    The parser looks at a long tag or comment from its beginning whenever more of it comes, so pieces grow as that does.
+    """
+    size = len(data)
+    while size - start > PIECE:
+        # What of it the parser has not taken: its index counts what it was given.
+        piece = max(PIECE, start - parser.CurrentByteIndex)
+        parser.Parse(data[start : start + piece], False)
+        start += piece
+    parser.Parse(data[start:], True)
+
+
+_SHORTEST_ATTRIBUTE = len(' a=""')
+
+
+def has_many_attributes(data: bytes, most: int) -> bool:
+    """Whether some start tag has more than ``most`` attributes, told from the bytes before any parser holds them all.
+
+    (A comment or CDATA section that holds such a tag counts, too.) No tag has a "<" inside it, so only where there is
+    none for as long as so many attributes are at least, there is anything to look at.
+    """
+    shortest = _SHORTEST_ATTRIBUTE * most
+    if len(data) <= shortest:
+        return False
+    tag = _many_attributes(most)
+    start = data.find(b"<")
+    while start >= 0:
+        last = data.rfind(b"<", start + 1, start + shortest)
+        if last < 0:
+            if tag.match(data, start) is not None:
+                return True
+            last = data.find(b"<", start + 1)
+        start = last
+    return False
+
+
+@lru_cache(maxsize=8)
+def _many_attributes(most: int) -> re.Pattern[bytes]:
+    one = rb"\s++[^\s=<>\"']++\s*+=\s*+(?:\"[^\"<]*+\"|'[^'<]*+')"
+    return re.compile(rb"<[^\s<>/!?=\"']++(?:%b){%d}+" % (one, most + 1))
+
+
 class _Builder:
     """The parser's callbacks and what they know; used once."""
 
     def __init__(self, data: bytes, limits: Limits) -> None:
         self.data = data
+        self.source = Source(data, limits)
         self.limits = limits
-        parser = ParserCreate("UTF-8", "}")
+        parser = parser_for(data, limits)
         parser.buffer_text = True
-        parser.StartDoctypeDeclHandler = refuse_doctype
-        parser.ProcessingInstructionHandler = refuse_instruction
         parser.StartNamespaceDeclHandler = self.on_declaration
         parser.StartElementHandler = self.on_start
         parser.EndElementHandler = self.on_end
@@ -133,7 +253,7 @@ class _Builder:
         self.elements = 0
         self.header: Node | None = None
         self.body: Node | None = None
-        self.declared: Scope = {}
+        self.declared: dict[str, str] = {}
         self.stack: list[Node] = []
         self.tops: list[int] = []
         self.content_start = -1
@@ -153,19 +273,20 @@ class _Builder:
     def feed(self) -> None:
         limit = self.limits.max_header_bytes
         if len(self.data) <= limit:
-            self.parser.Parse(self.data, True)
+            feed(self.parser, self.data)
             return
         # The header must be over within its limit before the rest is looked at.
         self.parser.Parse(self.data[:limit], False)
         if self.body is None:
             raise LimitExceeded(f"the header is larger than {limit} bytes")
-        self.parser.Parse(self.data[limit:], True)
+        feed(self.parser, self.data, limit)
 
     @property
     def soap(self) -> str:
         return self.document.soap.value if self.document else ""
 
     def on_declaration(self, prefix: str | None, uri: str | None) -> None:
+        _check_namespace(self.limits, prefix, uri)
         self.declared[prefix or ""] = uri or ""
 
     def on_start(self, name: str, attributes: dict[str, str]) -> None:
@@ -175,12 +296,14 @@ class _Builder:
             raise LimitExceeded(f"elements are nested deeper than {self.limits.max_depth}")
         if self.elements > self.limits.max_elements:
             raise LimitExceeded(f"more than {self.limits.max_elements} elements to read")
-        outer = self.stack[-1].scope if self.stack else {}
+        outer = self.stack[-1].scope if self.stack else EMPTY_SCOPE
         scope = outer
         if self.declared:
-            scope = {**outer, **self.declared}
+            scope = Scope(self.declared, outer)
             self.declared = {}
-        node = Node(name, attributes, scope, outer, self.data, self.parser.CurrentByteIndex)
+            if scope.count > self.limits.max_declarations:
+                raise LimitExceeded(f"more than {self.limits.max_declarations} namespaces are in scope of one element")
+        node = Node(name, attributes, scope, outer, self.source, self.parser.CurrentByteIndex)
         if self.depth == 1:
             self.open_envelope(node)
         elif self.depth == 2:
@@ -224,6 +347,7 @@ class _Builder:
         else:
             self.parser.StartElementHandler = self.on_inner_start
             self.parser.EndElementHandler = self.on_inner_end
+            self.parser.StartNamespaceDeclHandler = partial(_check_namespace, self.limits)
         self.tops.append(node.start)
 
     def on_inner_start(self, name: str, attributes: dict[str, str]) -> None:
@@ -240,7 +364,7 @@ class _Builder:
             del self.stack[2:]
             self.parser.StartElementHandler = self.on_start
             self.parser.EndElementHandler = self.on_end
-            self.declared = {}
+            self.parser.StartNamespaceDeclHandler = self.on_declaration
             self.on_end(name)
 
     def on_text(self, text: str) -> None:
@@ -264,12 +388,11 @@ class _Builder:
         start, end = self.content_start, self.parser.CurrentByteIndex
         if end <= start:
             return
-        raw = self.data[start:end]
         if self.tops:
-            raw = self_contained(raw, [top - start for top in self.tops], declarations(node.scope))
-        elif not raw.strip():
-            raw = b""
-        self.document.body = raw
+            self.document.body = self.source.cut(start, end, self.tops, node.scope)
+        else:
+            raw = self.data[start:end]
+            self.document.body = raw if raw.strip() else b""
 
 
 def tag_end(data: bytes, start: int) -> int:
