@@ -21,6 +21,7 @@
         ├── StoreLocked               another process has it open: stop that one
         ├── StoreFormatError          written by another version: upgrade Holdfast, or use another directory
         └── StoreFailed               the disk said no: free space or repair, then start again
+            └── StoreDamaged          what is there is not what was written: holdfast store check, then a copy or repair
 
 Any other exception that leaves Holdfast is a bug of ours.
 """
@@ -195,3 +196,7 @@ class StoreFormatError(StoreError):
 
 class StoreFailed(StoreError):
     """A write did not become durable; nothing after it was acknowledged."""
+
+
+class StoreDamaged(StoreFailed):
+    """What is in the store is not what was written to it; it is said so, and never guessed."""

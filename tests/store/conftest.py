@@ -49,11 +49,11 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     one.store.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def record() -> Callable[..., Record]:
     return _record
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def content() -> Callable[[Store], dict[str, Any]]:
     return _content

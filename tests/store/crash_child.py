@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from holdfast.core.records import Batch, Record, Snapshot
-from holdfast.store import rocksdb
+from holdfast.store import changes, opening
 from holdfast.store.rocksdb import RocksDBStore
 
 QUEUES = [("orders", 0), ("orders", 7), ("out", 1)]
@@ -63,8 +63,8 @@ def serial(snapshot: Snapshot) -> int:
 
 def main(path: str) -> None:
     """Go on from whatever batch the store ends with, until killed."""
-    rocksdb._SWEEP_BYTES = SWEEP_BYTES
-    rocksdb._MEMTABLE_BYTES = 1 << 18
+    changes.SWEEP_BYTES = SWEEP_BYTES
+    opening.MEMTABLE_BYTES = 1 << 18
     store = RocksDBStore(Path(path))
     n = serial(store.load())
     while True:

@@ -161,7 +161,7 @@ def test_a_damaged_log_is_refused_unless_the_prefix_is_asked_for(logged, where):
     log.write_bytes(data)
     with pytest.raises(StoreFailed, match="is damaged") as caught:
         RocksDBStore(logged)
-    assert "keep_prefix" in caught.value.remedy
+    assert "holdfast store repair" in caught.value.remedy
     assert log.read_bytes() == data, "the refused store still is as it was"
     store = RocksDBStore(logged, keep_prefix=True)
     assert check_prefix(store, int(where * 20) - 1) <= where * 20

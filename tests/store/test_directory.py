@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -220,3 +221,36 @@ def test_a_closed_store_says_so(filled):
     for call in (lambda: store.read("q", 0, 0, 1), store.load, lambda: store.commit(Batch(sequences={"a": {}}))):
         with pytest.raises(StoreError, match=r"is closed|not open"):
             call()
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced", "engine deleted"])
+def test_a_directory_that_is_taken_away_while_it_is_open_takes_no_further_batch(filled, record, how):
+    store = RocksDBStore(filled)
+    store.commit(Batch(appends=[("q", 0, 1, record(2))]))
+    if how == "engine deleted":
+        shutil.rmtree(filled / directory.ENGINE)
+    elif how == "deleted":
+        shutil.rmtree(filled)
+    else:
+        filled.rename(filled.with_name("elsewhere"))
+    if how == "replaced":
+        shutil.copytree(filled.with_name("elsewhere"), filled)
+    with pytest.raises(StoreFailed, match="was deleted, moved or replaced while it was open") as caught:
+        store.commit(Batch(appends=[("q", 0, 2, record(3))]))
+    assert "Nothing of this was acknowledged" in caught.value.message
+    assert caught.value.remedy
+    with pytest.raises(StoreFailed, match="takes no further batch"):
+        store.commit(Batch(appends=[("q", 0, 2, record(3))]))
+    store.close()
+    if how == "moved":
+        with contextlib.closing(RocksDBStore(filled.with_name("elsewhere"))) as moved:
+            assert len(moved.read("q", 0, 0, 9)) >= 2, "what was acknowledged is where the directory is"
+
+
+def test_a_relative_directory_stays_in_place_when_the_process_goes_elsewhere(filled, record, monkeypatch, tmp_path):
+    monkeypatch.chdir(filled.parent)
+    store = RocksDBStore(filled.name)
+    (tmp_path / "away").mkdir()
+    monkeypatch.chdir(tmp_path / "away")
+    store.commit(Batch(sequences={"urn:s": {"n": 2}}))
+    store.close()

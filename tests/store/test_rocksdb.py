@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.core.records import Batch
 from holdfast.exceptions import StoreError, StoreFailed
+from holdfast.store import changes, opening, rocksdb
 from holdfast.store import records as layout
-from holdfast.store import rocksdb
 from holdfast.store.rocksdb import RocksDBStore
 
 
@@ -122,7 +122,7 @@ def test_an_engine_that_is_behind_for_an_error_is_asked_for_it_at_once(store, re
 
 
 def test_writing_faster_than_the_engine_flushes_loses_nothing(tmp_path, record, monkeypatch):
-    monkeypatch.setattr(rocksdb, "_MEMTABLE_BYTES", 1 << 16)
+    monkeypatch.setattr(opening, "MEMTABLE_BYTES", 1 << 16)
     store = RocksDBStore(tmp_path / "store")
     for n in range(60):
         store.commit(Batch(appends=[("q", 0, 3 * n + i, record(n, size=20_000)) for i in range(3)]))
@@ -153,7 +153,7 @@ def test_trimmed_bytes_are_deleted_in_bulk_also_those_an_earlier_process_left(tm
     store = RocksDBStore(tmp_path / "store")
     assert store.load().bounds == {("q", 0): (90, 100), ("q", 1): (0, 100)}
     assert [o for o, _ in store.read("q", 0, 0, 999)] == list(range(90, 100))
-    monkeypatch.setattr(rocksdb, "_SWEEP_BYTES", 50_000)
+    monkeypatch.setattr(changes, "SWEEP_BYTES", 50_000)
     store.commit(Batch(trims={("q", 1): 10}))
     assert stored_offsets(store, 0) == list(range(90, 100))
     assert stored_offsets(store, 1) == list(range(10, 100))
@@ -164,7 +164,7 @@ def test_trimmed_bytes_are_deleted_in_bulk_also_those_an_earlier_process_left(tm
 
 
 def test_a_partition_swept_to_its_end_remembers_where_it_was(tmp_path, record, monkeypatch):
-    monkeypatch.setattr(rocksdb, "_SWEEP_BYTES", 0)
+    monkeypatch.setattr(changes, "SWEEP_BYTES", 0)
     store = RocksDBStore(tmp_path / "store")
     store.commit(Batch(appends=[("q", 0, 0, record(0)), *[("q", 1, n, record(n)) for n in range(100)]]))
     store.commit(Batch(trims={("q", 1): 100}))
@@ -194,7 +194,7 @@ def test_looking_tries_again_when_a_file_went_away_meanwhile(tmp_path, record, m
     RocksDBStore(tmp_path / "store").close()
     monkeypatch.setattr(rocksdb.time, "sleep", lambda seconds: None)
     opens = []
-    really_open = rocksdb._open
+    really_open = opening.open_engine
 
     def once_wrong(*args: Any) -> Any:
         opens.append(args)
@@ -202,20 +202,20 @@ def test_looking_tries_again_when_a_file_went_away_meanwhile(tmp_path, record, m
             raise StoreFailed("IO error: No such file or directory")
         return really_open(*args)
 
-    monkeypatch.setattr(rocksdb, "_open", once_wrong)
+    monkeypatch.setattr(opening, "open_engine", once_wrong)
     RocksDBStore(tmp_path / "store", read_only=True).close()
     assert len(opens) == 2
 
     def always_wrong(*args: Any) -> Any:
         raise StoreFailed("IO error: No such file or directory")
 
-    monkeypatch.setattr(rocksdb, "_open", always_wrong)
+    monkeypatch.setattr(opening, "open_engine", always_wrong)
     with pytest.raises(StoreError, match="cannot be looked at: IO error"):
         RocksDBStore(tmp_path / "store", read_only=True)
 
 
 def test_looking_again_and_again_while_it_is_written_shows_whole_batches_only(tmp_path, record, monkeypatch):
-    monkeypatch.setattr(rocksdb, "_MEMTABLE_BYTES", 1 << 18)
+    monkeypatch.setattr(opening, "MEMTABLE_BYTES", 1 << 18)
     store = RocksDBStore(tmp_path / "store")
     store.commit(Batch(sequences={"serial": {"n": 0}}))
     stop = threading.Event()

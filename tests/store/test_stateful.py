@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.core.records import Batch, Record
-from holdfast.store import MemoryStore, rocksdb
+from holdfast.store import MemoryStore, changes
 from holdfast.store.rocksdb import RocksDBStore
 
 SEQUENCES = ["urn:a", "urn:b", "urn:ab"]
@@ -131,8 +131,8 @@ class TestBothSweepingOften(Both.TestCase):
     settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
 
     def setUp(self) -> None:
-        self.before = rocksdb._SWEEP_BYTES, rocksdb._FEW_RECORDS
-        rocksdb._SWEEP_BYTES, rocksdb._FEW_RECORDS = 600, 2
+        self.before = changes.SWEEP_BYTES, changes.FEW_RECORDS
+        changes.SWEEP_BYTES, changes.FEW_RECORDS = 600, 2
 
     def tearDown(self) -> None:
-        rocksdb._SWEEP_BYTES, rocksdb._FEW_RECORDS = self.before
+        changes.SWEEP_BYTES, changes.FEW_RECORDS = self.before

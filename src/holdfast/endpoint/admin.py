@@ -21,6 +21,7 @@ from holdfast.endpoint.inspection import describe_protocol
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.metrics import DestinationCollector
 from holdfast.endpoint.server import Destination, json_answer
+from holdfast.exceptions import HoldfastError, StoreError
 
 RECORDS = b"application/vnd.holdfast.records"
 TRAILER = 2**64 - 1
@@ -69,6 +70,8 @@ class Admin:
         except Refused as refused:
             body = {"error": refused.message, "remedy": refused.remedy}
             json_answer(exchange, refused.status, body, refused.headers)
+        except StoreError as error:
+            json_answer(exchange, 503, {"error": error.message, "remedy": error.remedy})
         except Exception as error:
             log.error("admin request failed", target=exchange.request.target, exc_info=error)
             json_answer(exchange, 500, {"error": repr(error), "remedy": "This is a bug; the log has more."})
@@ -84,7 +87,10 @@ class Admin:
         if failure is None:
             json_answer(asked.exchange, 200, {"status": "ok"})
         else:
-            raise Refused(503, f"the store failed: {failure}", "Free space or repair the disk, then start again.")
+            message, remedy = str(failure), "Free space or repair the disk, then start again."
+            if isinstance(failure, HoldfastError):
+                message, remedy = failure.message, failure.remedy
+            raise Refused(503, f"the store failed: {message}", remedy)
 
     async def _metrics(self, asked: Asked) -> None:
         asked.exchange.respond(200, generate_latest(self._registry), CONTENT_TYPE_LATEST.encode())
@@ -164,21 +170,38 @@ class Admin:
             raise Refused(410, f"records below {readers.first[partition]} are deleted", "A cursor passed them all.")
         if end > readers.ends[partition] or start > end:
             raise Refused(416, f"partition {partition} ends at {readers.ends[partition]}", "Ask for less.")
+        found = await self._read(name, partition, start, end)
         exchange.start(200, RECORDS)
-        count = 0
         position = start
-        while position < end and not exchange.closed:
-            found = await asyncio.to_thread(self._app.store.read_encoded, name, partition, position, end, CHUNK_BYTES)
-            if not found:
-                break  # the missing trailer tells the reader
-            position = found[-1][0] + 1
-            count += len(found)
+        # Whatever ends this before all that was asked for is sent, the missing trailer tells the reader.
+        while found and not exchange.closed:
             frames = b"".join(struct.pack(">QI", offset, len(data)) + data for offset, data in found)
+            position += len(found)
             if not exchange.write(frames):
                 await exchange.drain()
+            try:
+                found = await self._read(name, partition, position, end)
+            except StoreError:
+                break
         if position == end:
-            exchange.write(struct.pack(">QIQ", TRAILER, 8, count))
+            exchange.write(struct.pack(">QIQ", TRAILER, 8, end - start))
         exchange.finish()
+
+    async def _read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, bytes]]:
+        """The next records of what was asked for, as many as go together, each offset once and in order; none at its
+        end, or where they are gone (a cursor has passed them meanwhile).
+
+        Raises:
+            StoreError: The store cannot be read: it has failed.
+        """
+        if start == end:
+            return []
+        try:
+            found = await asyncio.to_thread(self._app.store.read_encoded, queue, partition, start, end, CHUNK_BYTES)
+        except StoreError as error:
+            self._app.engine.fail(error)
+            raise
+        return found if [offset for offset, _ in found] == list(range(start, start + len(found))) else []
 
     async def _cursor(self, asked: Asked, name: str, reader: str) -> None:
         exchange, method = asked.exchange, asked.method
@@ -217,11 +240,7 @@ class Admin:
         return offsets
 
     async def _durable(self) -> None:
-        durable = asyncio.get_running_loop().create_future()
-        engine = self._app.engine
-        engine.protocol.commit.then(lambda _now: durable.set_result(None))
-        engine.touch()
-        await durable
+        await self._app.engine.durable()
 
     async def close(self) -> None:
         """Give up what is being answered."""

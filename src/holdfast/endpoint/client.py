@@ -6,6 +6,7 @@ Owns promises to callers: durable here, durable there, replied. What happens in 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,6 +54,7 @@ from holdfast.exceptions import (
     EnvelopeError,
     HoldfastError,
     NotAcknowledged,
+    StoreError,
 )
 from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import Transport, TransportError
@@ -296,7 +298,9 @@ class Source:
         except BaseException:
             if self._server is not None:
                 await self._server.close(0.0)
-            self._store.close()
+            await self._engine.give_up()
+            with contextlib.suppress(StoreError):  # what is wrong with it is being told
+                self._store.close()
             raise
         self._open = True
 
@@ -327,11 +331,7 @@ class Source:
         queue = Queue(SOURCES_QUEUE, [0])
         snapshot = self._engine.start(queue, destination_policy=replies, source_policy=self.policy, local=self._local)
         self._engine.protocol.takes_only_replies = True
-        try:
-            self._check_store(snapshot)
-        except ConfigurationError:
-            await asyncio.to_thread(self._engine.commits.close)
-            raise
+        self._check_store(snapshot)
         self._take_up(snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
         self._engine.touch()
 
@@ -375,7 +375,7 @@ class Source:
             self._engine.protocol.outbound.ready(outbox)
         first, end = replies
         while first < end:
-            for offset, record in self._store.read(SOURCES_QUEUE, 0, first, end):
+            for offset, record in self._engine.read(SOURCES_QUEUE, 0, first, end):
                 first = offset + 1
                 if record.relates_to is not None:
                     self._unclaimed[record.relates_to] = Message.from_record(record)

@@ -22,7 +22,7 @@ from holdfast.core.records import Record, Snapshot
 from holdfast.endpoint.engine import Cancellable, Engine
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, fault_body
-from holdfast.exceptions import EnvelopeError
+from holdfast.exceptions import EnvelopeError, StoreError
 
 Handler = Callable[[Message], Awaitable[Body | None] | Body | None]
 """Takes a message; what it returns, if anything, is the reply's body. Plain functions run in threads."""
@@ -89,7 +89,7 @@ class Dispatcher:
         for partition, cursor in enumerate(self._cursors):
             position = firsts[partition]
             while awaited and position < self._ends[partition]:
-                for offset, record in self._engine.store.read(self._queue, partition, position, self._ends[partition]):
+                for offset, record in self._engine.read(self._queue, partition, position, self._ends[partition]):
                     position = offset + 1
                     if (record.sequence, record.message_number) in awaited:
                         awaited.discard((record.sequence, record.message_number))
@@ -132,7 +132,7 @@ class Dispatcher:
     def _fill(self, partition: int) -> None:
         cursor = self._cursors[partition]
         while cursor.next_offset < self._ends[partition] and cursor.has_room and self._has_room():
-            found = self._engine.store.read(self._queue, partition, cursor.next_offset, self._ends[partition])
+            found = self._engine.read(self._queue, partition, cursor.next_offset, self._ends[partition])
             for offset, record in found:
                 if cursor.has_room:
                     self._offer(partition, offset, record)
@@ -143,7 +143,10 @@ class Dispatcher:
             return
         now = self._engine.clock()
         for partition, cursor in enumerate(self._cursors):
-            self._fill(partition)
+            try:
+                self._fill(partition)
+            except StoreError:
+                return  # the engine has told it to everybody
             while len(self._tasks) < self._concurrency:
                 offset = cursor.take(now)
                 if offset is None:

@@ -21,7 +21,7 @@ from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Record, Snapshot
-from holdfast.exceptions import StoreFailed
+from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
 from holdfast.store import CommitThread, Store, open_store
 
 
@@ -124,7 +124,7 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self.protocol = RMProtocol(
             queue,
-            self._read,
+            self.read,
             new_identifier,
             random.random,
             destination_policy=destination_policy,
@@ -145,8 +145,17 @@ class Engine:
         self.protocol.recover(snapshot, self.clock())
         return snapshot
 
-    def _read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
-        return self.store.read(queue, partition, start, end)
+    def read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
+        """Records of the store, as its own ``read`` gives them; a store that cannot give them has failed.
+
+        Raises:
+            StoreError: It has.
+        """
+        try:
+            return self.store.read(queue, partition, start, end)
+        except StoreError as error:
+            self.fail(error)
+            raise
 
     def touch(self) -> None:
         """An input was given to the protocol: see to its outputs, once for all inputs of this turn of the loop."""
@@ -157,7 +166,12 @@ class Engine:
     def _turn(self) -> None:
         self._scheduled = False
         protocol = self.protocol
-        protocol.outbound.pump(self.clock())
+        if self.failure is None:
+            try:
+                protocol.outbound.pump(self.clock())
+            except StoreError:
+                if self.failure is None:
+                    raise
         while protocol.effects:
             for effect in protocol.take_effects():
                 self._carry_out(effect)
@@ -176,9 +190,14 @@ class Engine:
         self._turn()
 
     def _failed(self, error: BaseException) -> None:
-        self.failure = error
         self._committing = False
-        self._on_failed(error)
+        self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """The store has failed or is damaged: nothing is accepted or acknowledged any more. The first error counts."""
+        if self.failure is None:
+            self.failure = error
+            self._on_failed(error)
         self._wake()
 
     def _wake(self) -> None:
@@ -188,7 +207,9 @@ class Engine:
             self._idle = None
 
     def check(self) -> None:
-        """Raise :class:`StoreFailed` if the store has failed."""
+        """Raise :class:`StoreFailed` if the store has failed, :class:`StoreDamaged` if it was found damaged."""
+        if isinstance(self.failure, StoreDamaged):
+            raise StoreDamaged(self.failure.message, remedy=self.failure.remedy) from self.failure
         if self.failure is not None:
             raise StoreFailed(
                 f"the store failed: {self.failure}; nothing after that was accepted",
@@ -208,7 +229,12 @@ class Engine:
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self.protocol.pump(self.clock())
+        if self.failure is None:
+            try:
+                self.protocol.pump(self.clock())
+            except StoreError:
+                if self.failure is None:
+                    raise
         self._turn()
 
     @property
@@ -222,6 +248,31 @@ class Engine:
             idle = self._idle = self._idle or asyncio.Event()
             self.touch()
             await idle.wait()
+
+    async def durable(self) -> None:
+        """Wait until all that was asked for is durable.
+
+        Raises:
+            StoreFailed: The store has failed: it is not.
+        """
+        done = False
+
+        def tell(_now: float) -> None:
+            nonlocal done
+            done = True
+
+        self.check()
+        self.protocol.commit.then(tell)
+        self.touch()
+        await self.settled()
+        if not done:
+            self.check()
+
+    async def give_up(self) -> None:
+        """End the thread, if there is one, and leave undone what was asked for: starting has failed."""
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.close)
+            self._thread = None
 
     async def stop(self) -> None:
         """Make what was asked for durable and end the thread; the store is left open for its owner to close."""

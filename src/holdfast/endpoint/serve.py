@@ -20,6 +20,7 @@ from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.listening import listening_at
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.server import Destination
+from holdfast.exceptions import StoreDamaged
 
 COLLECT_EVERY = 20_000
 """Objects that may become garbage in cycles before a collection: a few megabytes."""
@@ -149,6 +150,7 @@ class Service:
 
         Raises:
             StoreFailed: the store has failed: only a new start can help, and may be left to whoever watches over it.
+                One that is found damaged ends nothing by itself: everything is refused, and health says so.
             ConfigurationError, StoreError: what :meth:`start` raises.
         """
         stop = stop or asyncio.Event()
@@ -166,7 +168,13 @@ class Service:
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal)
-        self.app.on_store_failed = stop.set
+
+        def on_store_failed() -> None:
+            # A new start does not help where the store is damaged: stay, refuse, and let health say so.
+            if not isinstance(self.app.engine.failure, StoreDamaged):
+                stop.set()
+
+        self.app.on_store_failed = on_store_failed
         try:
             await self.start()
             try:

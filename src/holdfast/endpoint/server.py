@@ -43,7 +43,7 @@ from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
-from holdfast.exceptions import ConfigurationError, EnvelopeError, MustUnderstand, VersionMismatch
+from holdfast.exceptions import ConfigurationError, EnvelopeError, MustUnderstand, StoreError, VersionMismatch
 from holdfast.http.client import HTTPClient
 from holdfast.store import Store
 from holdfast.wire import DEFAULT, Limits, content_type, decode, encode, soap_of_content_type
@@ -200,6 +200,15 @@ class Destination:
     async def _start(self) -> None:
         self.store = await open_off_loop(self.store_location)
         self.engine = Engine(self.store, self._carry_out, self._store_failed, self.clock)
+        try:
+            await self._recover()
+        except BaseException:
+            await self.engine.give_up()
+            with contextlib.suppress(StoreError):  # what is wrong with it is being told
+                self.store.close()
+            raise
+
+    async def _recover(self) -> None:
         snapshot = self.engine.start(
             self.queue,
             destination_policy=self.policy,
@@ -210,16 +219,12 @@ class Destination:
             always_replies=self._always_replies,
         )
         if SOURCES_QUEUE in snapshot.queues and self.queue.name != SOURCES_QUEUE:
-            await asyncio.to_thread(self.engine.commits.close)
-            self.store.close()
             raise ConfigurationError(
                 f"the store {self.store_location} is a source's: it holds what was sent, and the replies",
                 remedy="Name another store: a destination and a source have one each.",
             )
         stored = snapshot.queues.get(self.queue.name, {}).get("partitions", len(self.queue.ends))
         if stored != len(self.queue.ends):
-            await self.engine.stop()
-            self.store.close()
             raise ConfigurationError(
                 f"the queue {self.queue.name!r} in this store has {stored} partitions, not {len(self.queue.ends)}",
                 remedy=f"Say partitions={stored}, or use another store: messages of a Sequence must stay in one.",
@@ -236,6 +241,7 @@ class Destination:
             self.dispatcher.start(snapshot, partitions)
         self.engine.touch()
         await self.engine.settled()
+        self.engine.check()
         open_sequences = len(self.engine.protocol.inbound.destinations)
         log.info("destination ready", sequences=open_sequences, assurance=str(self.policy.assurance))
 
@@ -248,7 +254,11 @@ class Destination:
             await self.dispatcher.stop(grace)
         await self.sender.stop()
         await self.engine.stop()
-        self.store.close()
+        try:
+            self.store.close()
+        except StoreError:
+            if self.engine.failure is None:  # else everybody knows
+                raise
         log.info("destination closed")
 
     def end_sequence(self, identifier: str, *, terminate: bool = False) -> bool:
@@ -292,7 +302,12 @@ class Destination:
         return self.dispatcher.unhandled if self.dispatcher is not None else 0
 
     def _store_failed(self, error: BaseException) -> None:
-        log.critical("store failed", error=repr(error), what="nothing is accepted or acknowledged any more")
+        log.critical(
+            "store failed",
+            error=repr(error),
+            what="nothing is accepted or acknowledged any more",
+            remedy=getattr(error, "remedy", ""),
+        )
         for exchange in self._unanswered:
             _refuse_all(exchange)
         self._unanswered.clear()

@@ -1,8 +1,9 @@
 """The directory of a store on disk: whose it is, which format it has, who has it open. Knows no storage engine.
 
 A store's directory holds ``HOLDFAST`` (JSON: format and engine, written once and changed by upgrades only), ``lock``
-(the process id of whoever has it open, under an advisory lock) and ``db``, the engine's own. The format is read
-before anything is touched, so a store of a newer version stays as it was.
+(the process id of whoever has it open, under an advisory lock) and ``db``, the engine's own; ``durable``, a note of how
+far everything is durable; ``ballast``, space kept in reserve. The format is read before anything is touched, so a store
+of a newer version stays as it was.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ MARKER = "HOLDFAST"
 DRAFT = "HOLDFAST.new"
 LOCK = "lock"
 ENGINE = "db"
+NOTE = "durable"
+BALLAST = "ballast"
 
 
 def read_format(path: Path) -> int | None:
@@ -126,6 +129,29 @@ class DirectoryLock:
             raise locked(path, holder)
         os.ftruncate(self._file, 0)
         os.write(self._file, f"{os.getpid()}\n".encode())
+        self._path = path
+        self._place = str(path.absolute() / LOCK)
+        self._engine = str(path.absolute() / ENGINE / "CURRENT")
+        mine = os.fstat(self._file)
+        self._identity = (mine.st_dev, mine.st_ino)
+
+    def require_in_place(self) -> None:
+        """Refuse to go on in a directory that nobody will find again: what is written there would be lost.
+
+        Raises:
+            StoreFailed: The directory was deleted, moved or replaced, or its engine's files were, since it was locked.
+        """
+        try:
+            found = os.stat(self._place)
+            is_ours = (found.st_dev, found.st_ino) == self._identity and os.access(self._engine, os.F_OK)
+        except OSError:
+            is_ours = False
+        if not is_ours:
+            raise StoreFailed(
+                f"The directory of the store at {self._path} was deleted, moved or replaced while it was open. "
+                "Nothing of this was acknowledged.",
+                remedy="Stop whoever has a store open before its directory is touched. Put it back, then start again.",
+            )
 
     def release(self) -> None:
         """Let others have it. The file stays: removing it would let two processes lock two files of one name."""
@@ -205,7 +231,7 @@ def _require_nothing_else(path: Path) -> None:
         raise _not_ours(path, "it is not a directory") from error
     except OSError as error:
         raise StoreFailed(f"{path} cannot be read: {error}", remedy="Check the directory's permissions.") from error
-    ours = {LOCK, DRAFT, ENGINE} if DRAFT in names else {LOCK}
+    ours = {LOCK, DRAFT, ENGINE, NOTE, f"{NOTE}.new", BALLAST} if DRAFT in names else {LOCK}
     others = sorted(names - ours)
     if others:
         raise _not_ours(path, f"it holds {others[0]!r} but no {MARKER}")

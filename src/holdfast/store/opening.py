@@ -1,0 +1,237 @@
+"""Opening the engine's files: with which options, through which links, and whether they are whole. Knows no batch.
+
+What RocksDB takes for a clean beginning may be one that lies: a MANIFEST that was cut short names an older version of
+the store, and opening that for writing deletes every file it does not name. So before a store is opened for writing it
+is looked at, and refused if anything shows that more was durable than would be there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from rocksdict import AccessType, DBCompressionType, DBRecoveryMode, Options, Rdict
+
+from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
+from holdfast.store import directory, evidence
+
+MEMTABLE_BYTES = 32 << 20
+MEMTABLES = 6
+
+_DAMAGE = ("Corruption", "IO error: No such file", "Not implemented")
+REMEDY = "Run: holdfast store check {0}; then restore it from a copy, or see: holdfast store repair {0}"
+
+
+def make_options(*, keep_prefix: bool) -> Options:
+    """How the engine is opened.
+
+    Args:
+        keep_prefix: Whether to go on with what is before damage in a log.
+    """
+    options = Options(raw_mode=True)
+    # An incomplete last write, which nobody acknowledged, is dropped; damage is an error, not a silent loss.
+    options.set_wal_recovery_mode(
+        DBRecoveryMode.point_in_time() if keep_prefix else DBRecoveryMode.tolerate_corrupted_tail_records()
+    )
+    options.set_write_buffer_size(MEMTABLE_BYTES)
+    options.set_max_write_buffer_number(MEMTABLES)
+    options.set_max_background_jobs(2)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_bytes_per_sync(1 << 20)
+    options.set_max_open_files(256)
+    # Above these RocksDB delays writes, and a commit sees it (its defaults are 20 and 36 files, 64 and 256 GiB).
+    options.set_level_zero_slowdown_writes_trigger(64)
+    options.set_level_zero_stop_writes_trigger(128)
+    options.set_soft_pending_compaction_bytes_limit(1 << 40)
+    options.set_hard_pending_compaction_bytes_limit(1 << 41)
+    # What RocksDB says about itself: four files of a megabyte, no statistics.
+    options.set_max_log_file_size(1 << 20)
+    options.set_keep_log_file_num(4)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    options.set_max_manifest_file_size(16 << 20)
+    return options
+
+
+def damaged(store: Path, what: str) -> StoreDamaged:
+    """The error for what is not as it was written."""
+    return StoreDamaged(f"The store at {store} is damaged: {what}", remedy=REMEDY.format(store))
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether RocksDB says that it found what it did not write."""
+    return str(error).startswith(_DAMAGE)
+
+
+def explain(store: Path, error: Exception, doing: str) -> StoreError:
+    """One of ours for what rocksdict raised, which is bare Exception whatever RocksDB says.
+
+    Args:
+        store: What errors call it.
+        error: What was raised.
+        doing: "opened", "read": what could not be done.
+    """
+    if is_damage(error):
+        return damaged(store, str(error))
+    return StoreFailed(
+        f"The store at {store} cannot be {doing}: {error}",
+        remedy="Free space, check permissions or repair the disk, then start again.",
+    )
+
+
+def open_engine(path: Path, store: Path, options: Options, access: AccessType) -> Rdict:
+    """Open the engine's files at ``path``; ``store`` is what errors call it.
+
+    Raises:
+        StoreLocked: Another process has them open.
+        StoreDamaged: They are not as they were written.
+        StoreFailed: They cannot be opened.
+    """
+    try:
+        return Rdict(str(path), options, access_type=access)
+    except Exception as error:
+        if "/LOCK" in str(error):
+            raise directory.locked(store) from error
+        raise explain(store, error, "opened") from error
+
+
+def give_up(engine: Rdict) -> None:
+    """Close an engine of which it has been told already that something is wrong with it."""
+    with contextlib.suppress(Exception):  # it writes what it has in memory first, and may find the same again
+        engine.close()
+
+
+class View:
+    """The engine's files as they are at this moment, through links in a directory of our own: even a read-only open
+    writes there.
+
+    Args:
+        store: The store's directory.
+        logs: Whether what is in the logs only is shown too.
+
+    Raises:
+        StoreError, OSError: They cannot be opened, which may pass while somebody writes them.
+    """
+
+    def __init__(self, store: Path, *, logs: bool = True) -> None:
+        self._links = tempfile.TemporaryDirectory(prefix="holdfast-view-")
+        try:
+            for file in (store / directory.ENGINE).iterdir():
+                is_shown = logs or file.suffix != ".log"
+                if is_shown and file.suffix != ".json" and file.name not in ("LOCK", "LOG"):
+                    (Path(self._links.name) / file.name).symlink_to(file.resolve())
+            options = make_options(keep_prefix=True)
+            options.set_max_open_files(-1)  # all at once, before they are deleted
+            options.create_if_missing(False)
+            self.engine = open_engine(Path(self._links.name), store, options, AccessType.read_only(False))
+        except BaseException:
+            self._links.cleanup()
+            raise
+
+    def close(self) -> None:
+        """Give the files up."""
+        try:
+            self.engine.close()
+        finally:
+            self._links.cleanup()
+
+
+def require_whole(store: Path) -> None:
+    """Refuse a store of whose durable batches some are in no file that opening it would read. Changes nothing.
+
+    Raises:
+        StoreDamaged: Some are missing, or cannot be read.
+        StoreFailed: The files cannot be read.
+    """
+    with _looking(store):
+        with contextlib.closing(View(store, logs=False)) as tables:
+            known = _serial_in(tables.engine, store)
+            named = {file["name"].lstrip("/") for file in tables.engine.live_files()}
+        engine = store / directory.ENGINE
+        logged = [evidence.log_serials(log) for log in evidence.logs(engine)]
+        for first, last in logged:
+            if first > known + 1:
+                raise damaged(
+                    store,
+                    f"its tables end at batch {known} and its next log begins at batch {first}; "
+                    "what names the tables (MANIFEST) was cut short, or a file is gone.",
+                )
+            known = max(known, last)
+        for table in sorted(file for file in engine.glob("*.sst") if file.name not in named):
+            serial, durable = _stamp_of_table(table, store)
+            if durable > known or (serial > known and not any(last for _, last in logged)):
+                raise damaged(
+                    store,
+                    f"{table.name} holds batches up to {serial}, and nothing names it; without it there are {known}. "
+                    "What names the tables (MANIFEST) was cut short.",
+                )
+        require_reached(store, known)
+
+
+def require_reached(store: Path, serial: int) -> None:
+    """Refuse a store that ends before what its own note says was durable.
+
+    Raises:
+        StoreDamaged: It does.
+    """
+    if serial < (noted := evidence.noted_serial(store)):
+        raise damaged(
+            store, f"it ends at batch {serial}, and batch {noted} was durable; a log was cut, or a file is gone."
+        )
+
+
+def recoverable_serial(store: Path) -> int:
+    """The last batch before the first damage in the logs.
+
+    Raises:
+        StoreError: The damage is elsewhere.
+    """
+    with _looking(store), contextlib.closing(View(store)) as view:
+        return _serial_in(view.engine, store)
+
+
+def only_the_end_is_torn(store: Path) -> bool:
+    """Whether all that is known to have been durable is before the damage in the logs."""
+    try:
+        found = recoverable_serial(store)
+    except StoreError:
+        return False
+    return found >= max(evidence.proven_durable(store / directory.ENGINE), evidence.noted_serial(store))
+
+
+def _serial_in(engine: Rdict, store: Path) -> int:
+    try:
+        return evidence.stamped_serial(engine.get(evidence.STAMP))
+    except Exception as error:
+        raise explain(store, error, "read") from error
+
+
+def _stamp_of_table(table: Path, store: Path) -> tuple[int, int]:
+    """The newest stamp in a table that nothing names; (0, 0) for one that was never finished, or has none."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-table-") as links:
+        (Path(links) / table.name).symlink_to(table.resolve())
+        options = make_options(keep_prefix=True)
+        try:
+            Rdict.repair(links, options)
+            engine = Rdict(links, options, access_type=AccessType.read_only(False))
+        except Exception as error:
+            raise explain(store, error, "read") from error
+        try:
+            return evidence.stamp(engine.get(evidence.STAMP))
+        except Exception as error:
+            raise explain(store, error, "read") from error
+        finally:
+            engine.close()
+
+
+@contextlib.contextmanager
+def _looking(store: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreFailed(
+            f"The store at {store} cannot be looked at: {error}",
+            remedy="Free space, check permissions or repair the disk, then start again.",
+        ) from error

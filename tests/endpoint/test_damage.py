@@ -1,0 +1,134 @@
+"""A store found damaged while it is served: health says so, requests are refused, and nothing is guessed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from holdfast import Destination, Message, Source
+from holdfast.core.records import Batch, Record
+from holdfast.endpoint.engine import open_off_loop
+from holdfast.exceptions import StoreDamaged
+from holdfast.store.rocksdb import RocksDBStore
+
+COUNT = 300
+SPOILT = 200
+
+
+def body(number: int) -> str:
+    return random.Random(number).randbytes(200).hex()
+
+
+def spoil(path: Path, number: int) -> None:
+    """Flip one bit in the table that holds the body of message ``number``."""
+    for table in (path / "db").glob("*.sst"):
+        data = bytearray(table.read_bytes())
+        if (place := data.find(body(number)[100:110].encode())) >= 0:
+            data[place] ^= 1
+            table.write_bytes(data)
+            return
+    raise AssertionError("the message is in no table")
+
+
+async def damaged_inbox(path: Path, serve: Callable[..., Awaitable[Any]], handled: int = 0) -> None:
+    """A destination's store with all its messages in a table, one of them spoilt."""
+    service = await serve(Destination(path, partitions=1))
+    async with Source(service.url, ":memory:") as source:
+        for number in range(COUNT):
+            await source.send(f"<n>{body(number)}</n>", action="urn:test:submit")
+        await source.flush(60)
+    await service.close(1.0)
+    store = RocksDBStore(path)
+    store._db.flush()
+    store.close()
+    spoil(path, SPOILT)
+
+
+async def test_a_damaged_record_is_refused_by_name_and_health_says_so_and_nothing_more_is_accepted(
+    serve: Callable[..., Awaitable[Any]], peer: Any, tmp_path: Path
+) -> None:
+    await damaged_inbox(tmp_path / "inbox", serve)
+    service = await serve(Destination(tmp_path / "inbox", partitions=1))
+    async with aiohttp.ClientSession() as session:
+
+        async def ask(path: str) -> tuple[int, bytes]:
+            async with session.get(service.admin_url + path) as answer:
+                return answer.status, await answer.read()
+
+        assert (await ask("/healthz"))[0] == 200
+        status, whole = await ask("/queues/inbox/0/records?from=0&to=100")
+        assert status == 200, "what is whole is given"
+        assert len(whole) > 100 * 400
+        status, said = await ask(f"/queues/inbox/0/records?from=0&to={COUNT}")
+        assert status == 503
+        assert b"is damaged" in said
+        assert b"holdfast store check" in said
+        status, said = await ask("/healthz")
+        assert status == 503
+        assert b"is damaged" in said
+        body = {"epoch": service.app.queue.epoch, "offsets": {"0": 10}}
+        async with session.put(f"{service.admin_url}/queues/inbox/cursors/r", json=body) as answer:
+            assert answer.status == 503
+    one = peer(service.url)
+    assert (await one.create()).status == 503
+
+
+async def test_a_destination_whose_backlog_is_damaged_hands_on_what_is_whole_or_does_not_start(
+    serve: Callable[..., Awaitable[Any]], tmp_path: Path
+) -> None:
+    await damaged_inbox(tmp_path / "inbox", serve)
+    app = Destination(tmp_path / "inbox", partitions=1)
+    got: list[str] = []
+
+    @app.on()
+    async def take(message: Message) -> None:
+        got.append(message.text)
+
+    with pytest.raises(StoreDamaged, match="is damaged") as caught:
+        await app.start()
+    assert "holdfast store check" in caught.value.remedy
+    store = await open_off_loop(tmp_path / "inbox")  # it was given back
+    store.close()
+
+
+async def test_a_source_whose_outbox_is_damaged_says_so_and_sends_nothing_else_in_its_place(
+    serve: Callable[..., Awaitable[Any]], tmp_path: Path
+) -> None:
+    app = Destination(":memory:", partitions=1)
+    service = await serve(app)
+    store = RocksDBStore(tmp_path / "outbox")
+    store.close()
+    source = Source("http://127.0.0.1:1/", tmp_path / "outbox")
+    await source.open()
+    for number in range(COUNT):
+        await source.send(f"<n>{body(number)}</n>", action="urn:test:submit")
+    await source.close(0.0)
+    store = RocksDBStore(tmp_path / "outbox")
+    store._db.flush()
+    store.close()
+    spoil(tmp_path / "outbox", 5)
+    source = Source("http://127.0.0.1:1/", tmp_path / "outbox")
+    with pytest.raises(StoreDamaged, match="is damaged"):
+        async with source:
+            await source.flush(60)
+    assert app.accepted == 0
+    assert service.url
+
+
+async def test_a_gap_in_what_a_store_gives_ends_the_answer_without_its_trailer(tmp_path: Path) -> None:
+    store = RocksDBStore(tmp_path / "store")
+    record = Record("urn:s", 1, "urn:a", b"<x/>", 0.0)
+    store.commit(Batch(appends=[("q", 0, n, record) for n in range(10)]))
+    prefix = store._partitions["q", 0].records
+    store._db.delete(prefix + (4).to_bytes(8, "big"))
+    assert len(store.read("q", 0, 0, 4)) == 4
+    for start, end in ((0, 10), (4, 5), (4, 10)):
+        with pytest.raises(StoreDamaged, match="offset 4 of partition 0 of 'q' is missing"):
+            store.read("q", 0, start, end)
+    assert len(store.read("q", 0, 5, 10)) == 5
+    store.close()
