@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,7 +42,14 @@ from holdfast.store.memory import MemoryStore
 class Endpoint:
     """One protocol with a store, asked one request at a time; ``ask`` gives the answers that are there at once."""
 
-    def __init__(self, rm: str = "1.1", store: MemoryStore | None = None, now: float = 0.0, **policy: Any) -> None:
+    def __init__(
+        self,
+        rm: str = "1.1",
+        store: MemoryStore | None = None,
+        now: float = 0.0,
+        allows: Callable[[str], bool] = lambda _address: False,
+        **policy: Any,
+    ) -> None:
         self.versions = Versions(rm)
         self.store = store or MemoryStore()
         self.now = now
@@ -50,9 +59,15 @@ class Endpoint:
         self.answers: dict[object, Envelope | None] = {}
         self.policy = DestinationPolicy(**policy)
         self.protocol = RMProtocol(
-            Queue("inbox", [0]), self.store.read, self._identifier, lambda: 0.0, destination_policy=self.policy
+            Queue("inbox", [0]),
+            self.store.read,
+            self._identifier,
+            lambda: 0.0,
+            destination_policy=self.policy,
+            allows=allows,
         )
         self.protocol.recover(self.store.load(), now)
+        self._again = partial(Endpoint, rm, self.store, allows=allows, **policy)
 
     def _identifier(self) -> str:
         self.granted += 1
@@ -60,8 +75,7 @@ class Endpoint:
 
     def restart(self, now: float | None = None) -> Endpoint:
         """What comes up after it was killed."""
-        again = Endpoint.__new__(Endpoint)
-        again.__init__(self.versions.rm.value, self.store, self.now if now is None else now)  # type: ignore[misc]
+        again = self._again(now=self.now if now is None else now)
         again.granted = self.granted
         return again
 
@@ -155,6 +169,93 @@ def test_expires_is_shortened_and_never_lengthened(
     answer = endpoint.ask(control=CreateSequence(ANONYMOUS_EPR, asked), message_id="urn:c")
     assert answer is not None and isinstance(answer.control, CreateSequenceResponse)
     assert answer.control.expires == granted
+
+
+def ask_for(endpoint: Endpoint, party: str, message_id: str = "", **fields: Any) -> Envelope:
+    exchange = object()
+    create = CreateSequence(fields.pop("acks_to", ANONYMOUS_EPR), **fields)
+    asked = endpoint.envelope(control=create, message_id=message_id)
+    endpoint.protocol.receive(asked, exchange, endpoint.now, party=party)
+    endpoint.settle()
+    answer = endpoint.answers[exchange]
+    assert answer is not None
+    return answer
+
+
+def granted(answer: Envelope) -> str:
+    assert isinstance(answer.control, CreateSequenceResponse), answer
+    return answer.control.identifier
+
+
+def test_no_party_has_more_open_sequences_than_its_share_also_after_a_restart() -> None:
+    endpoint = Endpoint(max_sequences=5, max_party_sequences=2)
+    first = granted(ask_for(endpoint, "a"))
+    granted(ask_for(endpoint, "a"))
+    for one in (endpoint, endpoint.restart()):
+        refused = ask_for(one, "a").fault
+        assert refused is not None
+        assert (refused.code, refused.sender) == ("CreateSequenceRefused", False)
+        assert "2 open Sequences here" in refused.reason
+    granted(ask_for(endpoint, "b"))
+    # Those that nobody is known for count in all, and for nobody.
+    granted(ask_for(endpoint, ""))
+    again = granted(ask_for(endpoint, ""))
+    assert "5 open Sequences" in ask_for(endpoint, "c").fault.reason  # type: ignore[union-attr]
+    endpoint.ask(control=TerminateSequence(again))
+    endpoint.ask(control=TerminateSequence(first))
+    granted(ask_for(endpoint, "a"))
+
+
+@pytest.mark.parametrize("other", ["a party", "an AcksTo", "an Offer", "no MessageID", "a use of the first"])
+def test_two_clients_with_one_message_id_get_two_sequences(other: str) -> None:
+    endpoint = Endpoint(allows=lambda _address: True)
+    first = granted(ask_for(endpoint, "a", "urn:same" if other != "no MessageID" else ""))
+    if other == "a party":
+        second = ask_for(endpoint, "b", "urn:same")
+    elif other == "an AcksTo":
+        second = ask_for(endpoint, "a", "urn:same", acks_to=EndpointReference("http://b/"))
+    elif other == "an Offer":
+        second = ask_for(endpoint, "a", "urn:same", offer=Offer("urn:o", ANONYMOUS_EPR))
+        assert granted(ask_for(endpoint, "b", "urn:same", offer=Offer("urn:p", ANONYMOUS_EPR))) not in (
+            first,
+            granted(second),
+        )
+    elif other == "no MessageID":
+        second = ask_for(endpoint, "a", "")
+        assert second.relates_to is None
+    else:
+        endpoint.send(first, 1)
+        second = ask_for(endpoint, "a", "urn:same")
+    assert granted(second) != first
+
+
+@pytest.mark.parametrize("offered", [False, True])
+def test_who_asks_again_gets_its_own_sequence_whoever_else_has_the_same_message_id(offered: bool) -> None:
+    endpoint = Endpoint(allows=lambda _address: True)
+
+    def ask(one: Endpoint, party: str, name: str) -> str:
+        offer = Offer(f"urn:offer:{name}", ANONYMOUS_EPR) if offered else None
+        return granted(ask_for(one, party, "urn:same", offer=offer))
+
+    first, second = ask(endpoint, "a", "a"), ask(endpoint, "b", "b")
+    assert first != second
+    for one in (endpoint, endpoint.restart()):
+        assert [ask(one, "a", "a"), ask(one, "b", "b")] == [first, second]
+        if offered:  # which nobody else would make: its network may have changed meanwhile
+            assert ask(one, "c", "a") == first
+
+
+def test_of_sequences_that_are_over_only_so_many_are_remembered_the_oldest_forgotten_first() -> None:
+    endpoint = Endpoint(max_remembered=2)
+    identifiers = []
+    for number in range(4):
+        endpoint.now += 1.0
+        identifiers.append(endpoint.create(f"urn:create:{number}"))
+        endpoint.ask(control=TerminateSequence(identifiers[-1]))
+    assert list(endpoint.protocol.inbound.destinations) == identifiers[2:]
+    assert set(endpoint.store.load().sequences) == set(identifiers[2:])
+    again = Endpoint(store=endpoint.store, now=endpoint.now, max_remembered=1)
+    assert list(again.protocol.inbound.destinations) == identifiers[3:]
 
 
 def test_more_sequences_than_the_limit_are_refused_for_now() -> None:

@@ -328,6 +328,33 @@ async def test_one_sequence_too_many_is_refused_until_another_ends(serve: Any, p
     assert isinstance((await one.create()).envelope.control, CreateSequenceResponse)
 
 
+async def test_one_peer_has_its_share_of_sequences_however_many_connections_it_makes(
+    serve: Any, peer: Any, tmp_path: Path
+) -> None:
+    policy = DestinationPolicy(max_party_sequences=3)
+    for _ in range(2):  # and however often the destination is started
+        app, _ = collecting(tmp_path / "inbox", policy=policy)
+        service = await serve(app)
+        answers = [await peer(service.url).create() for _ in range(4)]
+        assert answers[-1].fault == "CreateSequenceRefused"
+        assert "the limit for one peer" in answers[-1].envelope.fault.reason
+        assert len(app.engine.protocol.inbound.destinations) == 3
+        await service.close()
+
+
+async def test_clients_that_all_send_one_message_id_get_a_sequence_each_and_none_loses_a_message(
+    serve: Any, peer: Any
+) -> None:
+    app, got = collecting()
+    url = (await serve(app)).url
+    clients = [peer(url) for _ in range(3)]
+    for client in clients:
+        await client.create(message_id="urn:uuid:always-the-same")
+        assert (await client.message(1)).ranges == ((1, 1),)
+    assert len({client.identifier for client in clients}) == 3
+    await until(lambda: len(got) == 3)
+
+
 @EVERY_VERSION
 async def test_a_number_above_the_limit_is_a_rollover(serve: Any, peer: Any, versions: Versions) -> None:
     app, _ = collecting(policy=DestinationPolicy(max_message_number=2))

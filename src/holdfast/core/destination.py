@@ -101,6 +101,7 @@ class RMDestination:
         "next_in_order",
         "offered",
         "partition",
+        "party",
         "policy",
         "replied",
         "replies",
@@ -129,6 +130,8 @@ class RMDestination:
         self.last_message_number: int | None = None
         self.offered: str | None = None
         self.create_message_id: str | None = None
+        self.party = ""
+        """Whose it is, for the share that one party may have; "" if that is not known."""
         self.accept_acks_to: EndpointReference | None = None
         self.partition = 0
         self.replies: dict[int, int] = {}
@@ -362,6 +365,7 @@ class RMDestination:
             "acks_to": [self.acks_to.address, list(self.acks_to.reference_parameters)],
             "accept_acks_to": self.accept_acks_to.address if self.accept_acks_to else None,
             "create_message_id": self.create_message_id,
+            "party": self.party,
             "created_at": self.created_at,
             "expires": self.expires,
             "expires_at": self.expires_at,
@@ -406,6 +410,7 @@ class RMDestination:
         destination.last_message_number = state["last_message_number"]
         destination.offered = state["offered"]
         destination.create_message_id = state["create_message_id"]
+        destination.party = state.get("party", "")
         if state["accept_acks_to"] is not None:
             destination.accept_acks_to = EndpointReference(state["accept_acks_to"])
         destination.partition = state["partition"]

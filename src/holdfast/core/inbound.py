@@ -24,6 +24,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.records import Record, Snapshot
+from holdfast.core.shares import Shares
 from holdfast.core.states import DestinationEvent
 from holdfast.core.timers import Deadlines
 from holdfast.core.versions import Versions
@@ -43,6 +44,19 @@ class Answers(Protocol):
     def discarded(self, destination: RMDestination) -> None:
         """The Sequence is over and forgotten, except for its memory."""
         ...
+
+
+_Creation = tuple[str, str | None, str, str]
+"""What makes a CreateSequence the same as another: MessageID, offered Identifier, AcksTo and, without Offer, the party.
+(With an Offer a repeat may come from another address: nobody else makes the same.)"""
+
+
+def _creation(message_id: str | None, offered: str | None, acks_to: str, party: str) -> _Creation | None:
+    return (message_id, offered, acks_to, party if offered is None else "") if message_id else None
+
+
+def _creation_of(destination: RMDestination) -> _Creation | None:
+    return _creation(destination.create_message_id, destination.offered, destination.acks_to.address, destination.party)
 
 
 @dataclass(slots=True)
@@ -88,33 +102,44 @@ class Inbound:
         self.destinations: dict[str, RMDestination] = {}
         self.offered: dict[str, str] = {}
         """Offered Identifier -> the Sequence it was offered with, as long as that is remembered."""
-        self._created: dict[str, str] = {}
+        self._created: dict[_Creation, str] = {}
         self._new_identifier = new_identifier
         self._answers = answers
         self._deadlines = Deadlines()
-        self._open_count = 0
+        self._shares = Shares(policy.max_remembered)
 
     # --- creation -------------------------------------------------------------------------------------------------
 
-    def repeated(self, create: CreateSequence, message_id: str | None) -> RMDestination | None:
-        """The Sequence that this very CreateSequence made before, if it did: same MessageID, same Offer."""
-        destination = self.destinations.get(self._created.get(message_id or "", ""))
+    def repeated(self, create: CreateSequence, message_id: str | None, party: str) -> RMDestination | None:
+        """The Sequence that this very CreateSequence made before, if it did.
+
+        A MessageID should be unique, but clients are known that send none, or always the same. So what is asked for
+        must be the same as well; and an offered Identifier too, or else the party, and nothing may have come in the
+        Sequence: whoever uses it has its answer, and asks no more.
+        """
         offered = create.offer.identifier if create.offer is not None else None
-        if destination is None or destination.is_over or destination.offered not in (offered, None):
+        for known in (party, ""):  # "": of somebody who was not known then
+            key = _creation(message_id, offered, create.acks_to.address, known)
+            destination = self.destinations.get(self._created.get(key, "")) if key is not None else None
+            if destination is not None:
+                break
+        if destination is None or destination.is_over or (offered is None and destination.accepted.count):
             return None
         return destination
 
     def create(
-        self, create: CreateSequence, versions: Versions, message_id: str | None, now: float
+        self, create: CreateSequence, versions: Versions, message_id: str | None, now: float, party: str = ""
     ) -> RMDestination | Fault:
         """Grant a Sequence, or refuse it. Durable with the open batch."""
-        if self._open_count >= self.policy.max_sequences:
+        full = self._is_full(party)
+        if full:
             fault = sequence_fault("CreateSequenceRefused")
             fault.sender = False
-            fault.reason = f"This destination has {self._open_count} open Sequences, its limit. Try again later."
+            fault.reason = f"{full} Try again later."
             return fault
         destination = RMDestination(self._new_identifier(), versions, create.acks_to, self.policy, now)
-        destination.create_message_id = message_id
+        destination.create_message_id = message_id or None
+        destination.party = party
         destination.expires = self._granted(create.expires)
         if destination.expires is not None:
             destination.expires_at = now + destination.expires
@@ -123,6 +148,15 @@ class Inbound:
         self.add(destination)
         self.effects.append(Incident("sequence created", destination.identifier))
         return destination
+
+    def _is_full(self, party: str) -> str:
+        """Why there is no room for another Sequence of that party; "" if there is."""
+        count, of_party = self._shares.open_count, self._shares.open_of(party)
+        if count >= self.policy.max_sequences:
+            return f"This destination has {count} open Sequences, its limit."
+        if of_party >= self.policy.max_party_sequences:
+            return f"You have {of_party} open Sequences here, the limit for one peer."
+        return ""
 
     def _granted(self, asked: float | None) -> float | None:
         # The destination may shorten the life asked for, never lengthen it (section 3.4); None is the longest.
@@ -138,13 +172,21 @@ class Inbound:
 
     def _know(self, destination: RMDestination) -> None:
         self.destinations[destination.identifier] = destination
-        if destination.create_message_id is not None:
-            self._created[destination.create_message_id] = destination.identifier
+        key = _creation_of(destination)
+        if key is not None:
+            self._created[key] = destination.identifier
         if destination.offered is not None:
             self.offered[destination.offered] = destination.identifier
-        if not destination.is_over:
-            self._open_count += 1
+        if destination.is_over:
+            self._remember_over(destination)
+        else:
+            self._shares.opened(destination.party)
         self._deadlines.want(destination.identifier, destination.deadline())
+
+    def _remember_over(self, destination: RMDestination) -> None:
+        oldest = self._shares.remember(destination.identifier)
+        if oldest is not None:
+            self._forget(self.destinations[oldest])
 
     @staticmethod
     def response(destination: RMDestination) -> CreateSequenceResponse:
@@ -308,11 +350,12 @@ class Inbound:
     def _remember(self, destination: RMDestination, now: float) -> None:
         if destination.ended_at is None:
             destination.ended_at = now
-            self._open_count -= 1
+            self._shares.closed(destination.party)
             self.effects.append(Incident("sequence terminated", destination.identifier))
             self._answers.discarded(destination)
             self._deadlines.want(destination.identifier, destination.deadline())
             self.commit.save(destination.identifier, destination)
+            self._remember_over(destination)
 
     def pump(self, now: float) -> None:
         """End Sequences whose time is up, forget those that ended long ago."""
@@ -340,7 +383,10 @@ class Inbound:
 
     def _forget(self, destination: RMDestination) -> None:
         del self.destinations[destination.identifier]
-        self._created.pop(destination.create_message_id or "", None)
+        self._shares.forget(destination.identifier)
+        key = _creation_of(destination)
+        if key is not None and self._created.get(key) == destination.identifier:
+            del self._created[key]
         self.offered.pop(destination.offered or "", None)
         self.commit.forget(destination.identifier)
 
@@ -349,7 +395,7 @@ class Inbound:
         destination = self.destinations.get(identifier)
         if destination is not None:
             if not destination.is_over:
-                self._open_count -= 1
+                self._shares.closed(destination.party)
             self._forget(destination)
 
     def deadline(self) -> float | None:
@@ -372,7 +418,8 @@ class Inbound:
         """Take over what the store held."""
         for partition in range(len(self.queue.ends)):
             self.queue.ends[partition] = snapshot.bounds.get((self.queue.name, partition), (0, 0))[1]
-        for identifier, state in snapshot.sequences.items():
+        # Those that are over in the order in which they ended, which is that of forgetting them.
+        for identifier, state in sorted(snapshot.sequences.items(), key=lambda one: one[1].get("ended_at") or 0.0):
             if state["role"] == "destination":
                 held = snapshot.held.get(identifier, [])
                 self._know(RMDestination.from_state(state, held, self.policy, now))

@@ -63,6 +63,12 @@ class DestinationPolicy:
         max_expires: Seconds; a longer or endless Expires asked for is shortened to it; None: as asked.
         max_sequences: Open Sequences; the next CreateSequence is refused, and with 0 each one. About 2 KB
             of memory each.
+        max_party_sequences: Open Sequences of one peer: of one client certificate, else of one network address (of an
+            IPv6 address, the first 64 bits). Its next CreateSequence is refused. Half of ``max_sequences``, so that
+            nobody takes the room of all others; a peer has a handful, but a proxy or NAT makes many look like one.
+            Raise it to ``max_sequences`` where all of them come by one address.
+        max_remembered: Ended Sequences that are remembered, within ``remember_terminated``; the oldest is forgotten
+            for the next. As many as may be open: thirty a second may end for ten minutes.
         buffer: Messages of one Sequence held beyond a gap; a message further on is not accepted yet. Advertised
             to .NET as BufferRemaining.
         max_ranges: Acknowledgement ranges of one Sequence (WCF's own quota); a number that needs one more waits.
@@ -83,6 +89,8 @@ class DestinationPolicy:
     inactivity_timeout: float | None = 86_400.0
     max_expires: float | None = None
     max_sequences: int = 20_000
+    max_party_sequences: int = 10_000
+    max_remembered: int = 20_000
     buffer: int = 256
     max_ranges: int = 128
     max_message_number: int = MAX_MESSAGE_NUMBER

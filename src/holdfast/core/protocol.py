@@ -248,8 +248,18 @@ class RMProtocol:
 
     # --- messages -------------------------------------------------------------------------------------------------
 
-    def receive(self, envelope: Envelope, exchange: Exchange | None, now: float, sent: Transmit | None = None) -> None:
-        """A message came: as a request (``exchange``), or as the answer to what we ``sent``."""
+    def receive(
+        self,
+        envelope: Envelope,
+        exchange: Exchange | None,
+        now: float,
+        sent: Transmit | None = None,
+        party: str = "",
+    ) -> None:
+        """A message came: as a request (``exchange``), or as the answer to what we ``sent``.
+
+        ``party`` says whose it is, for the share that one peer may have of our Sequences; "" if that is not known.
+        """
         if envelope.not_understood:
             names = " ".join(envelope.not_understood)
             fault = Fault("MustUnderstand", f"Nobody here understands the header {names}.")
@@ -284,7 +294,7 @@ class RMProtocol:
         elif control is None:
             self._receive_plain(envelope, exchange, now)
         else:
-            self._receive_control(envelope, exchange, now)
+            self._receive_control(envelope, exchange, now, party)
 
     @staticmethod
     def _is_reply(envelope: Envelope, exchange: Exchange | None) -> bool:
@@ -508,10 +518,10 @@ class RMProtocol:
 
     # --- RM protocol messages -------------------------------------------------------------------------------------
 
-    def _receive_control(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
+    def _receive_control(self, envelope: Envelope, exchange: Exchange | None, now: float, party: str) -> None:
         control = envelope.control
         if isinstance(control, CreateSequence):
-            self._create(envelope, control, exchange, now)
+            self._create(envelope, control, exchange, now, party)
         elif isinstance(control, CreateSequenceResponse):
             self._created(envelope, control, exchange, now)
         elif isinstance(control, CloseSequence):
@@ -534,13 +544,15 @@ class RMProtocol:
         if exchange is not None:
             self.effects.append(Respond(exchange, None))
 
-    def _create(self, envelope: Envelope, create: CreateSequence, exchange: Exchange | None, now: float) -> None:
-        destination = self.inbound.repeated(create, envelope.message_id)
+    def _create(
+        self, envelope: Envelope, create: CreateSequence, exchange: Exchange | None, now: float, party: str
+    ) -> None:
+        destination = self.inbound.repeated(create, envelope.message_id, party)
         if destination is None:
             versions = envelope.versions
             fault = self._check_create(envelope, create)
             if fault is None and versions is not None:
-                granted = self.inbound.create(create, versions, envelope.message_id, now)
+                granted = self.inbound.create(create, versions, envelope.message_id, now, party)
                 if isinstance(granted, RMDestination):
                     destination = granted
                 else:
@@ -706,7 +718,7 @@ class RMProtocol:
         """What answers an RM protocol message in kind."""
         response = self._envelope(versions)
         response.control = control
-        response.relates_to = request.message_id
+        response.relates_to = request.message_id or None
         return response
 
     def _acknowledge(

@@ -29,7 +29,7 @@ from holdfast.core.events import (
     Unheard,
 )
 from holdfast.core.inbound import Queue
-from holdfast.core.messages import Envelope, Fault
+from holdfast.core.messages import CreateSequence, Envelope, Fault
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.settings import check_whole
@@ -41,6 +41,7 @@ from holdfast.endpoint.engine import Clock, Engine, open_off_loop
 from holdfast.endpoint.http_exchange import Exchange, HTTPLimits
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.logs import log, log_incident
+from holdfast.endpoint.parties import party_of
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
 from holdfast.exceptions import ConfigurationError, EnvelopeError, MustUnderstand, StoreError, VersionMismatch
@@ -331,7 +332,8 @@ class Destination:
             self._refuse(exchange, error)
             return
         self._unanswered.add(exchange)
-        self.engine.protocol.receive(envelope, exchange, self.engine.clock())
+        party = party_of(request) if isinstance(envelope.control, CreateSequence) else ""
+        self.engine.protocol.receive(envelope, exchange, self.engine.clock(), party=party)
         self.engine.touch()
 
     def _refuse(self, exchange: Exchange, error: EnvelopeError) -> None:

@@ -1,0 +1,33 @@
+"""Parties: whose a request is, as far as the transport tells. Knows no protocol rule."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address, ip_network
+
+from holdfast.endpoint.http_exchange import Request
+
+IPV6_PREFIX = 64
+"""Bits of an IPv6 address that make a party: whoever has one such network has all its addresses."""
+
+
+def party_of(request: Request) -> str:
+    """Who sent a request: the owner of its client certificate, else its network address; "" if neither is known.
+
+    The address is that of the connection (or what the ASGI server says it is): headers say what anybody likes.
+    """
+    certificate = request.certificate
+    if certificate is not None:
+        known = certificate.subject and f"{certificate.subject} by {certificate.issuer}"
+        return f"certificate {known or certificate.sha256}"
+    if request.peer is None:
+        return ""
+    host = request.peer.rpartition(":")[0].strip("[]")
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return f"address {host}" if host else ""
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return f"address {address.ipv4_mapped}"
+        return f"address {ip_network((int(address), IPV6_PREFIX), strict=False)}"
+    return f"address {address}"
