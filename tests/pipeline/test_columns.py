@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pytest
 from fake_server import record
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from holdfast.core.records import Record
 from holdfast.pipeline import columns
 from holdfast.pipeline.columns import BatchBuilder, arrow_schema, spark_schema
 from holdfast.pipeline.errors import PipelineError
@@ -74,6 +76,27 @@ def test_what_cannot_be_read_is_told_with_its_position(data: bytes):
     with pytest.raises(PipelineError, match="queue 'orders' partition 3 offset 40") as caught:
         list(builder.batches([[(40, data)]]))
     assert "startingOffsets" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (replace(record(41), body=b"\xff"), "body: ArrowInvalid: "),
+        (record(41, received_at=float("nan")), "received_at: OverflowError: seconds beyond what a timestamp can hold"),
+        (record(41, received_at=1e300), "received_at: OverflowError: seconds beyond what a timestamp can hold"),
+        (record(41, message_id="\ud800"), "message_id: UnicodeEncodeError: "),
+        (replace(record(41), message_number=2**63), "message_number: "),
+    ],
+)
+def test_of_many_records_the_one_that_cannot_be_a_row_is_told_with_column_and_cause(
+    wrong: Record, why: str, monkeypatch: pytest.MonkeyPatch
+):
+    kept = {b"40": record(40), b"41": wrong, b"42": record(42)}  # as no store gives them
+    monkeypatch.setattr(columns, "decode_record", kept.__getitem__)
+    builder = BatchBuilder("orders", 3, body=True, headers=True)
+    with pytest.raises(PipelineError) as caught:
+        list(builder.batches([[(int(data), data) for data in kept]]))
+    assert caught.value.message.startswith(f"queue 'orders' partition 3 offset 41 cannot be read: {why}")
 
 
 def test_a_column_that_is_not_asked_for_is_not_even_looked_at():

@@ -7,9 +7,9 @@ come from one table. Knows nothing of the network.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.records import Record
 from holdfast.exceptions import StoreFormatError
@@ -104,7 +104,6 @@ class BatchBuilder:
             yield self._build(pending)
 
     def _build(self, encoded: list[tuple[int, bytes]]) -> pa.RecordBatch:
-        import numpy as np
         import pyarrow as pa
 
         rows = len(encoded)
@@ -117,21 +116,40 @@ class BatchBuilder:
         values = zip(*map(self._values, records), strict=True)
         for field, column in zip(list(self._schema)[len(arrays) :], values, strict=True):
             try:
-                seconds = pa.types.is_timestamp(field.type)
-                cells = np.rint(np.array(column) * 1e6).astype(np.int64) if seconds else column
-                arrays.append(pa.array(cells, field.type))
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                raise self._unreadable(f"{encoded[0][0]} to {encoded[-1][0]}", f"{field.name}: {error}") from error
+                arrays.append(_array(column, field.type))
+            except Exception:
+                for (offset, _), value in zip(encoded, column, strict=True):
+                    self._check(offset, field, value)
+                raise
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _check(self, offset: int, field: pa.Field, value: Any) -> None:
+        """Of a column that Arrow does not take, find the record that is to blame."""
+        try:
+            _array((value,), field.type)
+        except Exception as error:
+            raise self._unreadable(offset, f"{field.name}: {type(error).__name__}: {error}") from error
 
     def _decode(self, offset: int, data: bytes) -> Record:
         try:
             return decode_record(data)
         except StoreFormatError as error:
-            raise self._unreadable(str(offset), error.message) from error
+            raise self._unreadable(offset, error.message) from error
 
-    def _unreadable(self, offsets: str, why: str) -> PipelineError:
+    def _unreadable(self, offset: int, why: str) -> PipelineError:
         return PipelineError(
-            f"queue {self._queue!r} partition {self._partition} offset {offsets} cannot be read: {why}",
+            f"queue {self._queue!r} partition {self._partition} offset {offset} cannot be read: {why}",
             remedy="was it written by a newer version? Use that one; else read around it with startingOffsets",
         )
+
+
+def _array(column: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(kind):
+        return pa.array(column, kind)
+    microseconds = np.rint(np.array(column, float) * 1e6)
+    if not (np.abs(microseconds) < 2.0**63).all():  # else astype would make some other time of it
+        raise OverflowError("seconds beyond what a timestamp can hold")
+    return pa.array(microseconds.astype(np.int64), kind)
