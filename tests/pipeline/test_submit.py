@@ -1,0 +1,140 @@
+"""spark-submit to a cluster whose machines have no Holdfast, as docs/how-to/spark-submit.md has it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_server import FakeServer, record
+from waiting import until
+
+from holdfast.pipeline.java import java_home
+from holdfast.testing.ports import free_ports
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+SPARK = ("pyspark", "py4j", "pyarrow*", "pandas*", "numpy*", "dateutil", "six.py", "tzdata", "pytz")
+"""What a cluster's Python has."""
+
+
+def place(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    assert spec
+    if spec.submodule_search_locations:
+        return Path(spec.submodule_search_locations[0])
+    return Path(str(spec.origin))
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Cluster:
+    """A standalone master and a worker, with a Python that has no Holdfast; ``packages`` is what is sent along."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        bare = directory / "bare"
+        venv.create(bare, symlinks=True)
+        (libraries,) = bare.glob("lib/python3*/site-packages")
+        installed = place("numpy").parent
+        for found in (path for name in SPARK for path in installed.glob(name)):
+            (libraries / found.name).symlink_to(found)
+        self.packages = directory / "deps"
+        for name in ("holdfast", "pyspark_holdfast", "msgspec", "lxml", "click"):
+            shutil.copytree(place(name), self.packages / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.make_archive(str(self.packages), "zip", self.packages)
+        self._environ = {
+            "HOME": str(directory),
+            "PATH": f"{bare}/bin:{os.defpath}",
+            "JAVA_HOME": str(java_home()),
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_HOME": str(place("pyspark")),
+            "SPARK_NO_DAEMONIZE": "1",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": str(bare / "bin" / "python"),
+        }
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> str:
+        """The master's URL."""
+        port, master_ui, worker_ui = free_ports(3)
+        host = ["--host", "127.0.0.1"]
+        self._run("master.Master", *host, "--port", str(port), "--webui-port", str(master_ui))
+        asyncio.run(until(lambda: listens(port)))
+        url = f"spark://127.0.0.1:{port}"
+        worker = ["--cores", "1", "--memory", "1g", "--webui-port", str(worker_ui), "--work-dir", "work"]
+        self._run("worker.Worker", *host, *worker, url)
+        return url
+
+    def _run(self, what: str, *arguments: str) -> None:
+        command = [f"{self._environ['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{what}", *arguments]
+        with (self._directory / "cluster.log").open("ab") as log:
+            process = subprocess.Popen(
+                command, env=self._environ, cwd=self._directory, stdout=log, stderr=log, start_new_session=True
+            )
+        self._processes.append(process)
+
+    def submit(self, *arguments: str) -> str:
+        """What the program printed."""
+        command = [f"{self._environ['SPARK_HOME']}/bin/spark-submit", "--conf", "spark.ui.enabled=false", *arguments]
+        environ = {**self._environ, "PYTHONPATH": str(self.packages)}
+        done = subprocess.run(command, env=environ, cwd=self._directory, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr[-20_000:]
+        return done.stdout
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(60)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.stop()
+
+
+LAND = """
+from pyspark.sql import SparkSession
+from holdfast.pipeline import session
+
+settings = ("spark.master", "spark.sql.shuffle.partitions", "spark.sql.session.timeZone")
+spark = session("land")
+print({name: spark.conf.get(name) for name in settings})
+
+from holdfast.pipeline.land_job import land_command
+
+land_command()
+"""
+
+
+def test_a_cluster_without_holdfast_lands_a_queue_with_an_archive_of_its_packages_as_spark_submit_was_told(
+    server: FakeServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    server.create("orders")
+    server.append("orders", 0, [*(record(i) for i in range(9)), record(9, "<order><id>x</id></order>")])
+    (tmp_path / "land.py").write_text(LAND)
+    master = cluster.start()
+    submitted = ["--master", master, "--executor-memory", "512m", "--conf", "spark.sql.shuffle.partitions=7"]
+    archive = ["--archives", "deps.zip#deps", "--conf", "spark.executorEnv.PYTHONPATH=deps"]
+    job = ["--broker", server.url, "--queue", "orders", "--out", "landed", "--checkpoint", "checkpoint"]
+    said = cluster.submit(*submitted, *archive, "land.py", *job, "--schema", "id INT", "--available-now").splitlines()
+    assert said[0] == str(
+        {"spark.master": master, "spark.sql.shuffle.partitions": "7", "spark.sql.session.timeZone": "UTC"}
+    )
+    batch, end = map(json.loads, said[1:])
+    assert (batch["rows"], batch["first_flagged"]["offset"]) == (10, 9)
+    assert end == {"event": "end", "rows": 10, "flagged": 1, "cursor": {"0": 10}}
