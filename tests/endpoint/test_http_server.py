@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import trustme
 
+from holdfast.endpoint.descriptors import overflow
 from holdfast.endpoint.http_connection import BODY, HEADER, NEW
 from holdfast.endpoint.http_heads import MAX_HEAD_BYTES, MAX_HEADS
 from holdfast.endpoint.http_server import (
@@ -467,17 +468,19 @@ async def test_all_contents_together_are_bounded() -> None:
 
 @on_every_loop
 async def test_too_many_connections_are_told_to_come_back() -> None:
-    async with serving(max_connections=2) as server:
+    waiting: list[Exchange] = []
+    async with serving(waiting.append, max_connections=2) as server:
         async with connected(server) as first, connected(server) as second:
             for peer in (first, second):
                 peer.send(post(b"x"))
-                assert (await peer.answer())[0] == 200
+            await until(lambda: len(waiting) == 2)
             async with connected(server) as third:
                 status, headers, _ = await third.answer()
                 assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
                 assert await third.ended()
-            first.send(post(b"still served"))
+            waiting[0].respond(200)
             assert (await first.answer())[0] == 200
+        server.handler = echo
         await until(lambda: not server.connections)
         async with connected(server) as fourth:
             fourth.send(post(b"x"))
@@ -485,12 +488,47 @@ async def test_too_many_connections_are_told_to_come_back() -> None:
         assert server.counters.refused == {"connections": 1}
 
 
+@pytest.mark.parametrize("first_data", [b"", b"POST /", post(b"x")], ids=["silent", "begun", "answered"])
+@pytest.mark.parametrize("loop_factory", LOOPS, ids=["asyncio", "uvloop"][: len(LOOPS)])
+def test_idle_connections_make_room_for_new_ones(loop_factory: Any, first_data: bytes) -> None:
+    async def main() -> None:
+        async with serving(max_connections=2) as server, connected(server) as first, connected(server) as second:
+            for peer in (first, second):
+                peer.send(first_data)
+            if first_data.endswith(b"x"):
+                assert (await first.answer())[0], (await second.answer())[0] == (200, 200)
+            await until(lambda: len(server.connections) == 2)
+            async with connected(server) as third:
+                third.send(post(b"new"))
+                assert (await third.answer())[2].endswith(b"new")
+            assert server.counters.timeouts == {"room": 1}
+            assert server.counters.refused == {}
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(asyncio.wait_for(main(), 60))
+
+
+@on_every_loop
+async def test_one_that_never_brought_a_request_makes_room_before_one_that_did() -> None:
+    async with serving(max_connections=2) as server, connected(server) as used:
+        used.send(post(b"x"))
+        assert (await used.answer())[0] == 200
+        for _ in range(5):
+            async with connected(server) as other:
+                other.send(b"POST")
+                await until(lambda: len(server.connections) == 2)
+                used.send(post(b"again"))
+                assert (await used.answer())[0] == 200
+
+
 @on_every_loop
 async def test_a_flood_of_refused_connections_is_cut_off() -> None:
-    async with serving(max_connections=1) as server:
+    async with serving(lambda exchange: None, max_connections=1) as server, connected(server) as busy:
+        busy.send(post(b"x"))
+        await until(lambda: server.counters.requests == 1)
         peers = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(40)]
-        await until(lambda: server.counters.connections == 40)
-        await until(lambda: len(server.connections) <= 18)
+        await until(lambda: server.counters.connections == 41)
+        await until(lambda: len(server.connections) <= 1 + overflow(1))
         for _, writer in peers:
             writer.close()
 
@@ -910,6 +948,30 @@ def test_tls(authority: trustme.CA, loop_factory: Any) -> None:
                 let_pass(server, 200)
                 assert await peer.ended()
             assert secure == [True, True]
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS, ids=["asyncio", "uvloop"][: len(LOOPS)])
+def test_connections_that_never_shake_hands_count_and_make_room(authority: trustme.CA, loop_factory: Any) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+
+    async def main() -> None:
+        async with serving(ssl_context=context, max_connections=3) as server:
+            silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(30)]
+            await until(lambda: server.counters.timeouts["room"] == 27)
+            assert len(server.connections) == 3
+            async with connected(server, ssl=trust) as peer:
+                peer.send(post(b"x"))
+                assert (await peer.answer())[2].endswith(b"x")
+                assert len(server.connections) == 3
+            for _, writer in silent:
+                writer.close()
+            await until(lambda: not server.connections)
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(asyncio.wait_for(main(), 60))

@@ -37,8 +37,9 @@ from holdfast.core.records import Record, Snapshot
 from holdfast.core.settings import check_seconds
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.endpoint.arguments import check_class, check_headers, check_listener, check_versions, to_assurance
+from holdfast.endpoint.descriptors import SPARE_FILES, divide
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
-from holdfast.endpoint.http_exchange import Exchange
+from holdfast.endpoint.http_exchange import Exchange, HTTPLimits
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.listening import listening_at
@@ -316,7 +317,8 @@ class Source:
         if self._listen is not None:
             server = HTTPServer()
             with listening_at(*self._listen):
-                await server.start(self._handle, *self._listen)
+                limits = divide(HTTPLimits(), None, SPARE_FILES).messages
+                await server.start(self._handle, *self._listen, limits=limits)
             self._server = server
             self._local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
         self._sender = Sender(

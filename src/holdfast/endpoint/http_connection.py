@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
+from holdfast.endpoint.descriptors import overflow
 from holdfast.endpoint.http_exchange import Exchange, Request, check_headers
 from holdfast.endpoint.http_heads import KnownHead
 from holdfast.endpoint.http_refusals import (
@@ -44,6 +45,9 @@ LARGE_BODY: Final = 64 * 1024
 
 # What a connection is doing while no exchange is in progress.
 NEW, IDLE, HEADER, BODY, LINGER, CLOSING = range(6)
+
+USELESS: Final = 1e9
+"""Seconds by which a connection that never brought a request counts as idle for longer than one that did."""
 
 
 class Refused(Exception):
@@ -107,12 +111,15 @@ class Connection(asyncio.Protocol):
             self.certificate = PeerCertificate.of(transport.get_extra_info("ssl_object"))
         limit = server.limits.max_connections
         present = len(server.connections)
+        if server.secure:
+            present -= 1  # its handshake
+        has_room = present < limit or server.make_room()
         server.connections.add(self)
-        if server.closing or present >= limit + limit // 8 + 16:
+        if server.closing or present >= limit + overflow(limit):
             # Not even room for those that are being told to go away.
             server.counters.refused["connections"] += 1
             self.abort()
-        elif present >= limit:
+        elif not has_room:
             self._refusal = TOO_MANY_CONNECTIONS
             self._refuse()
 
@@ -417,6 +424,13 @@ class Connection(asyncio.Protocol):
 
     # Time's side.
 
+    @property
+    def idle_since(self) -> float | None:
+        """Since when it has had nothing to do, None while it has; long before that if it never brought a request."""
+        if self._exchange is not None or self._queue or self._phase > HEADER:
+            return None
+        return self._since if self._phase == IDLE else self._since - USELESS
+
     def close_if_idle(self) -> None:
         if self._exchange is None and not self._queue and self._phase in (NEW, IDLE):
             self._end()
@@ -424,6 +438,10 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         self._phase = CLOSING
         self.transport.abort()
+
+    def make_room(self) -> None:
+        """Close, for somebody who may have more to do."""
+        self._time_out("room")
 
     def sweep(self, now: float, before: float) -> None:
         """Close if too slow.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import logging
 import socket
 import ssl
@@ -22,15 +23,16 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final
 
+from holdfast.endpoint.descriptors import backlog
 from holdfast.endpoint.http_connection import Connection
 from holdfast.endpoint.http_exchange import Exchange, Handler, HTTPLimits, Request, check_headers
 from holdfast.endpoint.http_heads import KnownHeads
+from holdfast.endpoint.http_tls import Handshake, TLSListener
 
 __all__ = ["Exchange", "HTTPCounters", "HTTPLimits", "HTTPServer", "Handler", "Request", "event_loop_factory"]
 
 logger = logging.getLogger(__name__)
 
-BACKLOG: Final = 1024
 HEAD_CACHE: Final = 256
 
 
@@ -57,7 +59,8 @@ class HTTPCounters:
         requests: Whole requests handed to the handler.
         refused: Refusals by reason: ``connections``, ``malformed``, ``header_size``, ``body_size``, ``memory``,
             ``encoding``, ``expectation``, ``method``, ``version``, ``pipelined``.
-        timeouts: Connections closed by reason: ``header``, ``body``, ``keep_alive``, ``write``, ``response``.
+        timeouts: Connections closed by reason: ``header``, ``body``, ``keep_alive``, ``write``, ``response``,
+            ``room`` (idle ones, when there were too many).
         failures: Handlers that raised.
     """
 
@@ -87,13 +90,14 @@ class HTTPServer:
         self.now = 0.0  # the loop's time at the last sweep
         self.buffered = 0  # bytes of request contents held by all connections
         self.handler: Handler = _no_handler
-        self.connections: set[Connection] = set()
+        self.connections: set[Connection | Handshake] = set()
         self.heads: dict[tuple[int, bytes | None], bytes] = {}  # what `head` made since the Date changed
         self.known_heads = KnownHeads()
         self._date = b""
         self._sweep_seconds = 1.0
         self._sweeper: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
+        self._tls: TLSListener | None = None
         self._emptied: asyncio.Event = asyncio.Event()
 
     async def start(
@@ -126,17 +130,16 @@ class HTTPServer:
         self.handler = handler
         self.limits = limits = limits or HTTPLimits()
         self.secure = ssl_context is not None
-        tls_seconds = limits.header_timeout if self.secure else None
         self._server = await loop.create_server(
             lambda: Connection(self),
             host,
             port,
-            ssl=ssl_context,
-            backlog=BACKLOG,
+            backlog=backlog(limits.max_connections),
             reuse_port=reuse_port or None,
-            ssl_handshake_timeout=tls_seconds,
-            ssl_shutdown_timeout=tls_seconds,
+            start_serving=ssl_context is None,
         )
+        if ssl_context is not None:
+            self._tls = TLSListener(self, ssl_context, self._server.sockets)
         timeouts = (limits.header_timeout, limits.body_timeout, limits.keep_alive_timeout, limits.write_timeout)
         shortest = min(*timeouts, limits.linger_timeout, limits.response_timeout or 4.0)
         self._sweep_seconds = min(1.0, max(0.005, shortest / 4))
@@ -171,6 +174,8 @@ class HTTPServer:
         loop = asyncio.get_running_loop()
         for listener in self._server.sockets:
             loop.remove_reader(listener.fileno())
+        if self._tls is not None:
+            self._tls.close()
         # A connection that asyncio has taken, but not handed over yet, would be lost in close(): open, and nobody's.
         await asyncio.sleep(0)
         self._server.close()
@@ -190,11 +195,25 @@ class HTTPServer:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), seconds)
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: Connection | Handshake) -> None:
         """Forget a connection that is lost."""
         self.connections.discard(connection)
         if not self.connections:
             self._emptied.set()
+
+    def make_room(self) -> bool:
+        """Close some of the connections that have had nothing to do for longest, when a new one would be one too many.
+
+        Returns:
+            Whether there were any.
+        """
+        idle = [(since, id(one), one) for one in self.connections if (since := one.idle_since) is not None]
+        # Some at a time, so that a wave of connections does not look through all of them for each.
+        idle = heapq.nsmallest(1 + self.limits.max_connections // 64, idle)
+        for _, _, connection in idle:
+            self.connections.discard(connection)
+            connection.make_room()
+        return bool(idle)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sweeper = loop.call_later(self._sweep_seconds, self._sweep, loop)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from holdfast.core.settings import check_settings
 from holdfast.endpoint.admin import Admin
 from holdfast.endpoint.admin_guard import Guard
+from holdfast.endpoint.descriptors import SPARE_FILES, divide
 from holdfast.endpoint.http_exchange import HTTPLimits
 from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.listening import listening_at
@@ -39,6 +40,9 @@ class Listeners:
         admin_token: What whoever asks the admin listener must have; None: nobody needs one.
         admin_names: Host names that the admin listener is asked by, besides addresses, names without a dot, and this
             machine's; with a token any name will do.
+        admin_limits: What whoever asks the admin listener may use.
+        spare_files: File descriptors left to what else the program opens: handlers, logs. The store's come first, then
+            those of connections to peers; what is left is for peers, up to ``max_connections``.
 
     Raises:
         ConfigurationError: for a port that there is not.
@@ -53,6 +57,8 @@ class Listeners:
     admin_ssl_context: ssl.SSLContext | None = None
     admin_token: str | None = field(default=None, repr=False)
     admin_names: tuple[str, ...] = ()
+    admin_limits: HTTPLimits | None = None
+    spare_files: int = SPARE_FILES
 
     @property
     def is_admin_open(self) -> bool:
@@ -92,25 +98,30 @@ class Service:
         # Messages leave next to no cycles behind; looking for some after every 700 objects is a twentieth of the time.
         gc.set_threshold(COLLECT_EVERY)
         where = self._listeners
+        admin_limits = (where.admin_limits or HTTPLimits()) if where.admin_port is not None else None
+        shares = divide(where.limits or HTTPLimits(), admin_limits, where.spare_files)
         await self.app.start()
         try:
             with listening_at(where.host, where.port):
                 await self._server.start(
-                    self.app.handle, where.host, where.port, ssl_context=where.ssl_context, limits=where.limits
+                    self.app.handle, where.host, where.port, ssl_context=where.ssl_context, limits=shares.messages
                 )
             if where.admin_port is not None:
-                await self._start_admin(where, where.admin_port)
+                await self._start_admin(where, where.admin_port, shares.admin)
         except BaseException:
             await self.close(0.0)
             raise
         gc.freeze()  # what was recovered and loaded stays: no collection need look through it
-        log.info("listening", url=self.url, admin=self.admin_url)
+        connections = shares.messages.max_connections
+        log.info("listening", url=self.url, admin=self.admin_url, connections=connections, files=shares.limit)
 
-    async def _start_admin(self, where: Listeners, port: int) -> None:
+    async def _start_admin(self, where: Listeners, port: int, limits: HTTPLimits) -> None:
         context = where.admin_ssl_context
         self._admin = Admin(self.app, Guard(where.admin_names, where.admin_token, secure=context is not None))
         with listening_at(where.admin_host, port):
-            await self._admin_server.start(self._admin.handle, where.admin_host, port, ssl_context=context)
+            await self._admin_server.start(
+                self._admin.handle, where.admin_host, port, ssl_context=context, limits=limits
+            )
         if where.is_admin_open:
             log.warning(
                 "the admin listener is open to whoever reaches it",

@@ -16,6 +16,7 @@ from rocksdict import AccessType, DBCompressionType, DBRecoveryMode, Options, Rd
 
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
 from holdfast.store import directory, evidence
+from holdfast.store.descriptors import open_tables, soft_limit
 
 MEMTABLE_BYTES = 32 << 20
 MEMTABLES = 6
@@ -40,7 +41,7 @@ def make_options(*, keep_prefix: bool) -> Options:
     options.set_max_background_jobs(2)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_bytes_per_sync(1 << 20)
-    options.set_max_open_files(256)
+    options.set_max_open_files(open_tables(soft_limit()))
     # Above these RocksDB delays writes, and a commit sees it (its defaults are 20 and 36 files, 64 and 256 GiB).
     options.set_level_zero_slowdown_writes_trigger(64)
     options.set_level_zero_stop_writes_trigger(128)
