@@ -37,12 +37,11 @@ from holdfast.core.records import Record, Snapshot
 from holdfast.core.settings import check_seconds
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.endpoint.arguments import check_class, check_headers, check_listener, check_versions, to_assurance
-from holdfast.endpoint.descriptors import SPARE_FILES, divide
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
-from holdfast.endpoint.http_exchange import Exchange, HTTPLimits
+from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_server import HTTPServer
-from holdfast.endpoint.listening import listening_at
+from holdfast.endpoint.listening import listen_for_answers
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.message import Body, Message, body_bytes
 from holdfast.endpoint.sender import Sender
@@ -315,11 +314,7 @@ class Source:
         self._engine = Engine(self._store, self._carry_out, self._store_failed, self._clock)
         self._local = ANONYMOUS
         if self._listen is not None:
-            server = HTTPServer()
-            with listening_at(*self._listen):
-                limits = divide(HTTPLimits(), None, SPARE_FILES).messages
-                await server.start(self._handle, *self._listen, limits=limits)
-            self._server = server
+            self._server = await listen_for_answers(self._handle, *self._listen)
             self._local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
         self._sender = Sender(
             self._engine,

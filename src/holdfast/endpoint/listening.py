@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from holdfast.endpoint.descriptors import SPARE_FILES, divide
+from holdfast.endpoint.http_exchange import Handler, HTTPLimits
+from holdfast.endpoint.http_server import HTTPServer
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.reasons import reason_of
 
@@ -23,3 +26,15 @@ def listening_at(host: str, port: int) -> Iterator[None]:
             f"cannot listen at {host}:{port}: {reason_of(error)}",
             remedy="Choose another port, or another address of this machine; port 0 takes any that is free.",
         ) from error
+
+
+async def listen_for_answers(handler: Handler, host: str, port: int) -> HTTPServer:
+    """A server for what comes back to a source, with the connections that its store leaves room for.
+
+    Raises:
+        ConfigurationError: the system does not let it listen there.
+    """
+    server = HTTPServer()
+    with listening_at(host, port):
+        await server.start(handler, host, port, limits=divide(HTTPLimits(), None, SPARE_FILES).messages)
+    return server
