@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
@@ -111,7 +111,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     app.on("urn:price")(lambda message: f"<price>{message.body.text}</price>")
 
     @app.on("urn:fault")
-    def fault(message: holdfast.Message) -> None:
+    def fault(message: holdfast.Message) -> NoReturn:
         raise holdfast.ApplicationFault("out of stock")
 
     service = Service(app, Listeners(port=0, admin_port=0))

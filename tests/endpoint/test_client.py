@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import trustme
@@ -61,7 +61,7 @@ def shop(store: Any = ":memory:", **options: Any) -> tuple[Destination, list[str
         return f"<price>{message.body.text}</price>"
 
     @app.on("urn:test:fault")
-    async def fault(message: Any) -> None:
+    async def fault(message: Any) -> NoReturn:
         raise ApplicationFault("out of stock", sender=False, detail=b"<left xmlns='urn:shop'>0</left>")
 
     return app, got

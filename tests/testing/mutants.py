@@ -20,6 +20,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record
+from holdfast.core.replies import Replies
 from holdfast.core.source import RMSource
 from holdfast.core.states import DestinationState
 from holdfast.core.versions import RM
@@ -142,10 +143,10 @@ def deliver_a_held_message_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("Liveness")
 def never_acknowledge_a_duplicate(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _answer_again(self: RMProtocol, destination: RMDestination, number: int, exchange: Any, now: float) -> None:
+    def again(self: Replies, destination: RMDestination, number: int, exchange: Any, now: float, **_: Any) -> None:
         self._done(exchange)
 
-    replace(monkeypatch, RMProtocol, "_answer_again", _answer_again)
+    replace(monkeypatch, Replies, "again", again)
 
 
 @mutant("Liveness", "NothingUnacknowledgedDropped")

@@ -1,17 +1,20 @@
 """Acknowledging: when an addressable AcksTo hears what it may hear. An anonymous one hears it in every answer.
 
-Owns the count of messages it has not heard of, and the timer. What may be acknowledged is the destination's to say.
+Owns the count of messages it has not heard of, and the timer: when it hears, never what. That is the destination's to
+say.
 """
 
 from __future__ import annotations
 
 from holdfast.core.destination import RMDestination
-from holdfast.core.events import Effect, Transmit
+from holdfast.core.events import Effect, Exchange, Respond, Transmit
 from holdfast.core.inbound import Inbound
 from holdfast.core.messages import Acknowledge, Envelope
 from holdfast.core.policy import DestinationPolicy
-from holdfast.core.source import RMSource
 from holdfast.core.timers import Deadlines
+from holdfast.core.versions import RM
+
+_ACKNOWLEDGE = Acknowledge()  # it says nothing by itself
 
 
 class Acknowledging:
@@ -28,10 +31,31 @@ class Acknowledging:
         self._policy = policy
         self._effects = effects
         self._owed: dict[str, int] = {}
-        self._replied: dict[str, dict[int, int]] = {}
-        """Of each Sequence, requests whose replies are not acknowledged. Not saved: after a crash they are
-        acknowledged at once, since that they are accepted is all that is known."""
         self._due = Deadlines()
+
+    def acknowledge(
+        self, destination: RMDestination, exchange: Exchange | None, now: float, *, at_once: bool = False
+    ) -> None:
+        """Acknowledge: in the answer to an anonymous sender; soon, with others, to an addressable AcksTo."""
+        if destination.acks_to.is_anonymous:
+            if exchange is None:
+                return
+            acknowledgement = destination.acknowledgement()
+            envelope = None
+            # 1.0 says "nothing yet" by the range 0-0, which WCF expects where it asks for it and which ends a Sequence
+            # of gSOAP's at any other time.
+            if at_once or acknowledgement.ranges or destination.versions.rm is not RM.V1_0:
+                versions = destination.versions
+                envelope = Envelope(versions.soap, versions.addressing, versions.rm)
+                envelope.control = _ACKNOWLEDGE
+                envelope.acknowledgements = (acknowledgement,)
+            self._effects.append(Respond(exchange, envelope))
+            return
+        if exchange is not None:
+            self._effects.append(Respond(exchange, None))
+        elif destination.accept_acks_to is None and not at_once:
+            return  # replies at a source: acknowledged on its next request
+        self.owe(destination, now, at_once=at_once)
 
     def owe(self, destination: RMDestination, now: float, *, at_once: bool = False) -> None:
         """There is one more message to acknowledge: soon, together with others; or at once."""
@@ -41,27 +65,10 @@ class Acknowledging:
         else:
             self._due.want(destination.identifier, now + self._policy.acknowledgement_interval)
 
-    def owe_after_reply(self, destination: RMDestination, number: int, reply_number: int) -> None:
-        """Acknowledge request ``number`` once its sender has acknowledged the reply to it.
-
-        A client of CXF's that got no HTTP answer to a request takes no reply before it has sent the request again,
-        which it does until that is acknowledged.
-        """
-        self._replied.setdefault(destination.identifier, {})[number] = reply_number
-
-    def replies_acknowledged(self, destination: RMDestination, replies: RMSource, now: float) -> None:
-        """The sender of the requests acknowledged replies to them."""
-        replied = self._replied.get(destination.identifier, {})
-        for number in [number for number, reply in replied.items() if reply in replies.acknowledged]:
-            del replied[number]
-            destination.acknowledge(number)
-            self.owe(destination, now)
-
     def forget(self, identifier: str) -> None:
         """The Sequence is over."""
         self._owed.pop(identifier, None)
         self._due.forget(identifier)
-        self._replied.pop(identifier, None)
 
     def pump(self, now: float) -> None:
         """Send what is due."""
@@ -81,6 +88,6 @@ class Acknowledging:
         versions, acks_to = destination.versions, destination.acks_to
         envelope = Envelope(versions.soap, versions.addressing, versions.rm, to=acks_to.address)
         envelope.reference_parameters = acks_to.reference_parameters
-        envelope.control = Acknowledge()
+        envelope.control = _ACKNOWLEDGE
         envelope.acknowledgements = (destination.acknowledgement(),)
         self._effects.append(Transmit(acks_to.address, envelope))

@@ -7,7 +7,7 @@ Four sets of numbers, never confused: *received* (seen at all), *accepted* (aske
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterable
 from enum import Enum
 
 from holdfast.core.messages import (
@@ -54,8 +54,8 @@ _RM_1_1 = RM.V1_1
 TIME_IS_UP = "time is up"
 """In the place of a last fault: its Expires or the inactivity timeout has ended it."""
 
-RECENT_REPLIES = 64
-"""Requests remembered beyond the acknowledgement of their reply: repeats that are still on their way."""
+ANSWERED_RANGES = 64
+"""Ranges of requests remembered beyond the acknowledgement of their replies: repeats may still be on their way."""
 
 
 class Verdict(Enum):
@@ -84,6 +84,7 @@ class RMDestination:
         "accepted",
         "acknowledged",
         "acks_to",
+        "answered",
         "awaiting",
         "behavior",
         "create_message_id",
@@ -92,6 +93,7 @@ class RMDestination:
         "expires",
         "expires_at",
         "gap_reported",
+        "heard",
         "held",
         "identifier",
         "last_activity",
@@ -103,11 +105,12 @@ class RMDestination:
         "partition",
         "party",
         "policy",
-        "replied",
         "replies",
+        "replying",
         "settled",
         "state",
         "versions",
+        "waived",
     )
 
     def __init__(
@@ -122,7 +125,10 @@ class RMDestination:
         self.accepted = AcknowledgementRanges()
         self.acknowledged = AcknowledgementRanges()
         self.awaiting: set[int] = set()
-        """Accepted requests that are not to be acknowledged before their reply is durable."""
+        """Accepted requests that are not to be acknowledged before their reply is durable (or, with an address of the
+        requester's own to send it to, acknowledged). They and their replies outlive the end of the Sequence."""
+        self.waived: set[int] = set()
+        """Requests whose source ended the Sequence without their replies: acknowledged, and answered if it asks."""
         self.held: set[int] = set()
         self.next_in_order = 1
         self.marker: int | None = None
@@ -134,10 +140,16 @@ class RMDestination:
         """Whose it is, for the share that one party may have; "" if that is not known."""
         self.accept_acks_to: EndpointReference | None = None
         self.partition = 0
+        self.replying: set[int] = set()
+        """Requests whose reply, or that there is none, is in a batch on its way to the store: they await it until it is
+        there, and are saved with that batch as not awaiting it."""
         self.replies: dict[int, int] = {}
         """Message number -> number of its reply in the opposite direction, while that is unacknowledged."""
-        self.replied: deque[int] = deque(maxlen=RECENT_REPLIES)
-        """The newest requests whose replies are acknowledged, so that a late repeat is known for one. Not saved."""
+        self.heard: dict[int, bool] = {}
+        """Requests whose replies are acknowledged, which is in a batch on its way to the store: until it is there they
+        are answered as before. Number -> whether the reply went in the answer to its request."""
+        self.answered = AcknowledgementRanges()
+        """Requests whose replies went in their answers and are acknowledged, so that a late repeat is known for one."""
         self.expires: float | None = None
         self.expires_at: float | None = None
         self.created_at = now
@@ -264,10 +276,45 @@ class RMDestination:
         if number >= self.next_in_order:
             self.next_in_order = number + 1
 
+    # --- replies --------------------------------------------------------------------------------------------------
+
+    def takes_request(self, number: int) -> bool:
+        """Whether a request with that number may be accepted, for all that is kept for those before it: that they await
+        their reply (what is held is counted by itself), and the replies that are not acknowledged."""
+        if self.state is not _CREATED or number in self.accepted:
+            return True
+        replies = len(self.replies) if self.offered is not None else 0  # others are kept up to the same limit
+        return len(self.awaiting) - len(self.held) + replies < self.policy.max_open_requests
+
+    def is_unanswered(self, number: int) -> bool:
+        """Whether a request's reply is still to be made."""
+        is_awaited = number in self.awaiting or number in self.waived
+        return is_awaited and number not in self.replying and number not in self.replies
+
+    def replied(self, number: int) -> None:
+        """The reply to that request, or that there is none, is durable: it is acknowledged with it."""
+        self.replying.discard(number)
+        self.waived.discard(number)
+        self.acknowledge(number)
+
+    def replies_heard(self, numbers: list[int]) -> int:
+        """That the replies to these requests are acknowledged is durable: from now on it counts. How many of the
+        requests are acknowledged by it."""
+        acknowledged = 0
+        for number in numbers:
+            self.replies.pop(number, None)
+            if self.heard.pop(number):
+                _remember(self.answered, (number,))
+            elif number in self.awaiting:
+                self.acknowledge(number)
+                acknowledged += 1
+        return acknowledged
+
     # --- its end --------------------------------------------------------------------------------------------------
 
     def end(self, last_message_number: int | None) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-        """No new message will be accepted: settle the held ones by the IncompleteSequenceBehavior.
+        """No new message will be accepted: settle the held ones by the IncompleteSequenceBehavior. What was accepted
+        and awaits its reply still does, unless it is discarded.
 
         Args:
             last_message_number: LastMsgNumber if the source said it; shows a missing tail.
@@ -280,18 +327,42 @@ class RMDestination:
         gaps = list(self.accepted.gaps(self.last_message_number or self.accepted.highest))
         held = sorted(self.held)
         self.held.clear()
-        self.awaiting.clear()
         if gaps and self.behavior is IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE:
+            self.awaiting.difference_update(held)
             return [], held, gaps
         if gaps and self.behavior is IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP:
             first = gaps[0][0]
-            return [n for n in held if n < first], [n for n in held if n > first], gaps
+            discarded = [number for number in held if number > first]
+            self.awaiting.difference_update(discarded)
+            return [number for number in held if number < first], discarded, gaps
         return held, [], gaps
 
+    def waive(self) -> None:
+        """Its source ended it: it wants every acknowledgement now, and what has no reply yet without it."""
+        self.waived |= self.unanswered | (self.awaiting & self.replying)
+        self.awaiting.clear()
+
+    @property
+    def unanswered(self) -> set[int]:
+        """Requests whose replies are still to be made."""
+        return (self.awaiting | self.waived).difference(self.replies, self.replying)
+
     def settle(self) -> None:
-        """Its end, and so every message it accepted, is durable: the acknowledgement is complete and final."""
-        self.acknowledged = self.accepted.copy()
+        """Its end, and so every message it accepted, is durable: all is acknowledged but what awaits its reply."""
+        for lower, upper in self.accepted:
+            self._acknowledge_range(lower, upper)
         self.settled = True
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether its end is decided and not durable yet: what it makes of the messages is said only then."""
+        return not self.settled and self.state is not _CREATED
+
+    @property
+    def may_tell_end(self) -> bool:
+        """Whether its end may be told: it is durable, and no reply is awaited. A source that knew of it earlier would
+        give up a request that is being handled."""
+        return self.settled and not self.awaiting
 
     @property
     def is_closed(self) -> bool:
@@ -306,7 +377,7 @@ class RMDestination:
     @property
     def is_final(self) -> bool:
         """Whether its acknowledgement never changes again (section 3.9, Final; 1.1 only)."""
-        return self.settled and self.versions.rm is _RM_1_1
+        return self.settled and not self.awaiting and self.versions.rm is _RM_1_1
 
     @property
     def beyond_gap(self) -> int:
@@ -341,9 +412,16 @@ class RMDestination:
         if self.state is not _CREATED:
             state["state"] = self.state.value
         if self.awaiting:
-            state["awaiting"] = list(self.awaiting)
+            state["awaiting"] = list(self.awaiting.difference(self.replying, self.heard))
+        if self.waived:
+            state["waived"] = list(self.waived.difference(self.replying))
         if self.replies:
-            state["replies"] = [number for pair in self.replies.items() for number in pair]
+            heard = self.heard
+            state["replies"] = [part for pair in self.replies.items() if pair[0] not in heard for part in pair]
+        if self.heard or len(self.answered):
+            answered = self.answered.copy()
+            _remember(answered, (number for number, was_answered in self.heard.items() if was_answered))
+            state["answered"] = answered.to_state()
         if self.marker is not None:
             state["marker"] = self.marker
         if self.last_message_number is not None:
@@ -400,6 +478,8 @@ class RMDestination:
         destination.state = DestinationState(state["state"])
         destination.accepted = AcknowledgementRanges.from_state(state["accepted"])
         destination.awaiting = set(state["awaiting"])
+        destination.waived = set(state.get("waived", ()))
+        destination.answered = AcknowledgementRanges.from_state(state.get("answered", []))
         # Whatever the batch carried is durable, now that its state is read back: only replies can still be awaited.
         for lower, upper in destination.accepted:
             destination._acknowledge_range(lower, upper)
@@ -433,3 +513,11 @@ class RMDestination:
             lower = number + 1
         if lower <= upper:
             self.acknowledged.add_range(lower, upper)
+
+
+def _remember(answered: AcknowledgementRanges, numbers: Iterable[int]) -> None:
+    """Add the numbers; of too many ranges the lowest are forgotten: they are the oldest."""
+    for number in numbers:
+        answered.add(number)
+    for _ in range(len(answered) - ANSWERED_RANGES):
+        answered.discard_lowest()

@@ -2,6 +2,7 @@
 
 The source is told at AcksTo, a few times if it does not answer. One with an anonymous AcksTo cannot be told: it learns
 from the answer to its next message, which is SequenceClosed with the final acknowledgement, or SequenceTerminated.
+Neither learns of it while a request that was accepted awaits its reply: it would give that up.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ FIRST_REPEAT = 2.0
 
 @dataclass(slots=True)
 class _Telling:
-    message_id: str
+    message_id: str | None
+    """None: by a fault, which is told once."""
     attempts: int = 0
 
 
@@ -57,7 +59,8 @@ class Ending:
         action = destination.handle(event)
         if action is None:
             destination.handle(DestinationEvent.EXPIRED)
-            self._inbound.end(destination, None, partial(self._tell_fault, destination), now)
+            self._telling[destination.identifier] = _Telling(None)
+            self._inbound.end(destination, None, partial(self._tell, destination), now)
         elif action is not DestinationAction.NOTHING:
             self._telling[destination.identifier] = _Telling(self._new_identifier())
             self._inbound.end(destination, None, partial(self._tell, destination), now)
@@ -80,7 +83,17 @@ class Ending:
 
     def _tell(self, destination: RMDestination, now: float) -> None:
         telling = self._telling.get(destination.identifier)
-        if telling is None or destination.acks_to.is_anonymous:
+        if telling is None:
+            return
+        if destination.acks_to.is_anonymous:
+            self.answered(destination.identifier)
+            return
+        if not destination.may_tell_end:
+            self._deadlines.want(destination.identifier, now + FIRST_REPEAT)
+            return
+        if telling.message_id is None:
+            self.answered(destination.identifier)
+            self._tell_fault(destination)
             return
         telling.attempts += 1
         if telling.attempts > ATTEMPTS or destination.is_over:
@@ -94,11 +107,10 @@ class Ending:
         self._effects.append(Transmit(destination.acks_to.address, envelope))
         self._deadlines.want(destination.identifier, now + FIRST_REPEAT * 2.0 ** (telling.attempts - 1))
 
-    def _tell_fault(self, destination: RMDestination, _now: float) -> None:
-        if not destination.acks_to.is_anonymous:
-            envelope = self._envelope(destination)
-            envelope.fault = sequence_fault("SequenceTerminated", destination.identifier)
-            self._effects.append(Transmit(destination.acks_to.address, envelope))
+    def _tell_fault(self, destination: RMDestination) -> None:
+        envelope = self._envelope(destination)
+        envelope.fault = sequence_fault("SequenceTerminated", destination.identifier)
+        self._effects.append(Transmit(destination.acks_to.address, envelope))
 
     @staticmethod
     def _envelope(destination: RMDestination) -> Envelope:

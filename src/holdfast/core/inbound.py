@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Protocol
 from zlib import crc32
 
@@ -31,6 +32,13 @@ from holdfast.core.versions import Versions
 
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 
+LONGEST_HANDLING = 86_400.0
+"""Seconds after its end that a Sequence is remembered, at most, for requests whose handlers are not done."""
+
+
+def _nothing(_now: float) -> None:
+    pass
+
 
 class Answers(Protocol):
     """What Inbound asks of whoever owns it."""
@@ -41,8 +49,16 @@ class Answers(Protocol):
         """Message ``number`` is durable, and acknowledged unless a reply is awaited."""
         ...
 
-    def discarded(self, destination: RMDestination) -> None:
-        """The Sequence is over and forgotten, except for its memory."""
+    def settled(self, destination: RMDestination, now: float) -> None:
+        """The end of the Sequence is durable."""
+        ...
+
+    def over(self, destination: RMDestination, *, by_source: bool) -> None:
+        """The Sequence is over: only its memory is left, and its replies if its source did not end it."""
+        ...
+
+    def forgotten(self, destination: RMDestination, now: float) -> None:
+        """The Sequence is forgotten."""
         ...
 
 
@@ -83,8 +99,10 @@ class Inbound:
         effects: Where its effects go.
         queue: Where messages go; its ``ends`` move.
         new_identifier: Makes a URI never used before.
-        answers: Whoever answers the peers.
     """
+
+    answers: Answers
+    """Whoever answers the peers; to be set before anything comes."""
 
     def __init__(
         self,
@@ -93,7 +111,6 @@ class Inbound:
         effects: list[Effect],
         queue: Queue,
         new_identifier: Callable[[], str],
-        answers: Answers,
     ):
         self.policy = policy
         self.commit = commit
@@ -104,7 +121,6 @@ class Inbound:
         """Offered Identifier -> the Sequence it was offered with, as long as that is remembered."""
         self._created: dict[_Creation, str] = {}
         self._new_identifier = new_identifier
-        self._answers = answers
         self._deadlines = Deadlines()
         self._shares = Shares(policy.max_remembered)
 
@@ -177,16 +193,14 @@ class Inbound:
             self._created[key] = destination.identifier
         if destination.offered is not None:
             self.offered[destination.offered] = destination.identifier
-        if destination.is_over:
-            self._remember_over(destination)
-        else:
+        if not destination.is_over:
             self._shares.opened(destination.party)
         self._deadlines.want(destination.identifier, destination.deadline())
 
-    def _remember_over(self, destination: RMDestination) -> None:
+    def _remember_over(self, destination: RMDestination, now: float) -> None:
         oldest = self._shares.remember(destination.identifier)
         if oldest is not None:
-            self._forget(self.destinations[oldest])
+            self._end_memory(self.destinations[oldest], now)
 
     @staticmethod
     def response(destination: RMDestination) -> CreateSequenceResponse:
@@ -217,11 +231,15 @@ class Inbound:
         sequence = envelope.sequence
         assert sequence is not None
         number = sequence.message_number
+        if awaits_reply and not destination.takes_request(number):
+            return Verdict.NOT_YET
         verdict = destination.receive(number, sequence.last_message, now)
         if verdict is not _NEW:
             if isinstance(verdict, Fault) and destination.is_over and destination.ended_at is None:
                 self._end(destination, None, now)
             return verdict
+        # What is dropped for coming too late is answered by nobody.
+        awaits_reply = awaits_reply and not destination.is_too_late(number)
         if isinstance(envelope.control, LastMessage):
             destination.marker = number
             deliveries: list[tuple[int, int, Record | None]] = []
@@ -233,7 +251,7 @@ class Inbound:
         if released := destination.release():
             deliveries += self._release(destination, released, now)
         self.commit.save(destination.identifier, destination)
-        self.commit.then(partial(self._stored, destination, number, deliveries, envelope, exchange))
+        self.commit.then(partial(self._stored, destination, number, deliveries, envelope, exchange, awaits_reply))
         return verdict
 
     @staticmethod
@@ -299,30 +317,49 @@ class Inbound:
         deliveries: list[tuple[int, int, Record | None]],
         envelope: Envelope,
         exchange: Exchange | None,
+        awaits_reply: bool,
         now: float,
     ) -> None:
-        if number not in destination.awaiting:
+        # What becomes of a request when the Sequence ends is settled with that.
+        if number not in destination.awaiting and not (awaits_reply and destination.is_settling):
             destination.acknowledge(number)
         for partition, offset, record in deliveries:
             self.effects.append(Delivered(self.queue.name, partition, offset, record))
-        self._answers.stored(destination, number, envelope, exchange, now)
+        self.answers.stored(destination, number, envelope, exchange, now)
 
     # --- ends -----------------------------------------------------------------------------------------------------
 
     def end(
-        self, destination: RMDestination, last_message_number: int | None, then: Callable[[float], None], now: float
+        self,
+        destination: RMDestination,
+        last_message_number: int | None,
+        then: Callable[[float], None],
+        now: float,
+        *,
+        by_source: bool = False,
     ) -> None:
-        """After CloseSequence or TerminateSequence: settle it, durably, then call ``then``."""
-        if destination.settled:
-            self.commit.save(destination.identifier, destination)
-        else:
-            self._end(destination, last_message_number, now)
+        """After CloseSequence or TerminateSequence, the source's or our own: settle it, durably, then call ``then``."""
+        if not destination.settled:
+            self._end(destination, last_message_number, now, by_source=by_source)
+        elif by_source:
+            destination.waive()
+            self.commit.then(partial(self._settled, destination, []))
         if destination.is_over:
-            self._remember(destination, now)
+            self._remember(destination, now, by_source=by_source)
+        self.commit.save(destination.identifier, destination)
         self.commit.then(then)
 
-    def _end(self, destination: RMDestination, last_message_number: int | None, now: float) -> None:
+    def ended_by_source(self, destination: RMDestination, now: float) -> None:
+        """The source confirms that the Sequence is over."""
+        if destination.is_over and destination.ended_at is None:
+            self.end(destination, None, _nothing, now, by_source=True)
+
+    def _end(
+        self, destination: RMDestination, last_message_number: int | None, now: float, *, by_source: bool = False
+    ) -> None:
         release, discard, gaps = destination.end(last_message_number)
+        if by_source:
+            destination.waive()
         deliveries = self._release(destination, release, now)
         self.commit.batch.drops.extend((destination.identifier, number) for number in discard)
         if gaps:
@@ -336,7 +373,7 @@ class Inbound:
                 )
             )
         if destination.is_over:
-            self._remember(destination, now)
+            self._remember(destination, now, by_source=by_source)
         self.commit.save(destination.identifier, destination)
         self.commit.then(partial(self._settled, destination, deliveries))
 
@@ -346,16 +383,17 @@ class Inbound:
         destination.settle()
         for partition, offset, record in deliveries:
             self.effects.append(Delivered(self.queue.name, partition, offset, record))
+        self.answers.settled(destination, now)
 
-    def _remember(self, destination: RMDestination, now: float) -> None:
+    def _remember(self, destination: RMDestination, now: float, *, by_source: bool) -> None:
         if destination.ended_at is None:
             destination.ended_at = now
             self._shares.closed(destination.party)
             self.effects.append(Incident("sequence terminated", destination.identifier))
-            self._answers.discarded(destination)
+            self.answers.over(destination, by_source=by_source)
             self._deadlines.want(destination.identifier, destination.deadline())
             self.commit.save(destination.identifier, destination)
-            self._remember_over(destination)
+            self._remember_over(destination, now)
 
     def pump(self, now: float) -> None:
         """End Sequences whose time is up, forget those that ended long ago."""
@@ -366,20 +404,27 @@ class Inbound:
             deadline = destination.deadline()
             if deadline is None or deadline > now:
                 self._deadlines.want(identifier, deadline)
-            elif destination.ended_at is not None:
-                self._forget(destination)
-            else:
+            elif destination.ended_at is None:
                 destination.handle(DestinationEvent.EXPIRED)
                 destination.last_fault = TIME_IS_UP
                 self._end(destination, None, now)
+            elif destination.unanswered and now < destination.ended_at + LONGEST_HANDLING:
+                self._deadlines.want(identifier, now + self.policy.remember_terminated)
+            else:
+                self._end_memory(destination, now)
 
     def fault_received(self, destination: RMDestination, code: str, now: float) -> None:
         """The source says the Sequence is over, or that our acknowledgement was illegal."""
         ending = code in ("SequenceTerminated", "UnknownSequence")
+        if destination.is_over:
+            return  # how it ended says what it is answered with
         destination.last_fault = code
         destination.handle(DestinationEvent.ENDING_FAULT if ending else DestinationEvent.OTHER_FAULT)
-        if destination.is_over and destination.ended_at is None:
-            self._end(destination, None, now)
+        self.ended_by_source(destination, now)
+
+    def _end_memory(self, destination: RMDestination, now: float) -> None:
+        self._forget(destination)
+        self.answers.forgotten(destination, now)
 
     def _forget(self, destination: RMDestination) -> None:
         del self.destinations[destination.identifier]
@@ -418,8 +463,12 @@ class Inbound:
         """Take over what the store held."""
         for partition in range(len(self.queue.ends)):
             self.queue.ends[partition] = snapshot.bounds.get((self.queue.name, partition), (0, 0))[1]
+        states = [state for state in snapshot.sequences.values() if state["role"] == "destination"]
+        # In the order in which they were made: of two made alike, the later one is the one that is repeated.
+        for state in sorted(states, key=itemgetter("created_at")):
+            held = snapshot.held.get(state["identifier"], [])
+            self._know(RMDestination.from_state(state, held, self.policy, now))
         # Those that are over in the order in which they ended, which is that of forgetting them.
-        for identifier, state in sorted(snapshot.sequences.items(), key=lambda one: one[1].get("ended_at") or 0.0):
-            if state["role"] == "destination":
-                held = snapshot.held.get(identifier, [])
-                self._know(RMDestination.from_state(state, held, self.policy, now))
+        over = [destination for destination in self.destinations.values() if destination.is_over]
+        for destination in sorted(over, key=lambda one: one.ended_at or 0.0):
+            self._remember_over(destination, now)

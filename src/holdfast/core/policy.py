@@ -73,6 +73,8 @@ class DestinationPolicy:
             to .NET as BufferRemaining.
         max_ranges: Acknowledgement ranges of one Sequence (WCF's own quota); a number that needs one more waits.
         max_message_number: Above it: MessageNumberRollover.
+        max_open_requests: Requests of one Sequence that await their reply or its acknowledgement; the next one is not
+            accepted yet. Where replies go in no Sequence, so many of them are kept. Sources have some tens in flight.
         remember_terminated: Seconds an ended Sequence is remembered, to answer repeats in kind.
         advertise_buffer: Whether acknowledgements carry BufferRemaining.
         reply_patience: Seconds an anonymous requester's exchange is held open for its reply before it is answered
@@ -94,6 +96,7 @@ class DestinationPolicy:
     buffer: int = 256
     max_ranges: int = 128
     max_message_number: int = MAX_MESSAGE_NUMBER
+    max_open_requests: int = 1_024
     remember_terminated: float = 600.0
     advertise_buffer: bool = True
     reply_patience: float = 30.0

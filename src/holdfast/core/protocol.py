@@ -7,7 +7,6 @@ the store has it), and ``deadline``, when ``pump`` wants to be called next.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -31,7 +30,9 @@ from holdfast.core.messages import (
     Envelope,
     Fault,
     LastMessage,
+    RequestAcknowledgement,
     Sequence,
+    SequenceAcknowledgement,
     TerminateSequence,
     TerminateSequenceResponse,
 )
@@ -40,8 +41,8 @@ from holdfast.core.outbox import Outbox, ReadRecords
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.refusals import refusal
-from holdfast.core.source import RMSource
-from holdfast.core.states import DestinationAction, DestinationEvent, SourceEvent
+from holdfast.core.replies import Replies, asks
+from holdfast.core.states import DestinationAction, DestinationEvent, DestinationState, SourceEvent
 from holdfast.core.versions import RM, Addressing, Versions
 
 
@@ -55,11 +56,15 @@ def _never(_value: str) -> bool:
 
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 _ACKNOWLEDGE = Acknowledge()  # it says nothing by itself
+_ENDED = ("SequenceClosed", "SequenceTerminated", "UnknownSequence")
+"""What a message of a Sequence that has ended is answered with."""
 
 
-def _reply_key(destination: RMDestination) -> str:
-    """The outbox of the replies that go back to where the requests came from."""
-    return destination.offered or f"plain/{destination.identifier}"
+def _wants_reply(envelope: Envelope) -> bool:
+    """Whether a message says that its sender waits for a reply."""
+    if envelope.reply_to is None or envelope.message_id is None or envelope.relates_to is not None:
+        return False
+    return not envelope.reply_to.is_none
 
 
 class RMProtocol:
@@ -97,7 +102,7 @@ class RMProtocol:
         self.policy = destination_policy or DestinationPolicy()
         self.commit = GroupCommit()
         self.effects: list[Effect] = []
-        self.inbound = Inbound(self.policy, self.commit, self.effects, queue, new_identifier, self)
+        self.inbound = Inbound(self.policy, self.commit, self.effects, queue, new_identifier)
         self.outbound = Outbound(
             source_policy or SourcePolicy(),
             self.commit,
@@ -110,14 +115,15 @@ class RMProtocol:
         )
         self.ending = Ending(self.inbound, self.commit, self.effects, new_identifier)
         self.acknowledging = Acknowledging(self.inbound, self.policy, self.effects)
+        self.inbound.answers = self.replies = Replies(
+            self.inbound, self.outbound, self.acknowledging, self.commit, self.effects, self.policy
+        )
         self._addresses = Addresses(allows)
         self._accepts = accepts
         self._replies = replies
         self._always_replies = always_replies
         self.takes_only_replies = False
         """Whether nobody reads what comes but who asked for it: any other message is acknowledged and not kept."""
-        self._waiting: dict[tuple[str, int], list[Exchange]] = {}
-        self._patience: deque[tuple[float, str, int, Exchange]] = deque()
 
     # --- outputs --------------------------------------------------------------------------------------------------
 
@@ -148,7 +154,7 @@ class RMProtocol:
             self.outbound.deadline(),
             self.acknowledging.deadline(),
             self.ending.deadline(),
-            self._patience[0][0] if self._patience else None,
+            self.replies.deadline(),
         )
         return min((time for time in times if time is not None), default=None)
 
@@ -157,22 +163,14 @@ class RMProtocol:
         self.inbound.pump(now)
         self.ending.pump(now)
         self.acknowledging.pump(now)
-        while self._patience and self._patience[0][0] <= now:
-            _, identifier, number, exchange = self._patience.popleft()
-            waiting = self._waiting.get((identifier, number))
-            if waiting is not None and exchange in waiting:
-                waiting.remove(exchange)
-                self.effects.append(Respond(exchange, None))
+        self.replies.pump(now)
         self.outbound.pump(now)
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """Take over what the store held. Once, before anything else."""
         self.inbound.recover(snapshot, now)
         self.outbound.recover(snapshot, now)
-        for destination in self.inbound.destinations.values():
-            outbox = self.outbound.outboxes.get(destination.offered or "")
-            if outbox is not None:
-                outbox.answers = destination.identifier
+        self.replies.recover(now)
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
@@ -188,55 +186,7 @@ class RMProtocol:
             reply: What to answer, None for nothing. Only its action, body and headers count.
             now: Seconds.
         """
-        destination = self.inbound.destinations.get(record.sequence)
-        number = record.message_number
-        if destination is None or number not in destination.awaiting:
-            if reply is not None:
-                self.effects.append(Incident("reply unwanted", record.sequence, number, "warning"))
-            return
-        told_by_reply = 0
-        if reply is not None:
-            outbox = self._reply_outbox(destination, record, now)
-            reply.relates_to = record.message_id
-            reply.sequence = outbox.key
-            reply.message_number = number
-            offset = self.outbound.submit(outbox, reply)
-            reply_number = offset - outbox.source.start + 1 if outbox.source is not None else 0
-            if outbox.source is not None and outbox.source.polled:
-                destination.replies[number] = reply_number
-            elif outbox.answers is not None and not destination.acks_to.is_anonymous:
-                told_by_reply = reply_number
-        destination.awaiting.discard(number)
-        self.commit.save(destination.identifier, destination)
-        self.commit.then(partial(self._completed, destination, number, told_by_reply))
-
-    def _completed(self, destination: RMDestination, number: int, told_by_reply: int, now: float) -> None:
-        """The reply, or that there is none, is durable: now the request is acknowledged, together with it; or, if the
-        reply is on its way to an address, once that reply is."""
-        if told_by_reply:
-            self.acknowledging.owe_after_reply(destination, number, told_by_reply)
-            return
-        destination.acknowledge(number)
-        self._answer_waiting(destination, number, now)
-        if not destination.acks_to.is_anonymous:
-            self.acknowledging.owe(destination, now)
-
-    def _reply_outbox(self, destination: RMDestination, record: Record, now: float) -> Outbox:
-        """Where the reply goes: the offered Sequence, else one of our own, else nothing but the back-channel."""
-        reply_to = record.reply_to or ANONYMOUS
-        if destination.offered is None and reply_to != ANONYMOUS:
-            return self.outbound.open(f"to/{reply_to}", reply_to, [(destination.versions, False)])
-        outbox = self.outbound.outboxes.get(_reply_key(destination))
-        if outbox is None:
-            outbox = self._open_reply_outbox(destination, None, now)
-        return outbox
-
-    def _open_reply_outbox(self, destination: RMDestination, to: str | None, now: float) -> Outbox:
-        key = _reply_key(destination)
-        source = RMSource(key, key, destination.versions, self.outbound.policy, now, polled=to is None)
-        source.identifier = destination.offered
-        source.to = to
-        return self.outbound.open_replies(source, now)
+        self.replies.reply(record, reply, now)
 
     def end_inbound(self, identifier: str, now: float, *, terminate: bool = False) -> bool:
         """Close an inbound Sequence of our own accord, or terminate it; whether it was there and open."""
@@ -270,31 +220,42 @@ class RMProtocol:
             if refused is not None:
                 self._answer_fault(envelope, refused, exchange)
                 return
-        fault_back = None
+        problem = self._take_acknowledgements(envelope, now)
+        if envelope.fault is not None and envelope.sequence is None and not self._is_reply(envelope, exchange):
+            self._receive_fault(envelope, sent, now)
+            self._done(exchange)
+            return
+        if envelope.sequence is not None and envelope.ack_requested:
+            problem = problem or self._requested_beside(envelope, envelope.sequence, now)
+        if problem is not None and self._tell_beside(envelope, problem):
+            problem = None
+        if envelope.sequence is not None:
+            self._receive_message(envelope, exchange, now, problem)
+        elif envelope.control is None:
+            self._receive_plain(envelope, exchange, now, problem)
+        else:
+            self._receive_control(envelope, exchange, now, problem, party)
+
+    def _take_acknowledgements(self, envelope: Envelope, now: float) -> Fault | None:
+        """Every SequenceAcknowledgement of a message; the fault for the first that is bad. What carries it is processed
+        as without it (section 3.3)."""
+        problem = None
         for acknowledgement in envelope.acknowledgements:
             identifier = acknowledgement.identifier
             if identifier in self.inbound.offered and self.outbound.find(identifier) is None:
                 continue  # of replies whose Sequence ended with the requests', which are being ended once more
-            fault_back = self.outbound.receive_acknowledgement(acknowledgement, now) or fault_back
-            self._replies_acknowledged(acknowledgement.identifier, now)
-        if envelope.fault is not None and envelope.sequence is None and not self._is_reply(envelope, exchange):
-            self._receive_fault(envelope, sent, now)
-            if exchange is not None:
-                self.effects.append(Respond(exchange, None))
-            return
-        if envelope.sequence is not None and envelope.ack_requested:
-            fault_back = self._requested_beside(envelope, envelope.sequence, now) or fault_back
-        if fault_back is not None and exchange is not None:
-            # The carrier is processed all the same, but the one answer there is tells of the fault.
-            self._answer_fault(envelope, fault_back, exchange)
-            exchange = None
-        control = envelope.control
-        if envelope.sequence is not None:
-            self._receive_message(envelope, exchange, now)
-        elif control is None:
-            self._receive_plain(envelope, exchange, now)
-        else:
-            self._receive_control(envelope, exchange, now, party)
+            fault = self.outbound.receive_acknowledgement(acknowledgement, now)
+            problem = problem or fault
+            self.replies.acknowledged(identifier, now)
+        return problem
+
+    def _tell_beside(self, envelope: Envelope, fault: Fault) -> bool:
+        """Tell of a bad header in a message of its own, to where faults go; False if that is only the answer."""
+        target = envelope.fault_to or envelope.reply_to
+        if target is None or not self._has_address(target):
+            return False
+        self._answer_fault(envelope, fault, None)
+        return True
 
     @staticmethod
     def _is_reply(envelope: Envelope, exchange: Exchange | None) -> bool:
@@ -335,7 +296,15 @@ class RMProtocol:
 
     # --- application messages -------------------------------------------------------------------------------------
 
-    def _receive_message(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
+    def _receive_message(
+        self, envelope: Envelope, exchange: Exchange | None, now: float, problem: Fault | None
+    ) -> None:
+        """A message with a Sequence header.
+
+        ``problem`` is the fault for another of its headers. Where there is but one answer, the message's own fault
+        goes before it, and it goes before an acknowledgement and before a reply that takes its time: that is kept, and
+        given to a repeat.
+        """
         sequence = envelope.sequence
         assert sequence is not None
         destination = self.inbound.destinations.get(sequence.identifier)
@@ -351,14 +320,21 @@ class RMProtocol:
         awaits_reply = exchange is not None and is_application and self._awaits_reply(envelope)
         asked = self.outbound.request_of(envelope.relates_to, destination.identifier)
         is_kept = asked is not None or not self.takes_only_replies
-        verdict = self.inbound.receive(destination, envelope, awaits_reply, exchange, now, is_kept=is_kept)
+        answered = exchange if problem is None else None
+        verdict = self.inbound.receive(destination, envelope, awaits_reply, answered, now, is_kept=is_kept)
         if isinstance(verdict, Fault):
-            if destination.is_over and not destination.settled:
+            if destination.is_settling:
                 # A source that was told so does not come back: the end must be durable before.
-                self.commit.then(partial(self._ended_with_fault, envelope, verdict, exchange, destination))
+                self.commit.then(partial(self._refuse, envelope, verdict, exchange, destination))
             else:
-                self._answer_fault(envelope, verdict, exchange, destination)
+                self._refuse(envelope, verdict, exchange, destination, now)
         elif verdict is _NEW:
+            if problem is not None:
+                self.commit.then(partial(self._answer_problem, envelope, problem, exchange, destination))
+            if not awaits_reply and exchange is not None and _wants_reply(envelope):
+                assert envelope.reply_to is not None
+                reply_to = envelope.reply_to.address
+                self.replies.tell_of_none(destination, sequence.message_number, envelope.action, reply_to)
             if asked is not None:
                 self.outbound.receive_reply(*asked)
             elif is_application and not is_kept:
@@ -367,18 +343,37 @@ class RMProtocol:
                 )
         elif verdict is Verdict.DUPLICATE:
             self.effects.append(Incident("duplicate dropped", destination.identifier, sequence.message_number, "debug"))
-            self._answer_again(destination, sequence.message_number, exchange, now)
+            self.replies.again(destination, sequence.message_number, exchange, now, asked=asks(envelope, destination))
         else:
             self.effects.append(Incident("message not held", destination.identifier, sequence.message_number, "debug"))
-            if destination.offered is None:
-                self._acknowledge(destination, exchange, now)
+            if problem is not None:
+                self._answer_problem(envelope, problem, exchange, destination, now)
+            elif destination.offered is None or asks(envelope, destination):
+                self.acknowledging.acknowledge(destination, exchange, now)
             else:
                 self._done(exchange)  # .NET: no acknowledgement that leaves out what it answers
 
-    def _ended_with_fault(
+    def _refuse(
         self, envelope: Envelope, fault: Fault, exchange: Exchange | None, destination: RMDestination, now: float
     ) -> None:
-        self._answer_fault(envelope, fault, exchange, destination)
+        """Answer a message that is not accepted; its Sequence may have ended, which is not told before it may be."""
+        has_ended = fault.code in _ENDED and destination.state is not DestinationState.CREATED
+        if has_ended and not destination.may_tell_end:
+            self._done(exchange)
+        else:
+            self._answer_fault(envelope, fault, exchange, destination)
+
+    def _answer_problem(
+        self, envelope: Envelope, fault: Fault, exchange: Exchange | None, destination: RMDestination, now: float
+    ) -> None:
+        """Answer a message with the fault for a header that it carried, and acknowledge it in that if it may be."""
+        if exchange is None:
+            return
+        sequence = envelope.sequence
+        assert sequence is not None
+        is_acknowledged = destination.acks_to.is_anonymous and sequence.message_number in destination.acknowledged
+        acknowledgements = (destination.acknowledgement(),) if is_acknowledged else ()
+        self._answer_fault(envelope, fault, exchange, acknowledgements=acknowledgements)
 
     def _check_application_message(self, envelope: Envelope) -> Fault | None:
         if not self._accepts(envelope.action):
@@ -391,111 +386,13 @@ class RMProtocol:
         # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08). But
         # no ReplyTo is an anonymous one in WS-Addressing 1.0 (core, section 3.2), and gSOAP's requests may have
         # neither of the two: then only the operation tells.
+        if _wants_reply(envelope):
+            return self._replies(envelope.action)
         if envelope.relates_to is not None or (envelope.reply_to is not None and envelope.reply_to.is_none):
             return False
-        if envelope.reply_to is not None and envelope.message_id is not None:
-            return self._replies(envelope.action)
         return envelope.addressing is Addressing.V2005_08 and self._always_replies(envelope.action)
 
-    def stored(
-        self, destination: RMDestination, number: int, envelope: Envelope, exchange: Exchange | None, now: float
-    ) -> None:
-        """Message ``number`` is durable (called by :class:`Inbound`)."""
-        if isinstance(envelope.control, LastMessage) and destination.offered is not None:
-            self._answer_last_message(destination, number, exchange, now)
-        elif number in destination.awaiting:
-            self._await_reply(destination, number, exchange, now)
-        else:
-            self._acknowledge(destination, exchange, now)
-        if self._waiting and number not in destination.awaiting:
-            self._answer_waiting(destination, number, now)
-        outbox = self.outbound.by_offer.get(destination.identifier)
-        if outbox is not None:
-            self.outbound.ready(outbox)  # what it has to send may have waited for this to be acknowledged
-
-    def _answer_waiting(self, destination: RMDestination, number: int, now: float) -> None:
-        """Answer those who sent the message again while it, or its reply, was on its way to the disk."""
-        for exchange in self._waiting.pop((destination.identifier, number), ()):
-            self._answer_again(destination, number, exchange, now)
-
-    def _await_reply(self, destination: RMDestination, number: int, exchange: Exchange | None, now: float) -> None:
-        if exchange is None:
-            return
-        if self._replies_elsewhere(destination):
-            self.effects.append(Respond(exchange, None))
-            return
-        key = (destination.identifier, number)
-        self._waiting.setdefault(key, []).append(exchange)
-        self._patience.append((now + self.policy.reply_patience, *key, exchange))
-
-    def _replies_elsewhere(self, destination: RMDestination) -> bool:
-        outbox = self.outbound.outboxes.get(destination.offered or "")
-        return outbox is not None and outbox.source is not None and not outbox.source.polled
-
-    def _answer_last_message(
-        self, destination: RMDestination, number: int, exchange: Exchange | None, now: float
-    ) -> None:
-        """1.0, two-way: LastMessage is answered in kind on the offered Sequence (wcf: it waits for that)."""
-        outbox = self.outbound.outboxes.get(destination.offered or "")
-        source = outbox.source if outbox is not None else None
-        if outbox is None or source is None or destination.awaiting:
-            self._acknowledge(destination, exchange, now)
-        elif not source.polled:
-            self.outbound.want_end(outbox, now)
-            self._acknowledge(destination, exchange, now)
-        else:
-            if source.last_number is None:
-                source.last_number = outbox.end - source.start + 1
-                source.issue(now)
-            destination.replies[number] = source.last_number
-            self.commit.save(destination.identifier, destination)
-            self.commit.save(source.local_id, source)
-            self.commit.then(partial(self._answer_again, destination, number, exchange))
-
-    def _answer_again(self, destination: RMDestination, number: int, exchange: Exchange | None, now: float) -> None:
-        """Answer a message that is stored: with its reply if there is one, else with an acknowledgement."""
-        if number not in destination.acknowledged:
-            # An answer that leaves out the very message it answers ends a session of .NET's.
-            self._await_reply(destination, number, exchange, now)
-            return
-        if number == destination.marker and destination.offered is not None and number not in destination.replies:
-            self._answer_last_message(destination, number, exchange, now)
-            return
-        if number in destination.replied:
-            # The requester has the reply and said so. An acknowledgement without it would end .NET's session.
-            self._done(exchange)
-            return
-        reply_number = destination.replies.get(number)
-        outbox = self.outbound.outboxes.get(_reply_key(destination))
-        if (
-            reply_number is None
-            or outbox is None
-            or outbox.source is None
-            or reply_number in outbox.source.acknowledged
-            or exchange is None
-        ):
-            self._acknowledge(destination, exchange, now)
-            return
-        outbox.source.issue(now)
-        envelope = self.outbound.message(outbox, outbox.source, reply_number)
-        envelope.acknowledgements = (destination.acknowledgement(),)
-        self.effects.append(Respond(exchange, envelope))
-
-    def _replies_acknowledged(self, identifier: str, now: float) -> None:
-        """The requester acknowledged replies: they are never asked for again."""
-        source = self.outbound.find(identifier)
-        outbox = self.outbound.outboxes.get(identifier)
-        if source is None or outbox is None or outbox.answers is None:
-            return
-        destination = self.inbound.destinations.get(outbox.answers)
-        if destination is None:
-            return
-        for number in [n for n, reply in destination.replies.items() if reply in source.acknowledged]:
-            del destination.replies[number]
-            destination.replied.append(number)
-        self.acknowledging.replies_acknowledged(destination, source, now)
-
-    def _receive_plain(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
+    def _receive_plain(self, envelope: Envelope, exchange: Exchange | None, now: float, problem: Fault | None) -> None:
         """No Sequence header: a reply to a request of ours from a peer that was offered no Sequence, or a stranger."""
         if exchange is None and envelope.relates_to is not None:
             asked = self.outbound.request_of(envelope.relates_to)
@@ -507,7 +404,7 @@ class RMProtocol:
                 self.inbound.take_plain(record)
             return
         if envelope.acknowledgements or envelope.ack_requested:
-            self._answer_ack_requested(envelope, exchange, now)
+            self._answer_ack_requested(envelope, exchange, now, problem)
         elif exchange is not None:
             if envelope.addressing is Addressing.V2004_08:
                 fault = Fault("ActionNotSupported", "Only messages with WS-ReliableMessaging headers are taken here.")
@@ -518,24 +415,47 @@ class RMProtocol:
 
     # --- RM protocol messages -------------------------------------------------------------------------------------
 
-    def _receive_control(self, envelope: Envelope, exchange: Exchange | None, now: float, party: str) -> None:
+    def _receive_control(
+        self, envelope: Envelope, exchange: Exchange | None, now: float, problem: Fault | None, party: str
+    ) -> None:
         control = envelope.control
+        if problem is not None and exchange is not None and self._has_no_answer_yet(control):
+            self._answer_fault(envelope, problem, exchange)
+            exchange = None
         if isinstance(control, CreateSequence):
             self._create(envelope, control, exchange, now, party)
-        elif isinstance(control, CreateSequenceResponse):
-            self._created(envelope, control, exchange, now)
         elif isinstance(control, CloseSequence):
             self._close(envelope, control, exchange, now)
         elif isinstance(control, TerminateSequence):
             self._terminate(envelope, control, exchange, now)
+        elif isinstance(control, Acknowledge | RequestAcknowledgement | LastMessage):
+            self._answer_ack_requested(envelope, exchange, now, problem)
+        else:
+            self._receive_response(envelope, exchange, now)
+
+    def _has_no_answer_yet(self, control: Control | None) -> bool:
+        """Whether the answer to it may be the fault for another of its headers: it is for the first time that a
+        Sequence is ended (a repeat gets its response), and for a response, which has none. A CreateSequence would be
+        taken for refused."""
+        if isinstance(control, CloseSequence | TerminateSequence):
+            destination = self.inbound.destinations.get(control.identifier)
+            states = [DestinationState.CREATED]
+            if isinstance(control, TerminateSequence):
+                states += [DestinationState.CLOSED, DestinationState.TERMINATING]
+            return destination is not None and destination.state in states
+        return isinstance(control, CreateSequenceResponse | CloseSequenceResponse | TerminateSequenceResponse)
+
+    def _receive_response(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
+        control = envelope.control
+        if isinstance(control, CreateSequenceResponse):
+            self._created(envelope, control, exchange, now)
         elif isinstance(control, CloseSequenceResponse):
             self.ending.answered(control.identifier)
             self.outbound.receive_close_response(control.identifier, now)
             self._done(exchange)
-        elif isinstance(control, TerminateSequenceResponse):
-            self._terminated(control, exchange, now)
         else:
-            self._answer_ack_requested(envelope, exchange, now)
+            assert isinstance(control, TerminateSequenceResponse), control
+            self._terminated(control, exchange, now)
 
     def _done_then(self, exchange: Exchange | None, now: float) -> None:
         self._done(exchange)
@@ -595,7 +515,7 @@ class RMProtocol:
         destination.accept_acks_to = EndpointReference(envelope.to or "") if envelope.to else ANONYMOUS_EPR
         target = offer.endpoint or envelope.reply_to or create.acks_to
         to = None if target.is_anonymous or target.is_none else target.address
-        self._open_reply_outbox(destination, to, now).answers = destination.identifier
+        self.replies.accept_offer(destination, to, now)
 
     def _created(
         self, envelope: Envelope, response: CreateSequenceResponse, exchange: Exchange | None, now: float
@@ -623,7 +543,7 @@ class RMProtocol:
             return
         response = self._response(envelope, destination.versions, CloseSequenceResponse(close.identifier))
         then = partial(self._respond_final, destination, envelope.reply_to, exchange, response)
-        self.inbound.end(destination, close.last_message_number, then, now)
+        self.inbound.end(destination, close.last_message_number, then, now, by_source=True)
 
     def _terminate(
         self, envelope: Envelope, terminate: TerminateSequence, exchange: Exchange | None, now: float
@@ -640,10 +560,11 @@ class RMProtocol:
             response = self._envelope(destination.versions)
             response.control = TerminateSequence(destination.offered)
         else:
-            self.inbound.end(destination, terminate.last_message_number, partial(self._done_then, exchange), now)
+            done = partial(self._done_then, exchange)
+            self.inbound.end(destination, terminate.last_message_number, done, now, by_source=True)
             return
         then = partial(self._respond_final, destination, envelope.reply_to, exchange, response)
-        self.inbound.end(destination, terminate.last_message_number, then, now)
+        self.inbound.end(destination, terminate.last_message_number, then, now, by_source=True)
 
     def _terminate_outbound(
         self, envelope: Envelope, terminate: TerminateSequence, exchange: Exchange | None, now: float
@@ -662,50 +583,57 @@ class RMProtocol:
         destination = self.inbound.destinations.get(response.identifier)
         if destination is not None:
             destination.handle(DestinationEvent.TERMINATE_SEQUENCE_RESPONSE)
+            self.inbound.ended_by_source(destination, now)
         self.outbound.receive_terminate_response(response.identifier, now)
         self._done(exchange)
 
-    def discarded(self, destination: RMDestination) -> None:
-        """An inbound Sequence is over (called by :class:`Inbound`): so is the one that answered it."""
-        for key in (destination.offered, f"plain/{destination.identifier}"):
-            outbox = self.outbound.outboxes.get(key or "")
-            if outbox is None:
-                continue
-            if outbox.to is None:
-                self.outbound.close_outbox(outbox.key)
-            else:
-                self.outbound.want_end(outbox, destination.last_activity)
-        for key_waiting in [key for key in self._waiting if key[0] == destination.identifier]:
-            for exchange in self._waiting.pop(key_waiting):
-                self.effects.append(Respond(exchange, None))
-        self.acknowledging.forget(destination.identifier)
-
-    def _answer_ack_requested(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
-        answered = False
+    def _answer_ack_requested(
+        self, envelope: Envelope, exchange: Exchange | None, now: float, problem: Fault | None
+    ) -> None:
+        """A message that is nothing but headers: every AckRequested is answered, in one answer where that is so."""
+        acknowledgements = []
+        versions = envelope.versions
         for requested in envelope.ack_requested:
-            fault = self._acknowledge_as_asked(requested.identifier, exchange, now)
-            if fault is not None:
-                self._answer_fault(envelope, fault, exchange)
-            exchange, answered = None, True
-        if not answered:
+            destination = self._asked_for(requested.identifier, now)
+            if destination is None:
+                problem = problem or sequence_fault("UnknownSequence", requested.identifier)
+            elif destination.acks_to.is_anonymous:
+                acknowledgements.append(destination.acknowledgement())
+                versions = destination.versions
+            else:
+                self.acknowledging.owe(destination, now, at_once=True)
+        if problem is not None:
+            self._answer_fault(envelope, problem, exchange, acknowledgements=tuple(acknowledgements))
+        elif acknowledgements and exchange is not None:
+            answer = self._envelope(versions)
+            answer.control = _ACKNOWLEDGE
+            answer.acknowledgements = tuple(acknowledgements)
+            self.effects.append(Respond(exchange, answer))
+        else:
             self._done(exchange)
 
     def _requested_beside(self, envelope: Envelope, sequence: Sequence, now: float) -> Fault | None:
         """AckRequested for other Sequences on a message (section 3.8); its own is acknowledged in its answer."""
-        fault = None
+        problem = None
         for requested in envelope.ack_requested:
-            if requested.identifier != sequence.identifier:
-                fault = self._acknowledge_as_asked(requested.identifier, None, now) or fault
-        return fault
+            if requested.identifier == sequence.identifier:
+                continue
+            destination = self._asked_for(requested.identifier, now)
+            if destination is None:
+                problem = problem or sequence_fault("UnknownSequence", requested.identifier)
+            else:
+                self.acknowledging.acknowledge(destination, None, now, at_once=True)
+        return problem
 
-    def _acknowledge_as_asked(self, identifier: str, exchange: Exchange | None, now: float) -> Fault | None:
-        """One AckRequested; the fault to answer it with if there is no such Sequence."""
+    def _asked_for(self, identifier: str, now: float) -> RMDestination | None:
+        """The Sequence that an AckRequested names; None if it is unknown, or over and that may be told."""
         destination = self.inbound.destinations.get(identifier)
-        if destination is None or destination.handle(DestinationEvent.ACK_REQUESTED) is None:
-            return sequence_fault("UnknownSequence", identifier)
+        if destination is None:
+            return None
+        if destination.handle(DestinationEvent.ACK_REQUESTED) is None and destination.may_tell_end:
+            return None
         destination.last_activity = now
-        self._acknowledge(destination, exchange, now, at_once=True)
-        return None
+        return destination
 
     # --- answers --------------------------------------------------------------------------------------------------
 
@@ -721,36 +649,17 @@ class RMProtocol:
         response.relates_to = request.message_id or None
         return response
 
-    def _acknowledge(
-        self, destination: RMDestination, exchange: Exchange | None, now: float, *, at_once: bool = False
-    ) -> None:
-        """Acknowledge: in the answer to an anonymous sender; soon, with others, to an addressable AcksTo."""
-        if destination.acks_to.is_anonymous:
-            acknowledgement = destination.acknowledgement()
-            if not acknowledgement.ranges and destination.versions.rm is RM.V1_0 and not at_once:
-                # 1.0 says "nothing yet" by the range 0-0, which WCF expects where it asks for it and which ends a
-                # Sequence of gSOAP's at any other time.
-                self._done(exchange)
-            elif exchange is not None:
-                envelope = self._envelope(destination.versions)
-                envelope.control = _ACKNOWLEDGE
-                envelope.acknowledgements = (acknowledgement,)
-                self.effects.append(Respond(exchange, envelope))
-            return
-        self._done(exchange)
-        if exchange is None and destination.accept_acks_to is None and not at_once:
-            return  # replies at a source: acknowledged on its next request
-        self.acknowledging.owe(destination, now, at_once=at_once)
-
     def _respond(
         self, reply_to: EndpointReference | None, exchange: Exchange | None, response: Envelope, now: float
     ) -> None:
         self._send_to(reply_to, exchange, response)
 
+    def _has_address(self, target: EndpointReference) -> bool:
+        return not target.is_anonymous and not target.is_none and self._addresses.may_send_to(target)
+
     def _send_to(self, target: EndpointReference | None, exchange: Exchange | None, response: Envelope) -> None:
         """Send to an address that is allowed, else answer on the exchange."""
-        is_address = target is not None and not target.is_anonymous and not target.is_none
-        if target is not None and is_address and self._addresses.may_send_to(target):
+        if target is not None and self._has_address(target):
             response.to = target.address
             response.reference_parameters = target.reference_parameters
             self.effects.append(Transmit(target.address, response))
@@ -770,7 +679,12 @@ class RMProtocol:
         self._respond(reply_to, exchange, response, now)
 
     def _answer_fault(
-        self, envelope: Envelope, fault: Fault, exchange: Exchange | None, destination: RMDestination | None = None
+        self,
+        envelope: Envelope,
+        fault: Fault,
+        exchange: Exchange | None,
+        destination: RMDestination | None = None,
+        acknowledgements: tuple[SequenceAcknowledgement, ...] = (),
     ) -> None:
         """Answer with a fault; about a known Sequence it goes where its acknowledgements go."""
         level = "warning" if fault.is_rm else "info"
@@ -786,6 +700,7 @@ class RMProtocol:
         answer.fault = fault
         answer.not_understood = envelope.not_understood
         answer.relates_to = envelope.message_id
+        answer.acknowledgements = acknowledgements
         if destination is not None and fault.code == "SequenceClosed":
             answer.acknowledgements = (destination.acknowledgement(),)
         target = destination.acks_to if destination is not None else (envelope.fault_to or envelope.reply_to)

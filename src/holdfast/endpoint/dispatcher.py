@@ -85,7 +85,7 @@ class Dispatcher:
     def _answer_lost(self, firsts: list[int]) -> None:
         """Requests that were being handled when the process ended: answered with a fault, not handled again."""
         destinations = self._engine.protocol.inbound.destinations.values()
-        awaited = {(one.identifier, number) for one in destinations for number in one.awaiting - one.held}
+        awaited = {(one.identifier, number) for one in destinations for number in one.unanswered - one.held}
         for partition, cursor in enumerate(self._cursors):
             position = firsts[partition]
             while awaited and position < self._ends[partition]:
@@ -210,6 +210,14 @@ class Dispatcher:
         try:
             return _reply(record, await self._call(message))
         except ApplicationFault as fault:
+            if not record.wants_reply:
+                log.warning(
+                    "fault without a requester",
+                    sequence=record.sequence,
+                    message_number=record.message_number,
+                    action=record.action,
+                    reason=str(fault),
+                )
             return _fault_reply(record, fault)
         except asyncio.CancelledError as error:
             if self._stopping:

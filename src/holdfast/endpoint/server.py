@@ -54,6 +54,8 @@ SOURCES_QUEUE = "replies"
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
+_UNSAID = "unsaid"
+_NOTHING = (None, "None", type(None))
 _CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
 
 
@@ -145,7 +147,8 @@ class Destination:
         the message is a dead letter; :class:`ApplicationFault` answers with a fault at once.
 
         A message asks for a reply by its ReplyTo. One that says nothing of replies is a request all the same (gSOAP
-        sends such) if its handler is annotated to return something, as ``-> str``; otherwise it is one-way.
+        sends such) if its handler is annotated to return something, as ``-> str``; otherwise it is one-way. What goes
+        to a handler annotated ``-> None`` is one-way whatever it asks for: it is acknowledged as soon as it is stored.
 
         Raises:
             ConfigurationError: the action has a handler already; the handler cannot be called with a message; the
@@ -175,9 +178,13 @@ class Destination:
     def _accepts(self, action: str) -> bool:
         return not self.handlers or action in self.handlers or "" in self.handlers
 
+    def _replies(self, action: str) -> bool:
+        handler = self.handlers.get(action) or self.handlers.get("")
+        return handler is not None and _returned(handler) not in _NOTHING
+
     def _always_replies(self, action: str) -> bool:
         handler = self.handlers.get(action) or self.handlers.get("")
-        return handler is not None and getattr(handler, "__annotations__", {}).get("return") not in (None, "None")
+        return handler is not None and _returned(handler) not in (*_NOTHING, _UNSAID)
 
     def _allows(self, address: str) -> bool:
         return any(_is_below(address, allowed) for allowed in self._allowed)
@@ -216,7 +223,7 @@ class Destination:
             source_policy=self._source_policy,
             allows=self._allows,
             accepts=self._accepts,
-            replies=lambda _action: bool(self.handlers),
+            replies=self._replies,
             always_replies=self._always_replies,
         )
         if SOURCES_QUEUE in snapshot.queues and self.queue.name != SOURCES_QUEUE:
@@ -427,6 +434,11 @@ class Destination:
             yield
         finally:
             await self.close()
+
+
+def _returned(handler: Handler) -> object:
+    """What a handler is annotated to return."""
+    return getattr(handler, "__annotations__", {}).get("return", _UNSAID)
 
 
 def _is_below(address: str, allowed: str) -> bool:

@@ -1,0 +1,377 @@
+"""Replies: what a request is answered with, and when. The same before a crash and after it.
+
+Owns the exchanges that wait for a reply. Which requests await one, which have one and which need theirs no more is
+their destination's to remember, durably: whatever shapes an answer here is read back from the store.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+
+from holdfast.core.acknowledging import Acknowledging
+from holdfast.core.commit import GroupCommit
+from holdfast.core.destination import RMDestination
+from holdfast.core.events import Effect, Exchange, Incident, Respond
+from holdfast.core.inbound import Inbound
+from holdfast.core.messages import ANONYMOUS, Envelope, LastMessage
+from holdfast.core.outbound import Outbound
+from holdfast.core.outbox import Outbox
+from holdfast.core.policy import DestinationPolicy
+from holdfast.core.records import Record
+from holdfast.core.source import RMSource
+
+
+def _plain_key(destination: RMDestination) -> str:
+    """The outbox of replies to a requester that offered no Sequence for them."""
+    return f"plain/{destination.identifier}"
+
+
+def asks(envelope: Envelope, destination: RMDestination) -> bool:
+    """Whether a message asks for the acknowledgement of its own Sequence (section 3.8)."""
+    return any(requested.identifier == destination.identifier for requested in envelope.ack_requested)
+
+
+class Replies:
+    """Answers the messages of inbound Sequences once they are stored.
+
+    Args:
+        inbound: Their Sequences.
+        outbound: Where replies are kept and sent from.
+        acknowledging: What answers that carry no reply do.
+        commit: What is said waits for it.
+        effects: Where answers go.
+        policy: How long an exchange is held open, and how many replies are kept.
+    """
+
+    def __init__(
+        self,
+        inbound: Inbound,
+        outbound: Outbound,
+        acknowledging: Acknowledging,
+        commit: GroupCommit,
+        effects: list[Effect],
+        policy: DestinationPolicy,
+    ) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        self._acknowledging = acknowledging
+        self._commit = commit
+        self._effects = effects
+        self._policy = policy
+        self._waiting: dict[str, dict[int, list[tuple[Exchange, bool]]]] = {}
+        """Identifier -> message number -> those who wait for its answer, and whether they asked for an
+        acknowledgement."""
+        self._patience: deque[tuple[float, str, int, Exchange]] = deque()
+
+    # --- the application's answer ---------------------------------------------------------------------------------
+
+    def reply(self, record: Record, reply: Record | None, now: float) -> None:
+        """The application is done with an inbound message.
+
+        Args:
+            record: The message.
+            reply: What to answer, None for nothing. Only its action, body and headers count.
+            now: Seconds.
+        """
+        destination = self._inbound.destinations.get(record.sequence)
+        number = record.message_number
+        if destination is None or not destination.is_unanswered(number):
+            if reply is not None:
+                self._effects.append(Incident("reply unwanted", record.sequence, number, "warning"))
+            return
+        if reply is None:
+            self.tell_of_none(destination, number, record.action, record.reply_to or ANONYMOUS)
+        if reply is None or not self._keep(destination, record, reply, now):
+            self._release(destination, number)
+        self._commit.save(destination.identifier, destination)
+
+    def tell_of_none(self, destination: RMDestination, number: int, action: str, reply_to: str) -> None:
+        """Leave a line in the log where a request gets no reply and its sender cannot go on without one."""
+        # Whoever offered a Sequence for replies, or listens for them, waits for one (wcf: its call ends in an error).
+        # Others take the acknowledgement for an answer.
+        if destination.offered is not None or reply_to != ANONYMOUS:
+            incident = Incident(
+                "request without a reply", destination.identifier, number, "warning", {"action": action}
+            )
+            self._effects.append(incident)
+
+    def _keep(self, destination: RMDestination, record: Record, reply: Record, now: float) -> bool:
+        """Put the reply where it goes; whether the request is acknowledged only once the reply is.
+
+        A client of CXF's that got no HTTP answer to a request takes no reply before it has sent the request again,
+        which it does until that is acknowledged.
+        """
+        number = record.message_number
+        outbox = self._outbox(destination, record, now)
+        reply.relates_to = record.message_id
+        reply.sequence = outbox.key
+        reply.message_number = number
+        offset = self._outbound.submit(outbox, reply)
+        source = outbox.source
+        if source is None:
+            return False
+        if source.polled:
+            destination.replies[number] = offset - source.start + 1
+            if destination.offered is None:
+                self._forget_oldest(destination, outbox, source)
+            return False
+        if outbox.answers is None or destination.acks_to.is_anonymous or number not in destination.awaiting:
+            return False
+        destination.replies[number] = offset - source.start + 1
+        return True
+
+    def _forget_oldest(self, destination: RMDestination, outbox: Outbox, source: RMSource) -> None:
+        """A reply that goes in no Sequence is never acknowledged: of too many the oldest are forgotten."""
+        while len(destination.replies) > self._policy.max_open_requests:
+            oldest = destination.replies.pop(next(iter(destination.replies)))
+            source.flight.pop(oldest, None)
+            source.acknowledged.add(oldest)
+            outbox.acknowledged(self._commit)
+
+    def _release(self, destination: RMDestination, number: int) -> None:
+        """The request awaits its reply no more once the open batch is durable."""
+        destination.replying.add(number)
+        self._commit.then(partial(self._replied, destination, number))
+
+    def _replied(self, destination: RMDestination, number: int, now: float) -> None:
+        """The reply, or that there is none, is durable: the request is acknowledged, together with it."""
+        destination.replied(number)
+        self._answer_waiting(destination, number, now)
+        if not destination.acks_to.is_anonymous:
+            self._acknowledging.owe(destination, now)
+        self._finish(destination, now)
+
+    def acknowledged(self, identifier: str, now: float) -> None:
+        """The requester acknowledged replies in the Sequence with that Identifier: it asks for them no more."""
+        source = self._outbound.find(identifier)
+        outbox = self._outbound.outboxes.get(identifier)
+        if source is None or outbox is None or outbox.answers is None:
+            return
+        destination = self._inbound.destinations.get(outbox.answers)
+        if destination is None or not destination.replies:
+            return
+        heard = destination.heard
+        news = [n for n, reply in destination.replies.items() if reply in source.acknowledged and n not in heard]
+        if news:
+            heard.update((number, source.polled) for number in news)
+            self._commit.save(destination.identifier, destination)
+            self._commit.then(partial(self._heard, destination, news))
+
+    def _heard(self, destination: RMDestination, numbers: list[int], now: float) -> None:
+        for _ in range(destination.replies_heard(numbers)):
+            self._acknowledging.owe(destination, now)
+        self._finish(destination, now)
+
+    # --- where replies go -----------------------------------------------------------------------------------------
+
+    def _outbox(self, destination: RMDestination, record: Record, now: float) -> Outbox:
+        """Where the reply goes: the offered Sequence, else one of our own, else nothing but the back-channel."""
+        reply_to = record.reply_to or ANONYMOUS
+        if destination.offered is None and reply_to != ANONYMOUS:
+            return self._outbound.open(f"to/{reply_to}", reply_to, [(destination.versions, False)])
+        return self._existing(destination) or self._open(destination, None, now)
+
+    def _existing(self, destination: RMDestination) -> Outbox | None:
+        """The outbox of the replies that go back to where the requests came from, if there is one."""
+        return self._outbound.outboxes.get(destination.offered or _plain_key(destination))
+
+    def _open(self, destination: RMDestination, to: str | None, now: float) -> Outbox:
+        key = destination.offered or _plain_key(destination)
+        source = RMSource(key, key, destination.versions, self._outbound.policy, now, polled=to is None)
+        source.identifier = destination.offered
+        source.to = to
+        return self._outbound.open_replies(source, now)
+
+    def accept_offer(self, destination: RMDestination, to: str | None, now: float) -> None:
+        """The requester's Offer is accepted: replies go to that address, None: in the answers to requests."""
+        self._open(destination, to, now).answers = destination.identifier
+
+    def _are_sent(self, destination: RMDestination) -> bool:
+        """Whether replies go to an address of the requester's own, and not in answers."""
+        outbox = self._outbound.outboxes.get(destination.offered or "")
+        return outbox is not None and outbox.source is not None and not outbox.source.polled
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def stored(
+        self, destination: RMDestination, number: int, envelope: Envelope, exchange: Exchange | None, now: float
+    ) -> None:
+        """Message ``number`` is durable (called by :class:`Inbound`)."""
+        if isinstance(envelope.control, LastMessage) and destination.offered is not None:
+            self._answer_last_message(destination, number, exchange, now)
+        elif number not in destination.acknowledged:
+            self._await(destination, number, exchange, asks(envelope, destination), now)
+        else:
+            self._acknowledging.acknowledge(destination, exchange, now)
+        if self._waiting and number in destination.acknowledged:
+            self._answer_waiting(destination, number, now)
+        outbox = self._outbound.by_offer.get(destination.identifier)
+        if outbox is not None:
+            self._outbound.ready(outbox)  # what it has to send may have waited for this to be acknowledged
+
+    def again(
+        self, destination: RMDestination, number: int, exchange: Exchange | None, now: float, *, asked: bool = False
+    ) -> None:
+        """Answer a message that is stored: with its reply if there is one, else with an acknowledgement.
+
+        Args:
+            destination: Its Sequence.
+            number: Its number.
+            exchange: Who sent it.
+            now: Seconds.
+            asked: Whether it asks for an acknowledgement: no other answer without one will do then.
+        """
+        outbox = self._existing(destination)
+        source = outbox.source if outbox is not None else None
+        reply_number = destination.replies.get(number)
+        if number not in destination.acknowledged or number in destination.waived:
+            if reply_number is not None and source is None:
+                # The Sequence of its reply is gone, and the reply with it.
+                del destination.replies[number]
+                self._release(destination, number)
+                self._commit.save(destination.identifier, destination)
+            # An answer that leaves out the very message it answers ends a session of .NET's.
+            self._await(destination, number, exchange, asked, now)
+            return
+        if number == destination.marker and destination.offered is not None and reply_number is None:
+            self._answer_last_message(destination, number, exchange, now)
+        elif reply_number is not None and outbox is not None and source is not None and exchange is not None:
+            source.issue(now)
+            envelope = self._outbound.message(outbox, source, reply_number)
+            envelope.acknowledgements = (destination.acknowledgement(),)
+            self._effects.append(Respond(exchange, envelope))
+        elif number in destination.answered and not asked:
+            # The requester has the reply and said so. An acknowledgement without it would end .NET's session.
+            self._done(exchange)
+        else:
+            self._acknowledging.acknowledge(destination, exchange, now)
+
+    def _await(
+        self, destination: RMDestination, number: int, exchange: Exchange | None, asked: bool, now: float
+    ) -> None:
+        """Let it wait for its answer. Where no reply can come before a gap closes, or where the reply goes elsewhere,
+        it is answered at once; but a requester that offered a Sequence for replies, and does not ask, gets no
+        acknowledgement that leaves out what it answers: that would end a session of .NET's."""
+        if exchange is None:
+            return
+        if self._are_sent(destination):
+            self._done(exchange)
+            if asked and not destination.acks_to.is_anonymous:
+                self._acknowledging.owe(destination, now)
+            return
+        if number in destination.held and (asked or destination.offered is None):
+            self._acknowledging.acknowledge(destination, exchange, now, at_once=asked)
+            return
+        identifier = destination.identifier
+        self._waiting.setdefault(identifier, {}).setdefault(number, []).append((exchange, asked))
+        self._patience.append((now + self._policy.reply_patience, identifier, number, exchange))
+
+    def _answer_waiting(self, destination: RMDestination, number: int, now: float) -> None:
+        """Answer those who sent the message again while it, or its reply, was on its way to the disk."""
+        waiting = self._waiting.get(destination.identifier)
+        if waiting is None:
+            return
+        answerable = waiting.pop(number, ())
+        if not waiting:
+            del self._waiting[destination.identifier]
+        for exchange, asked in answerable:
+            self.again(destination, number, exchange, now, asked=asked)
+
+    def _answer_last_message(
+        self, destination: RMDestination, number: int, exchange: Exchange | None, now: float
+    ) -> None:
+        """1.0, two-way: LastMessage is answered in kind on the offered Sequence (wcf: it waits for that)."""
+        outbox = self._outbound.outboxes.get(destination.offered or "")
+        source = outbox.source if outbox is not None else None
+        if outbox is None or source is None or destination.awaiting:
+            self._acknowledging.acknowledge(destination, exchange, now)
+        elif not source.polled:
+            self._outbound.want_end(outbox, now)
+            self._acknowledging.acknowledge(destination, exchange, now)
+        else:
+            if source.last_number is None:
+                source.last_number = outbox.end - source.start + 1
+                source.issue(now)
+            destination.replies[number] = source.last_number
+            self._commit.save(destination.identifier, destination)
+            self._commit.save(source.local_id, source)
+            self._commit.then(partial(self.again, destination, number, exchange))
+
+    def _done(self, exchange: Exchange | None) -> None:
+        if exchange is not None:
+            self._effects.append(Respond(exchange, None))
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """When :meth:`pump` has something to do next."""
+        return self._patience[0][0] if self._patience else None
+
+    def pump(self, now: float) -> None:
+        """Let those go who have waited long enough: they may ask again."""
+        while self._patience and self._patience[0][0] <= now:
+            _, identifier, number, exchange = self._patience.popleft()
+            waiting = self._waiting.get(identifier, {})
+            entry = next((entry for entry in waiting.get(number, ()) if entry[0] is exchange), None)
+            if entry is None:
+                continue
+            waiting[number].remove(entry)
+            if not waiting[number]:
+                del waiting[number]
+            if not waiting:
+                del self._waiting[identifier]
+            destination = self._inbound.destinations.get(identifier)
+            if destination is not None and (entry[1] or destination.offered is None):
+                self._acknowledging.acknowledge(destination, exchange, now, at_once=entry[1])
+            else:
+                self._done(exchange)
+
+    # --- ends -----------------------------------------------------------------------------------------------------
+
+    def settled(self, destination: RMDestination, now: float) -> None:
+        """The end of an inbound Sequence is durable (called by :class:`Inbound`): some need not wait any more."""
+        for number in list(self._waiting.get(destination.identifier, ())):
+            if number in destination.acknowledged and number not in destination.waived:
+                self._answer_waiting(destination, number, now)
+
+    def over(self, destination: RMDestination, *, by_source: bool) -> None:
+        """An inbound Sequence is over (called by :class:`Inbound`). So is the one that answered it, unless there are
+        replies that its source may still ask for: it did not end it."""
+        self._acknowledging.forget(destination.identifier)
+        self._finish(destination, destination.last_activity, by_source=by_source)
+
+    def _finish(self, destination: RMDestination, now: float, *, by_source: bool = False) -> None:
+        is_answered = not destination.unanswered and not destination.replying
+        if destination.is_over and is_answered and (by_source or not destination.replies):
+            self._end(destination, now)
+
+    def forgotten(self, destination: RMDestination, now: float) -> None:
+        """An inbound Sequence is forgotten (called by :class:`Inbound`)."""
+        for waiting in self._waiting.pop(destination.identifier, {}).values():
+            for exchange, _ in waiting:
+                self._done(exchange)
+        self._end(destination, now)
+
+    def recover(self, now: float) -> None:
+        """Once both halves have taken over what was stored: find what answers what, and end what answers nothing."""
+        keys = {key: one for one in self._inbound.destinations.values() for key in (one.offered, _plain_key(one))}
+        for outbox in [outbox for outbox in self._outbound.outboxes.values() if outbox.is_for_replies]:
+            destination = keys.get(outbox.key)
+            if destination is None:
+                self._end_outbox(outbox, now)
+            elif destination.offered == outbox.key:
+                outbox.answers = destination.identifier
+
+    def _end(self, destination: RMDestination, now: float) -> None:
+        """End what answered the Sequence: tell a requester that has an address, forget what is only asked for."""
+        for key in (destination.offered, _plain_key(destination)):
+            outbox = self._outbound.outboxes.get(key or "")
+            if outbox is not None:
+                self._end_outbox(outbox, now)
+
+    def _end_outbox(self, outbox: Outbox, now: float) -> None:
+        if outbox.to is None:
+            self._outbound.close_outbox(outbox.key)
+        elif not outbox.end_wanted:
+            self._outbound.want_end(outbox, now)

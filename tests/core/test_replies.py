@@ -1,0 +1,564 @@
+"""What a request is answered with: its reply, for as long as its sender may ask for it, and over every crash."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from asked import Endpoint, code, ranges
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.destination import ANSWERED_RANGES
+from holdfast.core.messages import (
+    ANONYMOUS_EPR,
+    Acknowledge,
+    AckRequested,
+    CloseSequence,
+    CloseSequenceResponse,
+    CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
+    Envelope,
+    LastMessage,
+    Offer,
+    RequestAcknowledgement,
+    Sequence,
+    SequenceAcknowledgement,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from holdfast.core.policy import Assurance
+
+ELSEWHERE = EndpointReference("http://s/faults")
+HERE = EndpointReference("http://s/decoupled")
+
+
+def is_waiting(answer: Envelope | None) -> bool:
+    return answer is not None and answer.action == "no answer yet"
+
+
+def body(answer: Envelope | None) -> bytes:
+    assert answer is not None
+    return answer.body
+
+
+# --- a bad header beside a message: that is processed as without it (section 3.3) -------------------------------------
+
+BAD_HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "an acknowledgement of an unknown Sequence": (
+        "UnknownSequence",
+        {"acknowledgements": (SequenceAcknowledgement("urn:nowhere", ((1, 1),)),)},
+    ),
+    "an acknowledgement of what was never sent": (
+        "InvalidAcknowledgement",
+        {"acknowledgements": (SequenceAcknowledgement("urn:o", ((1, 7),)),)},
+    ),
+    "an acknowledgement upside down": (
+        "InvalidAcknowledgement",
+        {"acknowledgements": (SequenceAcknowledgement("urn:o", ((2, 1),)),)},
+    ),
+    "a Nack of what was never sent": (
+        "InvalidAcknowledgement",
+        {"acknowledgements": (SequenceAcknowledgement("urn:o", (), (9,)),)},
+    ),
+    "a Nack of an unknown Sequence": (
+        "UnknownSequence",
+        {"acknowledgements": (SequenceAcknowledgement("urn:nowhere", (), (1,)),)},
+    ),
+    "AckRequested for an unknown Sequence": ("UnknownSequence", {"ack_requested": (AckRequested("urn:nowhere"),)}),
+    "all of them": (
+        "InvalidAcknowledgement",
+        {
+            "acknowledgements": (
+                SequenceAcknowledgement("urn:o", ((1, 7),)),
+                SequenceAcknowledgement("urn:nowhere", ((1, 1),)),
+            ),
+            "ack_requested": (AckRequested("urn:nowhere"), AckRequested("urn:nothing")),
+        },
+    ),
+}
+bad_headers = pytest.mark.parametrize(("expected", "headers"), BAD_HEADERS.values(), ids=BAD_HEADERS)
+
+
+@bad_headers
+@pytest.mark.parametrize("keeps_saying_so", [False, True])
+def test_a_request_with_a_bad_header_is_answered_with_the_fault_and_its_repeat_with_its_reply(
+    expected: str, headers: dict[str, Any], keeps_saying_so: bool
+) -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    request: dict[str, Any] = {"message_id": "urn:m1", "reply_to": ANONYMOUS_EPR}
+    assert code(endpoint.send(identifier, 1, **request, **headers)) == expected
+    endpoint.reply(1)
+    for again in (endpoint, endpoint.restart()):
+        answer = again.send(identifier, 1, **request, **(headers if keeps_saying_so else {}))
+        assert body(answer) == b"<r1/>"
+        assert ranges(answer) == ((1, 1),)
+
+
+@bad_headers
+def test_a_request_whose_repeat_has_a_bad_header_gets_its_reply(expected: str, headers: dict[str, Any]) -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    assert is_waiting(endpoint.request(identifier, 1))
+    assert is_waiting(endpoint.send(identifier, 1, message_id="urn:m1", reply_to=ANONYMOUS_EPR, **headers))
+    endpoint.reply(1)
+    assert [body(answer) for answer in endpoint.answers.values() if answer and answer.body] == [b"<r1/>"] * 2
+
+
+@bad_headers
+def test_the_fault_for_a_header_beside_a_one_way_message_acknowledges_that(
+    expected: str, headers: dict[str, Any]
+) -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    answer = endpoint.send(identifier, 1, **headers)
+    assert code(answer) == expected
+    assert ranges(answer) == ((1, 1),)
+    assert ranges(endpoint.send(identifier, 1, **headers)) == ((1, 1),)
+
+
+@bad_headers
+def test_where_faults_have_an_address_the_carrier_is_answered_as_without_the_header(
+    expected: str, headers: dict[str, Any]
+) -> None:
+    endpoint = Endpoint(allows=lambda _: True)
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    request: dict[str, Any] = {"message_id": "urn:m1", "reply_to": ANONYMOUS_EPR, "fault_to": ELSEWHERE}
+    assert is_waiting(endpoint.send(identifier, 1, **request, **headers))
+    (told,) = endpoint.transmitted
+    assert (told.to, code(told.envelope)) == (ELSEWHERE.address, expected)
+    endpoint.reply(1)
+    assert [body(answer) for answer in endpoint.answers.values() if answer and answer.body] == [b"<r1/>"]
+
+
+@bad_headers
+def test_a_message_that_is_refused_is_answered_with_its_own_fault(expected: str, headers: dict[str, Any]) -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    endpoint.ask(control=CloseSequence(identifier), message_id="urn:x")
+    assert code(endpoint.send(identifier, 1, **headers)) == "SequenceClosed"
+
+
+@bad_headers
+@pytest.mark.parametrize("control", [CloseSequence, TerminateSequence])
+def test_an_end_with_a_bad_header_is_an_end_and_its_repeat_gets_the_response(
+    expected: str, headers: dict[str, Any], control: type[CloseSequence] | type[TerminateSequence]
+) -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    endpoint.send(identifier, 1)
+    acknowledging = {"acknowledgements": headers.get("acknowledgements", ())}
+    if not acknowledging["acknowledgements"]:
+        return  # AckRequested beside an end asks for what the response says anyway
+    assert code(endpoint.ask(control=control(identifier, 1), message_id="urn:x", **acknowledging)) == expected
+    again = endpoint.ask(control=control(identifier, 1), message_id="urn:x", **acknowledging)
+    assert again is not None and isinstance(again.control, CloseSequenceResponse | TerminateSequenceResponse)
+    assert ranges(again) == ((1, 1),)
+
+
+def test_a_create_sequence_with_a_bad_header_is_granted() -> None:
+    endpoint = Endpoint()
+    bad = (SequenceAcknowledgement("urn:nowhere", ((1, 1),)),)
+    answer = endpoint.ask(control=CreateSequence(ANONYMOUS_EPR), message_id="urn:c", acknowledgements=bad)
+    assert answer is not None and isinstance(answer.control, CreateSequenceResponse)
+
+
+def test_one_answer_says_all_that_was_asked_for_and_what_was_unknown() -> None:
+    endpoint = Endpoint()
+    first, second = endpoint.create("urn:c1"), endpoint.create("urn:c2")
+    endpoint.send(second, 1)
+    asked = (AckRequested("urn:nowhere"), AckRequested(first), AckRequested(second))
+    answer = endpoint.ask(control=RequestAcknowledgement(), ack_requested=asked)
+    assert code(answer) == "UnknownSequence"
+    assert answer is not None
+    assert [(one.identifier, one.ranges) for one in answer.acknowledgements] == [(first, ()), (second, ((1, 1),))]
+    answer = endpoint.ask(control=RequestAcknowledgement(), ack_requested=asked[1:])
+    assert answer is not None and isinstance(answer.control, Acknowledge)
+    assert [one.identifier for one in answer.acknowledgements] == [first, second]
+
+
+# --- a request behind a gap (section 3.8) ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+@pytest.mark.parametrize("is_offered", [False, True])
+def test_a_request_behind_a_gap_is_answered_at_once_unless_dotnet_could_not_bear_it(
+    is_asked: bool, is_offered: bool
+) -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create(**({"offer": Offer("urn:o")} if is_offered else {}))
+    request: dict[str, Any] = {"message_id": "urn:m2", "reply_to": ANONYMOUS_EPR}
+    if is_asked:
+        request["ack_requested"] = (AckRequested(identifier),)
+    for _ in range(2):
+        answer = endpoint.send(identifier, 2, **request)
+        if is_offered and not is_asked:
+            assert is_waiting(answer)
+        else:
+            assert ranges(answer) == ()
+    endpoint.request(identifier, 1)
+    for number in (1, 2):
+        endpoint.reply(number)
+    assert body(endpoint.send(identifier, 2, **request)) == b"<r2/>"
+
+
+def test_in_1_0_who_asks_behind_a_gap_is_told_that_nothing_is_acknowledged() -> None:
+    endpoint = Endpoint("1.0")
+    identifier = endpoint.create()
+    request: dict[str, Any] = {"message_id": "urn:m2", "reply_to": ANONYMOUS_EPR}
+    assert endpoint.send(identifier, 2, **request) is None  # gSOAP cannot bear the range 0-0 that it did not ask for
+    assert ranges(endpoint.send(identifier, 2, **request, ack_requested=(AckRequested(identifier),))) == ()
+
+
+def test_whoever_asks_and_waits_too_long_for_a_reply_is_acknowledged() -> None:
+    endpoint = Endpoint(reply_patience=5.0)
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    endpoint.request(identifier, 1)
+    endpoint.send(identifier, 2, message_id="urn:m2", reply_to=ANONYMOUS_EPR, ack_requested=(AckRequested(identifier),))
+    endpoint.pass_time(5.0)
+    unasked, asked = list(endpoint.answers.values())[-2:]
+    assert unasked is None
+    assert ranges(asked) == ()
+
+
+def test_a_requester_with_an_address_that_asks_is_acknowledged_there() -> None:
+    endpoint, identifier = addressable()
+    asked = (AckRequested(identifier),)
+    assert endpoint.send(identifier, 2, message_id="urn:m2", reply_to=HERE, ack_requested=asked) is None
+    endpoint.pass_time(endpoint.policy.acknowledgement_interval)
+    assert [ranges(sent.envelope) for sent in endpoint.transmitted] == [()]
+
+
+def test_what_is_dropped_for_coming_too_late_is_acknowledged_though_nobody_will_answer_it() -> None:
+    endpoint = Endpoint(assurance=Assurance.parse("at-most-once in-order"))
+    identifier = endpoint.create()
+    endpoint.send(identifier, 2)
+    assert ranges(endpoint.request(identifier, 1)) == ((1, 2),)
+
+
+# --- a Sequence that the destination ends while a request awaits its reply (sections 3.5 and 3.6) ---------------------
+
+
+def addressable(rm: str = "1.1", **policy: Any) -> tuple[Endpoint, str]:
+    """A requester that listens for acknowledgements and replies."""
+    endpoint = Endpoint(rm, allows=lambda _: True, **policy)
+    create = CreateSequence(HERE, offer=Offer("urn:o", HERE if rm == "1.1" else None))
+    endpoint.ask(control=create, message_id="urn:c", reply_to=HERE, to="http://d/")
+    response = endpoint.transmitted.pop().envelope.control
+    assert isinstance(response, CreateSequenceResponse)
+    return endpoint, response.identifier
+
+
+def end(endpoint: Endpoint, identifier: str, how: str) -> None:
+    if how == "time":
+        endpoint.pass_time(10.0)
+    else:
+        assert endpoint.protocol.end_inbound(identifier, endpoint.now, terminate=how == "terminate")
+        endpoint.settle()
+
+
+AFTERWARDS = {"time": "UnknownSequence", "close": "SequenceClosed", "terminate": "SequenceTerminated"}
+ENDS = [(rm, how) for rm in ("1.0", "1.1") for how in AFTERWARDS]
+
+
+@pytest.mark.parametrize(("rm", "how"), ENDS)
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_offered", [False, True])
+def test_an_accepted_request_is_answered_though_the_destination_ended_its_sequence(
+    rm: str, how: str, is_restarted: bool, is_offered: bool
+) -> None:
+    endpoint = Endpoint(rm, inactivity_timeout=10.0)
+    identifier = endpoint.create(**({"offer": Offer("urn:o")} if is_offered else {}))
+    assert is_waiting(endpoint.request(identifier, 1))
+    endpoint.send(identifier, 2)
+    end(endpoint, identifier, how)
+    if is_restarted:
+        endpoint = endpoint.restart()
+    # Until the reply is there nobody hears of the end: its requester would give the request up.
+    assert is_waiting(endpoint.request(identifier, 1))
+    assert endpoint.request(identifier, 3) is None
+    assert endpoint.send(identifier, 4) is None
+    asked = endpoint.ask(control=RequestAcknowledgement(), ack_requested=(AckRequested(identifier),))
+    assert ranges(asked) == ((2, 2),)
+    assert asked is not None and not asked.acknowledgements[0].final
+    endpoint.reply(1)
+    replies = [answer for answer in endpoint.answers.values() if answer is not None and answer.body]
+    assert [(body(answer), ranges(answer)) for answer in replies] == [(b"<r1/>", ((1, 2),))] * (1 + (not is_restarted))
+    assert replies[-1].acknowledgements[0].final == (rm == "1.1")
+    for again in (endpoint, endpoint.restart()):
+        assert body(again.request(identifier, 1)) == b"<r1/>"
+        afterwards = AFTERWARDS[how] if rm == "1.1" or how == "time" else "SequenceTerminated"
+        assert code(again.request(identifier, 3)) == afterwards
+
+
+@pytest.mark.parametrize(("rm", "how"), ENDS)
+def test_a_reply_that_was_lost_is_given_again_after_the_destination_ended_the_sequence(rm: str, how: str) -> None:
+    endpoint = Endpoint(rm, inactivity_timeout=10.0)
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    endpoint.request(identifier, 1)
+    endpoint.reply(1)
+    end(endpoint, identifier, how)
+    for again in (endpoint, endpoint.restart()):
+        assert body(again.request(identifier, 1)) == b"<r1/>"
+        for _ in range(2):  # what is closed or being terminated ends with its inactivity
+            again.pass_time(endpoint.policy.remember_terminated + 1.0)
+        assert again.protocol.outbound.outboxes == {}
+
+
+@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+@pytest.mark.parametrize("terminate", [False, True])
+def test_a_requester_with_an_address_is_told_of_the_end_after_it_has_the_reply(rm: str, terminate: bool) -> None:
+    endpoint, identifier = addressable(rm)
+    endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE)
+    end(endpoint, identifier, "terminate" if terminate else "close")
+    endpoint.pass_time(60.0)
+    assert endpoint.transmitted == []
+    endpoint.reply(1)
+    endpoint.pass_time(0.0)
+    assert [body(sent.envelope) for sent in endpoint.transmitted] == [b"<r1/>"]
+    endpoint.transmitted.clear()
+    endpoint.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
+    endpoint.pass_time(3.0)
+    told = [sent.envelope for sent in endpoint.transmitted]
+    if rm == "1.0":
+        assert [code(envelope) for envelope in told if envelope.fault is not None] == ["SequenceTerminated"]
+    else:
+        expected = TerminateSequence(identifier) if terminate else CloseSequence(identifier)
+        (ending,) = [one for one in told if one.control == expected]
+        assert (ranges(ending), ending.acknowledgements[0].final) == (((1, 1),), True)
+
+
+def test_a_source_that_closes_without_its_reply_is_told_that_all_is_accepted_and_gets_the_reply_too() -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    endpoint.request(identifier, 1)
+    closed = endpoint.ask(control=CloseSequence(identifier, 1), message_id="urn:x")
+    assert closed is not None and isinstance(closed.control, CloseSequenceResponse)
+    assert (ranges(closed), closed.acknowledgements[0].final) == (((1, 1),), True)
+    again = endpoint.restart()
+    assert is_waiting(again.request(identifier, 1))
+    for one in (endpoint, again):
+        one.reply(1)
+        assert [body(answer) for answer in one.answers.values() if answer and answer.body] == [b"<r1/>"]
+
+
+def test_a_sequence_is_not_forgotten_while_a_request_of_it_is_handled() -> None:
+    endpoint = Endpoint(inactivity_timeout=10.0)
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    endpoint.request(identifier, 1)
+    end(endpoint, identifier, "time")
+    for _ in range(5):
+        endpoint.pass_time(endpoint.policy.remember_terminated)
+    endpoint.reply(1)
+    assert body(endpoint.request(identifier, 1)) == b"<r1/>"
+    endpoint.pass_time(endpoint.policy.remember_terminated)
+    assert code(endpoint.request(identifier, 1)) == "UnknownSequence"
+
+
+@pytest.mark.parametrize("terminate", [False, True])
+def test_an_end_is_not_told_to_anybody_before_it_is_durable(terminate: bool) -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create()
+    endpoint.send(identifier, 1)
+    endpoint.protocol.end_inbound(identifier, endpoint.now, terminate=terminate)
+    new = Sequence(identifier, 2)
+    assert is_waiting(endpoint.ask(sequence=new, action="urn:a", body=b"<m2/>", durable=False))
+    endpoint.settle()
+    assert code(list(endpoint.answers.values())[-1]) == ("SequenceTerminated" if terminate else "SequenceClosed")
+
+
+def test_a_sequence_whose_end_the_source_confirms_is_over_and_forgotten() -> None:
+    endpoint, identifier = addressable(max_sequences=1, inactivity_timeout=None)
+    end(endpoint, identifier, "terminate")
+    endpoint.ask(control=TerminateSequenceResponse(identifier))
+    assert endpoint.create("urn:another") != identifier  # it counts no more
+    endpoint.pass_time(endpoint.policy.remember_terminated + 1.0)
+    assert identifier not in endpoint.protocol.inbound.destinations
+
+
+# --- what cannot be answered ------------------------------------------------------------------------------------------
+
+
+def told_of(endpoint: Endpoint) -> list[tuple[str, int]]:
+    return [(one.level, one.number) for one in endpoint.incidents if one.name == "request without a reply"]
+
+
+def test_a_request_without_a_reply_leaves_a_line_where_its_sender_cannot_go_on() -> None:
+    for create, reply_to, lines in (
+        ({"offer": Offer("urn:o")}, ANONYMOUS_EPR, [("warning", 1)]),
+        ({}, HERE, [("warning", 1)]),
+        ({}, ANONYMOUS_EPR, []),
+    ):
+        for answers in (True, False):
+            endpoint = Endpoint(allows=lambda _: True)
+            endpoint.protocol._replies = lambda _action, answers=answers: answers  # type: ignore[misc]
+            identifier = endpoint.create(**create)  # type: ignore[arg-type]
+            endpoint.send(identifier, 1, message_id="urn:m1", reply_to=reply_to)
+            endpoint.send(identifier, 2)
+            if answers:
+                endpoint.protocol.reply(endpoint.records()[0], None, endpoint.now)
+                endpoint.settle()
+            assert told_of(endpoint) == lines
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def test_requests_whose_replies_are_not_taken_are_not_accepted_without_end() -> None:
+    endpoint = Endpoint(max_open_requests=4)
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    for number in (1, 2, 3, 4):
+        endpoint.request(identifier, number)
+    assert endpoint.request(identifier, 5) is None  # to be sent again
+    assert ranges(endpoint.send(identifier, 5)) == ((5, 5),)  # one that wants no reply costs nothing
+    for number in (1, 2, 3, 4):
+        endpoint.reply(number)
+    assert endpoint.request(identifier, 6) is None
+    endpoint.ask(control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
+    assert is_waiting(endpoint.request(identifier, 6))
+
+
+def test_replies_that_go_in_no_sequence_are_kept_up_to_the_limit() -> None:
+    endpoint = Endpoint(max_open_requests=4)
+    identifier = endpoint.create()
+    for number in range(1, 101):
+        endpoint.request(identifier, number)
+        endpoint.reply(number)
+    for again in (endpoint, endpoint.restart()):
+        assert body(again.request(identifier, 97)) == b"<r97/>"
+        late = again.request(identifier, 96)
+        assert (body(late), ranges(late)) == (b"", ((1, 100),))
+        assert len(again.protocol.inbound.destinations[identifier].replies) == 4
+    first, end = endpoint.store.load().bounds[f"replies/plain/{identifier}", 0]
+    assert end - first < 80
+
+
+def test_what_is_remembered_of_answered_requests_is_bounded() -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    count = 2 * ANSWERED_RANGES + 10
+    for number in range(1, 2 * count, 2):
+        endpoint.request(identifier, number)
+        endpoint.send(identifier, number + 1)
+        endpoint.reply(number)
+        acknowledged = SequenceAcknowledgement("urn:o", ((1, (number + 1) // 2),))
+        endpoint.ask(control=Acknowledge(), acknowledgements=(acknowledged,))
+    for again in (endpoint, endpoint.restart()):
+        destination = again.protocol.inbound.destinations[identifier]
+        assert len(destination.answered) == ANSWERED_RANGES
+        assert again.request(identifier, 2 * count - 1) is None
+        assert ranges(again.request(identifier, 1)) == ((1, 2 * count),)
+
+
+# --- a restart changes no answer --------------------------------------------------------------------------------------
+
+
+class History:
+    """What a requester said, and what it would be told if it said everything again."""
+
+    def __init__(self, rm: str, pattern: str, **policy: Any) -> None:
+        self.reply_to = HERE if pattern == "listener" else ANONYMOUS_EPR
+        self.endpoint = Endpoint(rm, allows=lambda _: True, inactivity_timeout=1000.0, **policy)
+        offer = None if pattern == "plain" else Offer("urn:o", self.reply_to if rm == "1.1" else None)
+        self.said: list[dict[str, Any]] = []
+        create = CreateSequence(self.reply_to, None, offer)
+        self.say(control=create, message_id="urn:c", reply_to=self.reply_to, to="http://d/")
+        self.identifier = "urn:d1"
+        self.open: list[int] = []
+        self.replied = 0
+
+    def say(self, **fields: Any) -> None:
+        self.said.append(fields)
+        self.endpoint.ask(**fields)
+
+    def do(self, step: tuple[str, int]) -> None:
+        verb, number = step
+        endpoint, identifier = self.endpoint, self.identifier
+        if verb == "request":
+            message_id = f"urn:m{number}"
+            self.message(number, message_id=message_id, reply_to=self.reply_to)
+        elif verb == "one-way":
+            self.message(number)
+        elif verb == "last" and endpoint.versions.rm.value == "1.0":
+            self.say(sequence=Sequence(identifier, number, True), control=LastMessage())
+        elif verb in ("reply", "none"):
+            self.handle(number, has_reply=verb == "reply")
+        elif verb == "heard":
+            self.say(control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:o", ((1, number),)),))
+        elif verb in ("close", "terminate"):
+            endpoint.protocol.end_inbound(identifier, endpoint.now, terminate=verb == "terminate")
+        elif verb == "closed" and endpoint.versions.rm.value == "1.1":
+            self.say(control=CloseSequence(identifier, number), message_id="urn:close")
+        elif verb == "terminated":
+            self.say(control=TerminateSequence(identifier), message_id="urn:terminate")
+        elif verb == "silence":
+            endpoint.pass_time(1000.0)
+        endpoint.settle()
+
+    def message(self, number: int, **fields: Any) -> None:
+        text = b"<m%d/>" % number
+        self.say(sequence=Sequence(self.identifier, number), action="urn:a", body=text, **fields)
+
+    def handle(self, number: int, *, has_reply: bool) -> None:
+        waiting = [
+            record for record in self.endpoint.records() if record.wants_reply and record.message_number == number
+        ]
+        destination = self.endpoint.protocol.inbound.destinations.get(self.identifier)
+        if waiting and destination is not None and destination.is_unanswered(number):
+            if has_reply:
+                self.endpoint.reply(number)
+            else:
+                self.endpoint.protocol.reply(waiting[0], None, self.endpoint.now)
+
+    def repeats(self) -> list[dict[str, Any]]:
+        """All that was said, and questions that could be asked at any time."""
+        asked = (AckRequested(self.identifier),)
+        return [
+            *self.said,
+            *({**fields, "ack_requested": asked} for fields in self.said if "sequence" in fields),
+            {"control": RequestAcknowledgement(), "ack_requested": asked},
+            {"sequence": Sequence(self.identifier, 50), "action": "urn:a", "body": b"<new/>"},
+        ]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["request"] * 4
+            + ["reply"] * 4
+            + ["heard"] * 2
+            + ["one-way", "none", "last", "close", "terminate", "closed", "terminated", "silence"]
+        ),
+        st.integers(1, 6),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    rm=st.sampled_from(["1.0", "1.1"]),
+    pattern=st.sampled_from(["offer", "plain", "listener"]),
+    steps=STEPS,
+    assurance=st.sampled_from(["exactly-once in-order", "exactly-once", "at-most-once in-order"]),
+)
+def test_a_restart_changes_no_answer_to_what_is_said_again(
+    rm: str, pattern: str, steps: list[tuple[str, int]], assurance: str
+) -> None:
+    history = History(rm, pattern, assurance=Assurance.parse(assurance))
+    for step in steps:
+        history.do(step)
+        running, restarted = deepcopy(history.endpoint), history.endpoint.restart()
+        running.transmitted.clear()
+        for fields in history.repeats():
+            assert running.ask(**fields) == restarted.ask(**fields), (step, fields)
+            assert [sent.envelope for sent in running.transmitted if sent.envelope.fault] == [
+                sent.envelope for sent in restarted.transmitted if sent.envelope.fault
+            ]
+        for identifier, destination in running.protocol.inbound.destinations.items():
+            assert (
+                destination.acknowledgement() == restarted.protocol.inbound.destinations[identifier].acknowledgement()
+            )
