@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from holdfast.core.cursor import HandlingPolicy
 from holdfast.core.events import (
@@ -34,6 +33,7 @@ from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.settings import check_whole
 from holdfast.core.versions import SOAP
+from holdfast.endpoint.allow_list import AllowList
 from holdfast.endpoint.arguments import check_action, check_class, check_handler, check_queue_name, to_assurance
 from holdfast.endpoint.asgi import serve_asgi
 from holdfast.endpoint.dispatcher import Dispatcher, Handler
@@ -131,7 +131,7 @@ class Destination:
         self._source_policy = source_policy
         self._handling = handling or HandlingPolicy()
         self._concurrency = concurrency
-        self._allowed = tuple(allow_addresses)
+        self._allowed = AllowList(allow_addresses)
         self._limits = limits or HTTPLimits()
         self._wire_limits = wire_limits
         self._starting: asyncio.Lock | None = None
@@ -186,9 +186,6 @@ class Destination:
         handler = self.handlers.get(action) or self.handlers.get("")
         return handler is not None and _returned(handler) not in (*_NOTHING, _UNSAID)
 
-    def _allows(self, address: str) -> bool:
-        return any(_is_below(address, allowed) for allowed in self._allowed)
-
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -221,7 +218,7 @@ class Destination:
             self.queue,
             destination_policy=self.policy,
             source_policy=self._source_policy,
-            allows=self._allows,
+            allows=self._allowed.allows,
             accepts=self._accepts,
             replies=self._replies,
             always_replies=self._always_replies,
@@ -439,20 +436,6 @@ class Destination:
 def _returned(handler: Handler) -> object:
     """What a handler is annotated to return."""
     return getattr(handler, "__annotations__", {}).get("return", _UNSAID)
-
-
-def _is_below(address: str, allowed: str) -> bool:
-    """Whether the address is on the allowed host, port and path or below it; comparing texts would let
-    ``http://partner.example.evil`` and ``http://partner.example@evil`` through."""
-    try:
-        asked, given = urlsplit(address), urlsplit(allowed)
-        same_place = (asked.scheme, asked.hostname) == (given.scheme, given.hostname)
-        same_port = given.port in (None, asked.port)
-    except ValueError:
-        return False
-    path = given.path.rstrip("/")
-    is_below = asked.path == path or asked.path.startswith(f"{path}/")
-    return same_place and same_port and is_below and "@" not in asked.netloc and ".." not in asked.path.split("/")
 
 
 def _refuse_all(exchange: Exchange) -> None:
