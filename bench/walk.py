@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import load
 
 from holdfast.core.events import Respond
-from holdfast.core.inbound import Queue
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import Queue
 from holdfast.endpoint.engine import new_identifier
 from holdfast.store.rocksdb import RocksDBStore
 from holdfast.wire import decode, encode
@@ -75,9 +75,7 @@ def main() -> None:
     scripts = [make("http://127.0.0.1:1/", number) for number in range(SEQUENCES)]
     with tempfile.TemporaryDirectory() as directory:
         store = RocksDBStore(Path(directory) / "store")
-        protocol = RMProtocol(
-            Queue("inbox", [0] * 4), store.read, new_identifier, lambda: 0.5, replies=lambda _action: False
-        )
+        protocol = RMProtocol(Queue("inbox", 4), store.read, new_identifier, lambda: 0.5, replies=lambda _action: False)
         walk(protocol, store, scripts)  # creates the Sequences
         gc.set_threshold(20_000)  # as where messages are served
         gc.freeze()

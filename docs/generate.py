@@ -220,6 +220,7 @@ SETTINGS = [
     ("core/policy.py", "DestinationPolicy", "holdfast.Destination(policy=…)"),
     ("core/policy.py", "SourcePolicy", "holdfast.Source(policy=…)"),
     ("core/retransmission.py", "RetransmissionPolicy", "holdfast.SourcePolicy(retransmission=…)"),
+    ("core/retention.py", "RetentionPolicy", "holdfast.Destination(retention=…)"),
     ("core/cursor.py", "HandlingPolicy", "holdfast.Destination(handling=…)"),
     ("endpoint/http_exchange.py", "HTTPLimits", "holdfast.Destination(limits=…)` and `Listeners(limits=…)"),
     ("wire/limits.py", "Limits", "holdfast.Destination(wire_limits=…)"),

@@ -42,6 +42,19 @@ def test_the_sources_are_where_these_tests_look() -> None:
     assert ROOT / "src" / "holdfast" / "exceptions.py" in SOURCES
 
 
+def test_only_the_core_touches_an_open_batch() -> None:
+    shells = [path for path in SOURCES if "core" not in path.parts]
+    touched = lines_matching(r"commit\.batch", shells)
+    assert not touched, "\n".join(touched)
+
+
+def test_only_the_queue_writes_what_a_batch_says_of_an_inbound_queue() -> None:
+    core = [path for path in SOURCES if "core" in path.parts and path.name not in ("queues.py", "records.py")]
+    writers = lines_matching(r"batch\.(queues|cursors|trims|appends|releases)\b", core)
+    others = [line for line in writers if "/outbox.py:" not in line and "/outbound.py:" not in line]
+    assert not others, "\n".join(others)
+
+
 def test_no_function_is_longer_than_a_page() -> None:
     too_long = [
         f"{path.relative_to(ROOT)}:{function.lineno} {function.name}: {length(function)} lines"

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from holdfast import sync
     from holdfast.core.cursor import HandlingPolicy
     from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
+    from holdfast.core.retention import RetentionPolicy
     from holdfast.core.retransmission import RetransmissionPolicy
     from holdfast.core.versions import Versions
     from holdfast.endpoint.client import Progress, Sent, Source
@@ -44,6 +45,7 @@ __all__ = [
     "NotAcknowledged",
     "PeerFault",
     "Progress",
+    "RetentionPolicy",
     "RetransmissionPolicy",
     "Sent",
     "SequenceFault",
@@ -64,6 +66,7 @@ _HOMES = {
     "HandlingPolicy": "core.cursor",
     "Message": "endpoint.message",
     "Progress": "endpoint.client",
+    "RetentionPolicy": "core.retention",
     "RetransmissionPolicy": "core.retransmission",
     "Sent": "endpoint.client",
     "Source": "endpoint.client",

@@ -9,7 +9,6 @@ import pytest
 
 from holdfast.core.ending import ATTEMPTS
 from holdfast.core.events import Respond, Transmit
-from holdfast.core.inbound import Queue
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     CloseSequence,
@@ -23,6 +22,7 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import Queue
 from holdfast.core.versions import Versions
 from holdfast.store.memory import MemoryStore
 
@@ -40,7 +40,7 @@ class Destination:
         self.answers: list[Envelope | None] = []
         identifiers = itertools.count()
         self.protocol = RMProtocol(
-            Queue("inbox", [0]), self.store.read, lambda: f"urn:{next(identifiers)}", lambda: 0.0, allows=lambda _: True
+            Queue("inbox"), self.store.read, lambda: f"urn:{next(identifiers)}", lambda: 0.0, allows=lambda _: True
         )
         created = self.ask(control=CreateSequence(acks_to), message_id="urn:create")
         assert created is not None and isinstance(created.control, CreateSequenceResponse)

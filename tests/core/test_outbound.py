@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 from holdfast.core.events import Effect, Stopped, Transmit
-from holdfast.core.inbound import Queue
 from holdfast.core.messages import (
     Acknowledge,
     CreateSequence,
@@ -18,6 +17,7 @@ from holdfast.core.messages import (
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import Versions
@@ -38,7 +38,7 @@ class Sending:
         self.told: list[Effect] = []
         count = itertools.count(1)
         self.protocol = RMProtocol(
-            Queue("replies", [0]),
+            Queue("replies"),
             self.store.read,
             lambda: f"urn:id:{id(self)}:{next(count)}",
             lambda: 0.0,

@@ -12,7 +12,8 @@ import pytest
 
 from holdfast import Destination, Source
 from holdfast.core.records import Record
-from holdfast.endpoint.admin import TRAILER
+from holdfast.core.retention import RetentionPolicy
+from holdfast.endpoint.data_plane import TRAILER
 from holdfast.store.records import decode_record
 
 ACTION = "urn:test:submit"
@@ -165,21 +166,133 @@ async def test_a_cursor_knows_no_other_method(admin: Client) -> None:
     assert (await admin.ask("/queues/inbox/cursors/spark", "POST"))[0] == 405
 
 
-async def test_records_that_every_cursor_passed_are_gone_and_said_to_be(admin: Client) -> None:
+async def test_nothing_that_a_reader_asks_for_deletes_a_record(admin: Client) -> None:
+    await admin.send(300)
+    await admin.put("first", {"0": 300})
+    await admin.put("second", {"0": 0})
+    await admin.put("second", {"0": 300})
+    for name in ("first", "second"):
+        assert (await admin.ask(f"/queues/inbox/cursors/{name}", "DELETE"))[0] == 204
+    _, answer = await admin.ask("/queues")
+    assert answer["queues"]["inbox"]["partitions"] == {"0": {"first": 0, "end": 300}}
+    assert (await admin.put("late", {"0": 3}))[0] == 200
+
+
+async def test_records_that_are_kept_no_longer_are_gone_and_said_to_be(serve: Any) -> None:
+    service = await serve(Destination(":memory:", partitions=1, retention="1s readers 1s"))
+    async with aiohttp.ClientSession() as session:
+        admin = Client(session, service.admin_url, service)
+        await admin.send(5)
+
+        async def is_empty() -> bool:
+            _, answer = await admin.ask("/queues")
+            return bool(answer["queues"]["inbox"]["partitions"] == {"0": {"first": 5, "end": 5}})
+
+        async with asyncio.timeout(60):
+            while not await is_empty():
+                await asyncio.sleep(0.05)
+        status, answer = await admin.ask("/queues/inbox/0/records?from=4&to=5")
+        assert status == 410
+        assert "below 5" in answer["error"]
+        assert "1s" in answer["remedy"]
+        assert (await admin.put("late", {"0": 3}))[0] == 410
+        assert (await admin.put("late", {"0": 5}))[0] == 200
+        assert admin.app.incidents["records deleted unread"] >= 1
+
+
+@pytest.mark.parametrize(("name", "status"), [("handler", 403), ("own%2Fsizes", 400), ("a%20b", 400), ("x" * 101, 400)])
+async def test_a_readers_cursor_may_not_be_called_what_is_ours_or_unfit(admin: Client, name: str, status: int) -> None:
+    answered, answer = await admin.put(name, {})
+    assert answered == status
+    assert answer["remedy"]
+    if name == "handler":
+        assert (await admin.ask(f"/queues/inbox/cursors/{name}", "DELETE"))[0] == 403
+
+
+async def test_a_destination_with_handlers_starts_again_whatever_readers_tried_to_call_themselves(
+    serve: Any, tmp_path: Any
+) -> None:
+    def make() -> Destination:
+        app = Destination(tmp_path / "inbox", partitions=1)
+        app.on(ACTION)(lambda message: None)
+        return app
+
+    service = await serve(make())
+    async with aiohttp.ClientSession() as session:
+        admin = Client(session, service.admin_url, service)
+        await admin.send(1)
+        assert (await admin.put("handler", {"0": 1}))[0] == 403
+        await service.close()
+        service = await serve(make())
+        again = Client(session, service.admin_url, service)
+        assert (await again.ask("/healthz"))[0] == 200
+
+
+async def test_readers_are_bounded_in_number(serve: Any) -> None:
+    service = await serve(Destination(":memory:", retention=RetentionPolicy(max_readers=2)))
+    async with aiohttp.ClientSession() as session:
+        admin = Client(session, service.admin_url, service)
+        assert [(await admin.put(f"r{number}", {}))[0] for number in range(3)] == [200, 200, 403]
+
+
+async def test_cursors_are_listed_with_how_far_behind_they_are(admin: Client) -> None:
     await admin.send(5)
-    await admin.put("slow", {"0": 2})
-    await admin.put("fast", {"0": 5})
-    _, answer = await admin.ask("/queues")
-    assert answer["queues"]["inbox"]["partitions"]["0"]["first"] in (0, 2)
-    await admin.put("slow", {"0": 5})
-    _, answer = await admin.ask("/queues")
-    assert answer["queues"]["inbox"]["partitions"] == {"0": {"first": 5, "end": 5}}
-    status, answer = await admin.ask("/queues/inbox/0/records?from=4&to=5")
-    assert status == 410
-    assert "below 5" in answer["error"]
-    status, answer = await admin.put("late", {"0": 3})
-    assert status == 410
-    assert (await admin.put("late", {"0": 5}))[0] == 200
+    await admin.put("spark", {"0": 2})
+    status, answer = await admin.ask("/queues/inbox/cursors")
+    assert status == 200
+    queue, dead_letters = answer["queues"]
+    assert (dead_letters["name"], dead_letters["records"]) == ("dead-letters", 0)
+    assert (queue["name"], queue["retention"], queue["records"]) == ("inbox", "7d readers 30d", 5)
+    (cursor,) = queue["cursors"]
+    assert (cursor["name"], cursor["kind"], cursor["offsets"], cursor["lag"]) == ("spark", "reader", {"0": 2}, 3)
+    assert cursor["age"] >= 0
+    _, metrics = await admin.ask("/metrics")
+    assert b'holdfast_cursor_lag_records{cursor="spark",kind="reader"} 3.0' in metrics
+    assert b'holdfast_cursor_age_seconds{cursor="spark",kind="reader"}' in metrics
+
+
+# --- fingerprints -------------------------------------------------------------------------------------------------
+
+
+async def test_a_position_that_is_known_by_its_fingerprint_is_compared_in_every_request(admin: Client) -> None:
+    await admin.send(5)
+    status, answer = await admin.ask("/queues/inbox/fingerprints?at=0:0,0:3")
+    assert status == 200
+    known = answer["fingerprints"]["0"]
+    assert int(known, 16)
+    epoch = await admin.epoch()
+    body = {"epoch": epoch, "offsets": {"0": 3}}
+    asks = [
+        ("GET", "/queues/inbox/ends?known=0:3:{}", None),
+        ("GET", "/queues/inbox/fingerprints?at=0:5&known=0:3:{}", None),
+        ("GET", "/queues/inbox/0/records?from=0&to=2&known=0:3:{}", None),
+        ("PUT", "/queues/inbox/cursors/spark", body),
+    ]
+    for theirs, expected in ((known, 200), ("0123456789abcdef", 409)):
+        for method, path, json in asks:
+            options = {} if json is None else {"json": {**json, "fingerprints": {"0": theirs}}}
+            found, answer = await admin.ask(path.format(theirs), method, **options)
+            assert found == expected, path
+            assert found == 200 or "older copy" in answer["error"]
+    assert (await admin.ask("/queues/inbox/fingerprints?at=0:6"))[0] == 416
+    assert (await admin.ask("/queues/inbox/fingerprints?at=7:0"))[0] == 400
+    assert (await admin.ask("/queues/inbox/fingerprints"))[0] == 400
+    assert (await admin.ask("/queues/inbox/ends?known=0:3"))[0] == 400
+    assert (await admin.ask("/queues/inbox/ends?known=9:3:ab"))[0] == 400
+
+
+async def test_a_store_that_is_told_to_be_restored_begins_a_new_epoch(admin: Client, serve: Any, tmp_path: Any) -> None:
+    await admin.send(5)
+    epoch = await admin.epoch()
+    await admin.service.close()
+    service = await serve(Destination(tmp_path / "inbox", partitions=1, restored=True))
+    again = Client(admin.session, service.admin_url, service)
+    new = await again.epoch()
+    assert new != epoch
+    assert (await again.ask(f"/queues/inbox/ends?epoch={epoch}"))[0] == 409
+    await service.close()
+    service = await serve(Destination(tmp_path / "inbox", partitions=1))
+    assert await Client(admin.session, service.admin_url, service).epoch() == new
 
 
 async def test_cursors_and_bounds_survive_a_restart(admin: Client, serve: Any, tmp_path: Any) -> None:
@@ -245,7 +358,7 @@ async def test_health_follows_the_store(admin: Client, monkeypatch: pytest.Monke
 
 
 async def test_a_bug_answers_500_and_is_logged(admin: Client, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    monkeypatch.setattr(admin.app.readers, "ends", None)
+    monkeypatch.setattr(admin.app.queue, "partitions", None)
     status, answer = await admin.ask("/queues")
     assert status == 500
     assert "bug" in answer["remedy"]

@@ -20,8 +20,8 @@ from holdfast import (
     Source,
     SourcePolicy,
 )
+from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.records import Record
-from holdfast.endpoint.dispatcher import DEAD_LETTERS
 from holdfast.http.client import HTTPClient
 from holdfast.store.rocksdb import RocksDBStore
 from holdfast.testing.ports import free_ports

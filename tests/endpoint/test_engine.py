@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.events import Effect, Submitted
-from holdfast.core.inbound import Queue
+from holdfast.core.queues import Queue
 from holdfast.core.records import Batch, Record
 from holdfast.core.versions import Versions
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
@@ -44,7 +44,7 @@ class Running:
         self.effects: list[Effect] = []
         self.failures: list[BaseException] = []
         self.engine = Engine(self.store, self.effects.append, self.failures.append)
-        self.engine.start(Queue("inbox", [0]))
+        self.engine.start(Queue("inbox"))
         self.outbox = self.engine.protocol.outbound.open("", "http://127.0.0.1:9/", [(Versions(), False)])
         self.outbox.stopped = "in this test nothing is to be sent"
 
@@ -115,7 +115,7 @@ async def test_the_epoch_of_a_queue_is_made_once_and_kept() -> None:
     epochs = []
     for _ in range(2):
         engine = Engine(store, lambda effect: None, lambda error: None)
-        queue = Queue("inbox", [0])
+        queue = Queue("inbox")
         engine.start(queue)
         epochs.append(queue.epoch)
         await engine.stop()

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.events import Transmit
-from holdfast.core.inbound import Queue
 from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envelope
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import ALL_VERSIONS, RM, Versions
 from holdfast.exceptions import EnvelopeError
@@ -154,7 +154,7 @@ class Side:
     def open(self) -> None:
         self.store = RocksDBStore(self.directory)
         self.protocol = RMProtocol(
-            Queue("inbox", [0] * 2),
+            Queue("inbox", 2),
             self.store.read,
             lambda: next(self.identifiers),
             lambda: 0.5,

@@ -7,10 +7,10 @@ from copy import deepcopy
 from typing import Any
 
 from holdfast.core.events import Incident, Respond, Transmit
-from holdfast.core.inbound import Queue
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import Queue
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
 from holdfast.store.memory import MemoryStore
@@ -51,7 +51,7 @@ class Endpoint:
         self.policy = DestinationPolicy(**policy)
         self._policy = policy
         self.protocol = RMProtocol(
-            Queue("inbox", [0]),
+            Queue("inbox"),
             self.store.read,
             self._identifier,
             lambda: 0.0,

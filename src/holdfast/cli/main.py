@@ -25,6 +25,11 @@ COMMANDS = {
     "receive": ("holdfast.cli.receive", "receive", "Receive messages into files, JSON lines or a queue."),
     "send": ("holdfast.cli.send", "send", "Send files, and know that they arrived."),
     "sequences": ("holdfast.cli.sequences", "sequences", "Show the Sequences of a store or of a running server."),
+    "queues": (
+        "holdfast.cli.queues",
+        "queues",
+        "Show queues, and who reads them, of a store or server.",
+    ),
     "land": ("holdfast.pipeline.land_job", "land_command", "Land a queue as Parquet files, with Spark."),
     "reland": ("holdfast.pipeline.reland_job", "reland_command", "Read landed bodies again, by another schema."),
     "simulate": ("holdfast.cli.simulate", "simulate", "Run the shipped simulator."),

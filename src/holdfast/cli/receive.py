@@ -11,7 +11,7 @@ import click
 from holdfast.cli.landing_place import Directory, Lines
 from holdfast.cli.program import log_options, run_loop, wrong_usage
 from holdfast.cli.progress import Shown, progress
-from holdfast.cli.serve import listen_options, make_service, run_service
+from holdfast.cli.serve import listen_options, make_service, queue_options, run_service
 
 if TYPE_CHECKING:
     from holdfast.endpoint.serve import Service
@@ -34,6 +34,7 @@ LOOK_EVERY = 0.05
     help="at-most-once, at-least-once or exactly-once, with or without in-order.",
 )
 @click.option("--count", type=click.IntRange(min=1), help="End when so many messages have been received.")
+@queue_options
 @log_options("warning")
 def receive(
     store: str,
@@ -41,6 +42,8 @@ def receive(
     jsonl: Path | None,
     assurance: str,
     count: int | None,
+    retention: str | None,
+    restored: bool,
     log_level: str,
     log_json: bool,
     **where: Any,
@@ -53,7 +56,9 @@ def receive(
 
     A message is acknowledged when it is durable in the store, and in its file soon after; killed in between and
     started again, it carries on, and what cannot be written is tried until it can. With neither --out nor --jsonl
-    messages stay in the store's queue `inbox` for a reader, such as `holdfast land`, which reads them through --admin.
+    messages stay in the store's queue `inbox` for a reader, such as `holdfast land`, which reads them through --admin,
+    for seven days unless --retention says otherwise; with one, they are deleted once written, as long as nobody else
+    ever read them.
     """
     if out is not None and jsonl is not None:
         raise click.UsageError("--out and --jsonl exclude each other.")
@@ -63,6 +68,7 @@ def receive(
     with wrong_usage():
         # What cannot be written, as on a full disk, waits in the store until it can.
         app = Destination(store, assurance=assurance, handling=HandlingPolicy(attempts=None))
+        app.keep(retention, restored=restored)
     place = Directory(out) if out is not None else Lines(jsonl) if jsonl is not None else None
     if place is None:
         click.echo(f"messages stay in the queue of {store}, for a reader (--out or --jsonl take them out)", err=True)

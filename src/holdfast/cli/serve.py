@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import holdfast
-from holdfast.cli.program import log_options, parse_address, run_loop, server_tls
+from holdfast.cli.program import log_options, parse_address, run_loop, server_tls, wrong_usage
 from holdfast.exceptions import ConfigurationError, HoldfastError
 
 if TYPE_CHECKING:
@@ -71,11 +71,32 @@ def listen_options(command: Any) -> Any:
     return command
 
 
+def queue_options(command: Any) -> Any:
+    """Add what becomes of the queue."""
+    for option in reversed(
+        [
+            click.option(
+                "--retention",
+                metavar="WORDS",
+                help='How long the queue keeps messages, whoever reads: "7d", "12h 10GB", "none", "7d readers 30d".',
+            ),
+            click.option(
+                "--restored",
+                is_flag=True,
+                help="The store was put back from an older copy: its queue gets a new epoch. Say it once.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
 @click.argument("target", metavar="MODULE:ATTRIBUTE")
 @listen_options
+@queue_options
 @log_options("info")
-def serve(target: str, log_level: str, log_json: bool, **where: Any) -> None:
+def serve(target: str, retention: str | None, restored: bool, log_level: str, log_json: bool, **where: Any) -> None:
     """Serve the Destination that MODULE defines as ATTRIBUTE. Modules of the current directory are found too.
 
     \b
@@ -89,7 +110,10 @@ def serve(target: str, log_level: str, log_json: bool, **where: Any) -> None:
     from holdfast.endpoint.logs import configure_logs
 
     configure_logs(log_level, json=log_json)
-    service = make_service(load_destination(target), **where)
+    app = load_destination(target)
+    with wrong_usage():
+        app.keep(retention, restored=restored)
+    service = make_service(app, **where)
     run_loop(run_service(service))
 
 

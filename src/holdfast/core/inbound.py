@@ -6,7 +6,6 @@ It answers nobody itself: what is to be said goes through :class:`Answers`, whic
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Protocol
@@ -24,6 +23,7 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
 )
 from holdfast.core.policy import DestinationPolicy
+from holdfast.core.queues import Queue
 from holdfast.core.records import Record, Snapshot
 from holdfast.core.shares import Shares
 from holdfast.core.states import DestinationEvent
@@ -75,21 +75,6 @@ def _creation_of(destination: RMDestination) -> _Creation | None:
     return _creation(destination.create_message_id, destination.offered, destination.acks_to.address, destination.party)
 
 
-@dataclass(slots=True)
-class Queue:
-    """The queue that inbound messages go to.
-
-    Args:
-        name: Its name in the store.
-        ends: Per partition, the next offset.
-        epoch: Made with the queue, so that offsets of another store are not taken for its own.
-    """
-
-    name: str
-    ends: list[int]
-    epoch: str = ""
-
-
 class Inbound:
     """The receiving half of one side.
 
@@ -97,7 +82,7 @@ class Inbound:
         policy: What its Sequences promise, and limits.
         commit: Where its changes go.
         effects: Where its effects go.
-        queue: Where messages go; its ``ends`` move.
+        queue: Where messages go.
         new_identifier: Makes a URI never used before.
     """
 
@@ -182,7 +167,7 @@ class Inbound:
 
     def add(self, destination: RMDestination) -> None:
         """Take in a new Sequence, granted here or offered by us; saved with the open batch."""
-        destination.partition = crc32(destination.identifier.encode()) % len(self.queue.ends)
+        destination.partition = crc32(destination.identifier.encode()) % len(self.queue.partitions)
         self._know(destination)
         self.commit.save(destination.identifier, destination)
 
@@ -285,30 +270,24 @@ class Inbound:
         destination.released(number)
         if not is_kept:
             return []
-        offset = self.queue.ends[destination.partition]
-        self.queue.ends[destination.partition] = offset + 1
-        self.commit.batch.appends.append((self.queue.name, destination.partition, offset, record))
-        return [(destination.partition, offset, record)]
+        return [(destination.partition, self.queue.append(destination.partition, record), record)]
 
     def _release(
         self, destination: RMDestination, numbers: list[int], now: float
     ) -> list[tuple[int, int, Record | None]]:
         """Move held messages into the queue."""
-        deliveries: list[tuple[int, int, Record | None]] = []
-        partition = destination.partition
-        for number in numbers:
-            offset = self.queue.ends[partition]
-            self.queue.ends[partition] = offset + 1
-            self.commit.batch.releases.append((destination.identifier, number, self.queue.name, partition, offset, now))
-            deliveries.append((partition, offset, None))
-        return deliveries
+        partition, identifier = destination.partition, destination.identifier
+        return [(partition, self.queue.release(partition, identifier, number, now), None) for number in numbers]
 
     def take_plain(self, record: Record) -> None:
         """A message that came without a Sequence header into the queue, durably."""
-        offset = self.queue.ends[0]
-        self.queue.ends[0] = offset + 1
-        self.commit.batch.appends.append((self.queue.name, 0, offset, record))
-        self.commit.then(lambda _: self.effects.append(Delivered(self.queue.name, 0, offset, record)))
+        deliveries: list[tuple[int, int, Record | None]] = [(0, self.queue.append(0, record), record)]
+        self.commit.then(partial(self._delivered, deliveries))
+
+    def _delivered(self, deliveries: list[tuple[int, int, Record | None]], now: float) -> None:
+        for partition, offset, record in deliveries:
+            self.queue.stored(partition, offset, now)
+            self.effects.append(Delivered(self.queue.name, partition, offset, record))
 
     def _stored(
         self,
@@ -323,8 +302,7 @@ class Inbound:
         # What becomes of a request when the Sequence ends is settled with that.
         if number not in destination.awaiting and not (awaits_reply and destination.is_settling):
             destination.acknowledge(number)
-        for partition, offset, record in deliveries:
-            self.effects.append(Delivered(self.queue.name, partition, offset, record))
+        self._delivered(deliveries, now)
         self.answers.stored(destination, number, envelope, exchange, now)
 
     # --- ends -----------------------------------------------------------------------------------------------------
@@ -381,8 +359,7 @@ class Inbound:
         self, destination: RMDestination, deliveries: list[tuple[int, int, Record | None]], now: float
     ) -> None:
         destination.settle()
-        for partition, offset, record in deliveries:
-            self.effects.append(Delivered(self.queue.name, partition, offset, record))
+        self._delivered(deliveries, now)
         self.answers.settled(destination, now)
 
     def _remember(self, destination: RMDestination, now: float, *, by_source: bool) -> None:
@@ -396,7 +373,8 @@ class Inbound:
             self._remember_over(destination, now)
 
     def pump(self, now: float) -> None:
-        """End Sequences whose time is up, forget those that ended long ago."""
+        """End Sequences whose time is up, forget those that ended long ago, delete what is kept no longer."""
+        self.queue.pump(now)
         for identifier in self._deadlines.due(now):
             destination = self.destinations.get(identifier)
             if destination is None:
@@ -445,7 +423,8 @@ class Inbound:
 
     def deadline(self) -> float | None:
         """When :meth:`pump` has something to do next."""
-        return self._deadlines.next()
+        sequences, queue = self._deadlines.next(), self.queue.deadline()
+        return sequences if queue is None else queue if sequences is None else min(sequences, queue)
 
     def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
         """What may be acknowledged of an inbound Sequence now; None if it is unknown."""
@@ -461,8 +440,7 @@ class Inbound:
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """Take over what the store held."""
-        for partition in range(len(self.queue.ends)):
-            self.queue.ends[partition] = snapshot.bounds.get((self.queue.name, partition), (0, 0))[1]
+        self.queue.recover(snapshot, now)
         states = [state for state in snapshot.sequences.values() if state["role"] == "destination"]
         # In the order in which they were made: of two made alike, the later one is the one that is repeated.
         for state in sorted(states, key=itemgetter("created_at")):

@@ -678,6 +678,11 @@ class Outbound:
     def _tell(self, effect: Effect, now: float) -> None:
         self.effects.append(effect)
 
+    def redirect(self, outbox: Outbox, to: str) -> None:
+        """An outbox in which nothing waits, and for which no Sequence is open, serves another address."""
+        outbox.to = to
+        self.commit.batch.queues[outbox.queue] = outbox.description()
+
     def resume(self, outbox: Outbox, choices: list[Choice], now: float) -> None:
         """Go on with a stopped outbox: what is not known to have arrived is sent again, in a new Sequence if the old
         one is gone."""

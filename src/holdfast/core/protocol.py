@@ -16,7 +16,7 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.destination import RMDestination, Verdict, sequence_fault
 from holdfast.core.ending import Ending
 from holdfast.core.events import Effect, Exchange, Incident, Respond, Transmit
-from holdfast.core.inbound import Inbound, Queue
+from holdfast.core.inbound import Inbound
 from holdfast.core.messages import (
     ANONYMOUS,
     ANONYMOUS_EPR,
@@ -39,6 +39,7 @@ from holdfast.core.messages import (
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox, ReadRecords
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.queues import Queue
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.refusals import refusal
 from holdfast.core.replies import Replies, asks
@@ -102,6 +103,7 @@ class RMProtocol:
         self.policy = destination_policy or DestinationPolicy()
         self.commit = GroupCommit()
         self.effects: list[Effect] = []
+        queue.join(self.commit, self.effects, read)
         self.inbound = Inbound(self.policy, self.commit, self.effects, queue, new_identifier)
         self.outbound = Outbound(
             source_policy or SourcePolicy(),

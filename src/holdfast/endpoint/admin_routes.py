@@ -49,6 +49,9 @@ Function = Callable[..., Awaitable[None]]
 
 _NAME = re.compile(r"\{(\w+)(?::([^}]+))?\}")
 
+Route = tuple[str, str, Function]
+"""Methods, path, function: see :class:`Routes`."""
+
 
 class Routes:
     """The table.
@@ -58,7 +61,7 @@ class Routes:
             it, percent-decoded; ``{name:one|other}`` for one of these words. Of two that match the first counts.
     """
 
-    def __init__(self, table: Iterable[tuple[str, str, Function]]) -> None:
+    def __init__(self, table: Iterable[Route]) -> None:
         self._table = [(methods.split("|"), _parts(path), function) for methods, path, function in table]
 
     def find(self, method: str, path: str) -> tuple[Function, dict[str, str]]:

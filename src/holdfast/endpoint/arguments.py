@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core.policy import Assurance
+from holdfast.core.retention import RetentionPolicy
 from holdfast.core.settings import check_whole
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
@@ -30,6 +31,17 @@ def to_assurance(given: str | Assurance) -> Assurance:
     if isinstance(given, Assurance):
         return given
     return Assurance.parse(given if isinstance(given, str) else repr(given))
+
+
+def to_retention(given: str | RetentionPolicy | None) -> RetentionPolicy:
+    """The retention that words, or a RetentionPolicy, stand for; the default for None.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if given is None or isinstance(given, RetentionPolicy):
+        return given or RetentionPolicy()
+    return RetentionPolicy.parse(given if isinstance(given, str) else repr(given))
 
 
 def check_action(action: object) -> None:

@@ -29,10 +29,10 @@ from holdfast.core.events import (
     Unanswered,
     Unheard,
 )
-from holdfast.core.inbound import Queue
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
+from holdfast.core.queues import Queue
 from holdfast.core.records import Record, Snapshot
 from holdfast.core.settings import check_seconds
 from holdfast.core.versions import ALL_VERSIONS, Versions
@@ -325,7 +325,7 @@ class Source:
         replies = DestinationPolicy(
             assurance=Assurance(in_order=False), inactivity_timeout=None, advertise_buffer=False, max_sequences=1 << 20
         )
-        queue = Queue(SOURCES_QUEUE, [0])
+        queue = Queue(SOURCES_QUEUE)
         snapshot = self._engine.start(queue, destination_policy=replies, source_policy=self.policy, local=self._local)
         self._engine.protocol.takes_only_replies = True
         self._check_store(snapshot)
@@ -335,14 +335,14 @@ class Source:
     def _check_store(self, snapshot: Snapshot) -> None:
         """See that the store is a source's, of this destination; or learn of which."""
         foreign = [
-            name for name, queue in snapshot.queues.items() if queue["kind"] == "inbox" and name != SOURCES_QUEUE
+            name for name, queue in snapshot.queues.items() if queue.get("kind") == "inbox" and name != SOURCES_QUEUE
         ]
         if foreign:
             raise ConfigurationError(
                 f"the store {self._store_location} is a destination's: it holds the queue {foreign[0]!r}",
                 remedy="Name another store: a destination and a source have one each.",
             )
-        known = {str(queue["to"]) for queue in snapshot.queues.values() if queue["kind"] == "outbox"}
+        known = {str(queue["to"]) for queue in snapshot.queues.values() if queue.get("kind") == "outbox"}
         if self.to is None and len(known) == 1:
             self.to = known.pop()
         elif self.to is None:
@@ -356,8 +356,7 @@ class Source:
                     remedy="Give that address, or another store: a store serves one destination at a time.",
                 )
             for outbox in outboxes:  # nothing waits in it and no Sequence is open: it may serve another one
-                outbox.to = self.to
-                self._engine.protocol.commit.batch.queues[outbox.queue] = outbox.description()
+                self._engine.protocol.outbound.redirect(outbox, self.to)
 
     def _take_up(self, replies: tuple[int, int]) -> None:
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
@@ -705,8 +704,7 @@ class Source:
 
     def _trim_replies(self) -> None:
         """Every reply that is here was taken: none need be kept."""
-        queue = self._engine.protocol.inbound.queue
-        self._engine.protocol.commit.batch.trims[queue.name, 0] = queue.ends[0]
+        self._engine.protocol.inbound.queue.drop_all()
         self._engine.touch()
 
     def _stopped(self, effect: Stopped) -> None:

@@ -18,7 +18,8 @@ from typing import Any
 
 from holdfast.core.cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.policy import Delivery
-from holdfast.core.records import Record, Snapshot
+from holdfast.core.queues import HANDLER, Queue
+from holdfast.core.records import Record
 from holdfast.endpoint.engine import Cancellable, Engine
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, fault_body
@@ -27,8 +28,6 @@ from holdfast.exceptions import EnvelopeError, StoreError
 Handler = Callable[[Message], Awaitable[Body | None] | Body | None]
 """Takes a message; what it returns, if anything, is the reply's body. Plain functions run in threads."""
 
-CURSOR = "handler"
-DEAD_LETTERS = "dead-letters"
 MAX_HELD_BYTES = 64 * 1024 * 1024
 """Bodies kept in memory ahead of their handlers; what is beyond is read from the store when its turn comes."""
 
@@ -40,14 +39,14 @@ class Dispatcher:
 
     Args:
         engine: The running engine.
-        queue: The queue's name.
+        queue: The queue.
         handlers: Action -> handler; "" is asked for any other action.
         policy: How handlers are called.
         concurrency: Handlers that run at a time.
     """
 
     def __init__(
-        self, engine: Engine, queue: str, handlers: dict[str, Handler], policy: HandlingPolicy, concurrency: int
+        self, engine: Engine, queue: Queue, handlers: dict[str, Handler], policy: HandlingPolicy, concurrency: int
     ):
         self._engine = engine
         self._queue = queue
@@ -63,23 +62,21 @@ class Dispatcher:
         self._threads: ThreadPoolExecutor | None = None
         self._stopping = False
         self._awaited: asyncio.Event | None = None
-        self._dead_letter_end = 0
         self.handled = 0
         self.failed = 0
         self.dead = 0
 
-    def start(self, snapshot: Snapshot, partitions: int) -> None:
+    def start(self) -> None:
         """Go on where the cursors stood."""
         in_order = self._engine.protocol.policy.assurance.in_order
-        for partition in range(partitions):
-            state = snapshot.cursors.get((self._queue, partition, CURSOR))
+        self._ends = self._queue.ends
+        for partition in range(len(self._ends)):
+            state = self._queue.handled(partition, at_most_once=self._is_at_most_once)
             self._cursors.append(HandlerCursor(self._policy, in_order, state))
-            self._ends.append(snapshot.bounds.get((self._queue, partition), (0, 0))[1])
-            if state is None:
-                self._save(partition)
-        self._dead_letter_end = snapshot.bounds.get((DEAD_LETTERS, 0), (0, 0))[1]
         if self._is_at_most_once:
-            self._answer_lost([snapshot.bounds.get((self._queue, one), (0, 0))[0] for one in range(partitions)])
+            self._answer_lost(self._queue.firsts)
+        for partition in range(len(self._ends)):
+            self._save(partition)
         self._run()
 
     def _answer_lost(self, firsts: list[int]) -> None:
@@ -89,7 +86,7 @@ class Dispatcher:
         for partition, cursor in enumerate(self._cursors):
             position = firsts[partition]
             while awaited and position < self._ends[partition]:
-                for offset, record in self._engine.read(self._queue, partition, position, self._ends[partition]):
+                for offset, record in self._engine.read(self._queue.name, partition, position, self._ends[partition]):
                     position = offset + 1
                     if (record.sequence, record.message_number) in awaited:
                         awaited.discard((record.sequence, record.message_number))
@@ -106,10 +103,12 @@ class Dispatcher:
         )
         self._engine.protocol.reply(record, _fault_reply(record, _SET_ASIDE), self._engine.clock())
 
-    def floor(self, partition: int) -> int:
+    def _floor(self, partition: int) -> int:
         """The first offset that is not done with, or marked so but still running (at most once)."""
-        running = (offset for where, offset in self._records if where == partition)
-        return min(self._cursors[partition].floor, min(running, default=self._ends[partition]))
+        floor = self._cursors[partition].floor
+        if not self._is_at_most_once:
+            return floor
+        return min(floor, min((offset for where, offset in self._records if where == partition), default=floor))
 
     def delivered(self, partition: int, offset: int, record: Record | None) -> None:
         """A record is durable in the queue."""
@@ -132,7 +131,7 @@ class Dispatcher:
     def _fill(self, partition: int) -> None:
         cursor = self._cursors[partition]
         while cursor.next_offset < self._ends[partition] and cursor.has_room and self._has_room():
-            found = self._engine.read(self._queue, partition, cursor.next_offset, self._ends[partition])
+            found = self._engine.read(self._queue.name, partition, cursor.next_offset, self._ends[partition])
             for offset, record in found:
                 if cursor.has_room:
                     self._offer(partition, offset, record)
@@ -182,7 +181,7 @@ class Dispatcher:
             # delivery it does not.
             cursor.give_up_on(offset)
             self._save(partition)
-            await self._durable()
+            await self._engine.durable()
         try:
             reply = await self._answer(message, record)
         except Exception as error:
@@ -197,13 +196,6 @@ class Dispatcher:
     @property
     def _is_at_most_once(self) -> bool:
         return self._engine.protocol.policy.assurance.delivery is Delivery.AT_MOST_ONCE
-
-    async def _durable(self) -> None:
-        """Wait until the open batch is durable."""
-        durable = asyncio.Event()
-        self._engine.protocol.commit.then(lambda _now: durable.set())
-        self._engine.touch()
-        await durable.wait()
 
     async def _answer(self, message: Message, record: Record) -> Record | None:
         """What the handler makes of a message: the reply, or the fault it decided for; raises what it raises."""
@@ -265,7 +257,7 @@ class Dispatcher:
 
     def _save(self, partition: int) -> None:
         state = self._cursors[partition].to_state()
-        self._engine.protocol.commit.batch.cursors[self._queue, partition, CURSOR] = state
+        self._queue.move_cursor(HANDLER, partition, self._floor(partition), self._engine.clock(), state)
 
     def _failed(self, partition: int, offset: int, record: Record, error: Exception) -> None:
         self.failed += 1
@@ -286,9 +278,7 @@ class Dispatcher:
         reason = "".join(traceback.format_exception(error))
         letter = Record(**{name: getattr(record, name) for name in Record.__slots__})
         letter.headers += b"<failure xmlns='urn:holdfast'>" + escape(reason).encode() + b"</failure>"
-        batch = self._engine.protocol.commit.batch
-        batch.appends.append((DEAD_LETTERS, 0, self._dead_letter_end, letter))
-        self._dead_letter_end += 1
+        self._queue.dead_letter(letter)
         self._finish(partition, offset, record, _fault_reply(record, _SET_ASIDE))
 
     @property

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.core.events import Effect
-from holdfast.core.inbound import Queue
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import Queue
 from holdfast.core.records import Record, Snapshot
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
 from holdfast.store import CommitThread, Store, open_store
@@ -103,6 +103,7 @@ class Engine:
         self._timer: Cancellable | None = None
         self._timer_at = 0.0
         self._idle: asyncio.Event | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
 
     def start(
         self,
@@ -115,8 +116,10 @@ class Engine:
         replies: Callable[[str], bool] = lambda _action: True,
         always_replies: Callable[[str], bool] = lambda _action: False,
         local: str = ANONYMOUS,
+        is_restored: bool = False,
     ) -> Snapshot:
-        """Recover what the store holds and run in the current loop; the arguments are :class:`RMProtocol`'s.
+        """Recover what the store holds and run in the current loop; the arguments are :class:`RMProtocol`'s, and
+        ``is_restored``: whether the store was put back to an earlier state, so that its queue needs a new epoch.
 
         Returns:
             What the store held.
@@ -136,13 +139,10 @@ class Engine:
             local=local,
         )
         snapshot = self.store.load()
-        queue.epoch = str(snapshot.queues.get(queue.name, {}).get("epoch", ""))
-        if not queue.epoch:
-            queue.epoch = secrets.token_hex(8)
-            description = {"kind": "inbox", "epoch": queue.epoch, "partitions": len(queue.ends)}
-            self.protocol.commit.batch.queues[queue.name] = description
         self._thread = CommitThread(self.store, self._loop, self._durable, self._failed)
         self.protocol.recover(snapshot, self.clock())
+        if not queue.epoch or is_restored:
+            queue.begin(secrets.token_hex(8))
         return snapshot
 
     def read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
@@ -199,6 +199,8 @@ class Engine:
             self.failure = error
             self._on_failed(error)
         self._wake()
+        for done in self._waiting:
+            self._tell(done)
 
     def _wake(self) -> None:
         """Let those go on who wait for nothing to be left to commit; several may."""
@@ -218,7 +220,7 @@ class Engine:
 
     def _set_timer(self) -> None:
         deadline = self.protocol.deadline()
-        if deadline is None:
+        if deadline is None or self.failure is not None:
             return
         if self._timer is not None and self._timer_at <= deadline:
             return
@@ -242,31 +244,34 @@ class Engine:
         """Whether it has something to do without waiting for time to pass or for a peer."""
         return self.failure is None and (self._scheduled or self._committing or self.protocol.wants_commit)
 
+    async def durable(self) -> None:
+        """Wait until what has been asked for so far is durable.
+
+        Raises:
+            StoreFailed: it never will be.
+        """
+        self.check()
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.add(done)
+        self.protocol.commit.then(lambda _now: self._tell(done))
+        self.touch()
+        try:
+            await done
+        finally:
+            self._waiting.discard(done)
+        self.check()
+
+    @staticmethod
+    def _tell(done: asyncio.Future[None]) -> None:
+        if not done.done():
+            done.set_result(None)
+
     async def settled(self) -> None:
         """Wait until nothing is waiting to become durable."""
         while (self._committing or self.protocol.wants_commit) and self.failure is None:
             idle = self._idle = self._idle or asyncio.Event()
             self.touch()
             await idle.wait()
-
-    async def durable(self) -> None:
-        """Wait until all that was asked for is durable.
-
-        Raises:
-            StoreFailed: The store has failed: it is not.
-        """
-        done = False
-
-        def tell(_now: float) -> None:
-            nonlocal done
-            done = True
-
-        self.check()
-        self.protocol.commit.then(tell)
-        self.touch()
-        await self.settled()
-        if not done:
-            self.check()
 
     async def give_up(self) -> None:
         """End the thread, if there is one, and leave undone what was asked for: starting has failed."""

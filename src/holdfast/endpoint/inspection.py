@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.outbox import outbox_queue, replies_queue
+from holdfast.core.commit import GroupCommit
+from holdfast.core.outbox import ReadRecords, outbox_queue, replies_queue
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import ASIDE, DEAD_LETTERS, Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Snapshot, State
 from holdfast.core.states import SourceState
@@ -60,7 +62,7 @@ def _describe_ranges(ranges: AcknowledgementRanges, upper: int) -> dict[str, Any
 def describe_snapshot(snapshot: Snapshot, now: float) -> list[dict[str, Any]]:
     """Every Sequence of a store, inbound ones first, by identifier; and as one without an identifier, in state
     ``none``, every outbox whose messages wait and that asked for no Sequence yet."""
-    outboxes = {outbox["key"]: outbox for outbox in snapshot.queues.values() if outbox["kind"] == "outbox"}
+    outboxes = {outbox["key"]: outbox for outbox in snapshot.queues.values() if outbox.get("kind") == "outbox"}
     shown = []
     for identifier, state in snapshot.sequences.items():
         if state["role"] == "destination":
@@ -109,3 +111,21 @@ def _describe_outbox(outbox: State, waiting: int) -> dict[str, Any]:
     shown |= {"last_fault": "", "waiting": waiting, "age": None, "expires_at": None}
     shown |= {"key": outbox["key"], "to": outbox["to"], "start": None, "suspended": outbox["stopped"]}
     return shown | _describe_ranges(AcknowledgementRanges(), 0)
+
+
+def describe_queues(snapshot: Snapshot, read: ReadRecords, now: float) -> list[dict[str, Any]]:
+    """The inbound queues of a store and what it holds as dead letters, each as :meth:`Queue.describe` tells; how long
+    they are kept only the server knows."""
+    counts: dict[str, int] = {}
+    for name, partition in snapshot.bounds:
+        counts[name] = max(counts.get(name, 0), partition + 1)
+    inboxes = {name: state for name, state in snapshot.queues.items() if state.get("kind") != "outbox"}
+    names = sorted(name for name in inboxes if not name.startswith(ASIDE))
+    described = []
+    for name in [*names, *(name for name in (DEAD_LETTERS,) if name in counts and name not in names)]:
+        stored = inboxes.get(name, {}).get("partitions")
+        queue = Queue(name, max(counts.get(name, 1), stored if type(stored) is int else 1))
+        queue.join(GroupCommit(), [], read)
+        queue.recover(snapshot, now)
+        described.append(queue.describe(now) | {"retention": None})
+    return described

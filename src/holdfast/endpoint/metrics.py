@@ -46,13 +46,32 @@ class DestinationCollector(Collector):
             sequences.add_metric([role, state], count)
         yield sequences
         backlog = GaugeMetricFamily("holdfast_queue_records", "Records kept in the queue.", labels=["partition"])
-        for partition, (first, end) in enumerate(zip(app.readers.first, app.readers.ends, strict=True)):
+        for partition, (first, end) in enumerate(zip(app.queue.firsts, app.queue.ends, strict=True)):
             backlog.add_metric([str(partition)], end - first)
         yield backlog
+        yield from self._cursors()
         if app.dispatcher is not None:
             yield _counter("holdfast_messages_handled", "Messages whose handler finished.", app.dispatcher.handled)
             yield _counter("holdfast_handler_failures", "Handlers that raised.", app.dispatcher.failed)
             yield _counter("holdfast_dead_letters", "Messages set aside.", app.dispatcher.dead)
+
+    def _cursors(self) -> Iterator[Metric]:
+        lag = GaugeMetricFamily(
+            "holdfast_cursor_lag_records", "Records a cursor has not passed.", labels=["cursor", "kind"]
+        )
+        age = GaugeMetricFamily(
+            "holdfast_cursor_age_seconds",
+            "Seconds the oldest of them has been in the queue.",
+            labels=["cursor", "kind"],
+        )
+        queue = self._app.queue
+        now = self._app.engine.clock()
+        for cursor in queue.cursors.values():
+            described = queue.describe_cursor(cursor, now)
+            lag.add_metric([described["name"], described["kind"]], described["lag"])
+            age.add_metric([described["name"], described["kind"]], described["age"])
+        yield lag
+        yield age
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:

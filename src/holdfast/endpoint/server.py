@@ -27,14 +27,22 @@ from holdfast.core.events import (
     Transmit,
     Unheard,
 )
-from holdfast.core.inbound import Queue
 from holdfast.core.messages import CreateSequence, Envelope, Fault
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
+from holdfast.core.queues import DEAD_LETTERS, Queue
 from holdfast.core.records import Record
+from holdfast.core.retention import RetentionPolicy
 from holdfast.core.settings import check_whole
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.allow_list import AllowList
-from holdfast.endpoint.arguments import check_action, check_class, check_handler, check_queue_name, to_assurance
+from holdfast.endpoint.arguments import (
+    check_action,
+    check_class,
+    check_handler,
+    check_queue_name,
+    to_assurance,
+    to_retention,
+)
 from holdfast.endpoint.asgi import serve_asgi
 from holdfast.endpoint.dispatcher import Dispatcher, Handler
 from holdfast.endpoint.engine import Clock, Engine, open_off_loop
@@ -71,6 +79,13 @@ class Destination:
         assurance: Words such as "exactly-once in-order" (WS-RM Policy's delivery assurances).
         queue: The queue that messages go to.
         partitions: Of the queue, fixed when the store is made; a Sequence stays in one, so its order is kept.
+        retention: How long the queue keeps messages, whoever reads them: words such as "7d", "12h 10GB", "none", or
+            "7d readers 30d", which limits what a reader's cursor protects beyond that. None: seven days, of any size;
+            but as long as there are handlers, and never was a reader, a message is deleted once it is handled.
+            What no handler is done with is always kept.
+        restored: Whether the store was put back from an older copy. Its queue gets a new epoch then, so that readers
+            whose checkpoints are of what came after that copy stop with an error instead of missing messages. Say it
+            at the first start after that, and not again.
         policy: Limits and timers; its assurance is replaced by ``assurance`` if that is given.
         source_policy: For what it sends itself: replies and acknowledgements to addressable peers.
         handling: How handlers are called, retried and given up.
@@ -92,6 +107,8 @@ class Destination:
         assurance: str | Assurance | None = None,
         queue: str = "inbox",
         partitions: int = 4,
+        retention: str | RetentionPolicy | None = None,
+        restored: bool = False,
         policy: DestinationPolicy | None = None,
         source_policy: SourcePolicy | None = None,
         handling: HandlingPolicy | None = None,
@@ -120,7 +137,13 @@ class Destination:
         self.incidents: Counter[str] = Counter()
         self.accepted = 0
         self._unanswered: set[Exchange] = set()
-        self.queue = Queue(queue, [0] * partitions)
+        self.queue = Queue(
+            queue,
+            partitions,
+            to_retention(retention),
+            drops_handled=retention is None,
+            dead_letters=Queue(DEAD_LETTERS, kind=DEAD_LETTERS),
+        )
         self.dispatcher: Dispatcher | None = None
         self.store_location = store
         """Where its store is or will be opened; may be changed before it is started."""
@@ -131,11 +154,27 @@ class Destination:
         self._source_policy = source_policy
         self._handling = handling or HandlingPolicy()
         self._concurrency = concurrency
+        self._restored = restored
         self._allowed = AllowList(allow_addresses)
         self._limits = limits or HTTPLimits()
         self._wire_limits = wire_limits
         self._starting: asyncio.Lock | None = None
         self._started = False
+
+    def keep(self, retention: str | RetentionPolicy | None = None, *, restored: bool = False) -> None:
+        """Say otherwise, before it is started, how long its queue keeps messages, or that its store was put back.
+
+        Args:
+            retention: As for the constructor; None leaves it as it is.
+            restored: As for the constructor; False leaves it as it is.
+
+        Raises:
+            ConfigurationError: for words that are no retention.
+        """
+        if retention is not None:
+            self.queue.retention = to_retention(retention)
+            self.queue.drops_handled = False
+        self._restored = self._restored or restored
 
     # --- handlers -------------------------------------------------------------------------------------------------
 
@@ -214,6 +253,7 @@ class Destination:
             raise
 
     async def _recover(self) -> None:
+        self.queue.is_handled = bool(self.handlers)
         snapshot = self.engine.start(
             self.queue,
             destination_policy=self.policy,
@@ -222,33 +262,39 @@ class Destination:
             accepts=self._accepts,
             replies=self._replies,
             always_replies=self._always_replies,
+            is_restored=self._restored,
         )
         if SOURCES_QUEUE in snapshot.queues and self.queue.name != SOURCES_QUEUE:
             raise ConfigurationError(
                 f"the store {self.store_location} is a source's: it holds what was sent, and the replies",
                 remedy="Name another store: a destination and a source have one each.",
             )
-        stored = snapshot.queues.get(self.queue.name, {}).get("partitions", len(self.queue.ends))
-        if stored != len(self.queue.ends):
+        stored = self.queue.stored_partitions
+        if stored not in (None, len(self.queue.partitions)):
             raise ConfigurationError(
-                f"the queue {self.queue.name!r} in this store has {stored} partitions, not {len(self.queue.ends)}",
+                f"the queue {self.queue.name!r} in this store has {stored} partitions, "
+                f"not {len(self.queue.partitions)}",
                 remedy=f"Say partitions={stored}, or use another store: messages of a Sequence must stay in one.",
             )
-        partitions = len(self.queue.ends)
         if self.handlers:
-            self.dispatcher = Dispatcher(self.engine, self.queue.name, self.handlers, self._handling, self._concurrency)
-        self.readers = Readers(
-            self.engine, self.queue.name, self.dispatcher.floor if self.dispatcher is not None else None
-        )
+            self.dispatcher = Dispatcher(self.engine, self.queue, self.handlers, self._handling, self._concurrency)
+        self.readers = Readers(self.engine, self.queue)
         self.sender = Sender(self.engine, HTTPClient(), limits=self._wire_limits)
-        self.readers.start(snapshot, partitions)
         if self.dispatcher is not None:
-            self.dispatcher.start(snapshot, partitions)
+            self.dispatcher.start()
         self.engine.touch()
         await self.engine.settled()
         self.engine.check()
         open_sequences = len(self.engine.protocol.inbound.destinations)
-        log.info("destination ready", sequences=open_sequences, assurance=str(self.policy.assurance))
+        log.info(
+            "destination ready",
+            sequences=open_sequences,
+            assurance=str(self.policy.assurance),
+            queue=self.queue.name,
+            keeps=self.queue.keeps,
+        )
+        if self._restored:
+            log.warning("new epoch", queue=self.queue.name, why="the store was said to be restored: leave that out now")
 
     async def close(self, grace: float = 10.0) -> None:
         """Let running handlers finish for ``grace`` seconds, make everything durable, close the store."""
@@ -372,7 +418,7 @@ class Destination:
 
     def _delivered(self, effect: Delivered) -> None:
         record: Record | None = effect.record
-        self.readers.delivered(effect.partition, effect.offset)
+        self.readers.delivered()
         if self.dispatcher is not None:
             self.dispatcher.delivered(effect.partition, effect.offset, record)
 

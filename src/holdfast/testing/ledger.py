@@ -12,9 +12,10 @@ from typing import Any
 
 from holdfast.core.messages import Envelope, LastMessage, SequenceAcknowledgement
 from holdfast.core.outbox import outbox_queue
+from holdfast.core.queues import HANDLER
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Record
-from holdfast.testing.node import CURSOR, INBOX, OUTBOX
+from holdfast.testing.node import INBOX, OUTBOX
 
 Key = tuple[str, int]
 """A Sequence's Identifier and a message number in it."""
@@ -84,7 +85,7 @@ class DurableState:
         for name, state in batch.sequences.items():
             self._save(name, state)
         for (queue, partition, cursor), saved in batch.cursors.items():
-            if queue == INBOX and cursor == CURSOR and saved is not None:
+            if queue == INBOX and cursor == HANDLER and saved is not None:
                 self.done[partition] = AcknowledgementRanges.from_state(saved["done"])
         for (queue, _), offset in batch.trims.items():
             if queue != INBOX:

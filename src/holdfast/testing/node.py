@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.events import Acknowledged, Delivered, Effect, Ended, Incident, Respond, Stopped, Submitted, Transmit
-from holdfast.core.inbound import Queue
 from holdfast.core.messages import Acknowledge, Envelope
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.queues import HANDLER, Queue
+from holdfast.core.records import Batch, Record
 from holdfast.core.versions import Versions
 from holdfast.testing.store import SimStore
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from holdfast.testing.world import World
 
 INBOX = "inbox"
-CURSOR = "handler"
 USUAL_HANDLING = HandlingPolicy()
 OUTBOX = "orders"
 """The key of the one outbox that the source's application fills."""
@@ -147,7 +146,7 @@ class Node:
         self.is_up = True
         snapshot = self.store.load()
         self.protocol = self.build(
-            Queue(INBOX, [0] * self.setup.partitions),
+            Queue(INBOX, self.setup.partitions, drops_handled=self.setup.trims),
             self.store.read,
             self.new_identifier,
             self.world.jitter,
@@ -158,20 +157,20 @@ class Node:
             replies=always,
             **({"local": self.setup.address} if self.setup.address else {}),
         )
+        self.protocol.inbound.queue.is_handled = True
         self.protocol.recover(snapshot, now)
-        self._recover_cursors(snapshot)
+        self._recover_cursors()
         if self.setup.choices:
             self.outbox = self.protocol.outbound.open(OUTBOX, self.world.nodes[1].setup.address, [*self.setup.choices])
             if self.end_wanted:
                 self.protocol.outbound.want_end(self.outbox, now)
 
-    def _recover_cursors(self, snapshot: Snapshot) -> None:
-        self.cursors, self.ends = [], []
-        for number in range(self.setup.partitions):
-            state = snapshot.cursors.get((INBOX, number, CURSOR))
-            in_order = self.setup.destination_policy.assurance.in_order
-            self.cursors.append(HandlerCursor(self.setup.handling, in_order, state))
-            self.ends.append(snapshot.bounds.get((INBOX, number), (0, 0))[1])
+    def _recover_cursors(self) -> None:
+        queue = self.protocol.inbound.queue
+        in_order = self.setup.destination_policy.assurance.in_order
+        states = map(queue.handled, range(self.setup.partitions))
+        self.cursors = [HandlerCursor(self.setup.handling, in_order, state) for state in states]
+        self.ends = queue.ends
 
     def crash(self, survivors: int) -> None:
         """Die. Of the batches on their way to the disk, the oldest ``survivors`` made it."""
@@ -240,10 +239,10 @@ class Node:
         cursor = self.cursors[partition]
         cursor.finished(offset)
         self.protocol.reply(record, reply, self.now)
-        batch = self.protocol.commit.batch
-        batch.cursors[INBOX, partition, CURSOR] = cursor.to_state()
+        queue = self.protocol.inbound.queue
+        queue.move_cursor(HANDLER, partition, cursor.floor, self.now, cursor.to_state())
         if self.setup.trims:
-            batch.trims[INBOX, partition] = cursor.floor
+            queue.trim(partition)
 
     # --- outputs --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,229 @@
+"""Retention: how long a queue keeps its records, by their age and by the bytes they take, whoever reads them.
+
+A reader's cursor only protects more, up to a limit. Nothing here knows cursors, or deletes: it says what is let go of.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from holdfast.core.records import Record, State
+from holdfast.core.settings import check_settings
+from holdfast.exceptions import ConfigurationError
+
+DAY = 86_400.0
+
+MEASURE_BYTES = 4 << 20
+"""Read in one step while a partition's size is measured."""
+MARKS = 256
+"""Of one partition, by which its size is known: records go by size in steps of about a 256th of the limit."""
+RECORD_BYTES = 200
+"""What a record takes beside its body and its headers, about."""
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
+_SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_WORD = re.compile(r"(\d+(?:\.\d+)?)(\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """How long a queue keeps its records.
+
+    Args:
+        age: Seconds; a record delivered longer ago is let go of. None: however old.
+        size: Bytes; while the queue holds more, its oldest records are let go of. None: however many.
+        reader_age: Seconds; a reader's cursor keeps what it has not passed this long, if that is longer than ``age``.
+            A reader that never comes back must not fill the disk. None: however long.
+        reader_size: Bytes; the same by size. None: however many.
+        max_readers: Cursors of readers; the next one is refused.
+
+    Raises:
+        ConfigurationError: for a number that cannot be.
+    """
+
+    age: float | None = 7 * DAY
+    size: int | None = None
+    reader_age: float | None = 30 * DAY
+    reader_size: int | None = None
+    max_readers: int = 1000
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @classmethod
+    def parse(cls, text: str) -> RetentionPolicy:
+        """From words such as ``"7d"``, ``"12h 10GB"``, ``"none"`` or ``"7d readers 30d 50GB"``.
+
+        What is not named stays as it is by default; ``none`` stands for no limit at all. Words behind ``readers`` are
+        about what a reader's cursor protects. Units of time are s, m, h, d, w, those of size kB, MB, GB, TB.
+
+        Raises:
+            ConfigurationError: for any other word.
+        """
+        values: dict[str, float | int | None] = {}
+        prefix = ""
+        words = text.replace(",", " ").split()
+        for word in words:
+            if word.lower() == "readers" and not prefix:
+                prefix = "reader_"
+            elif word.lower() == "none":
+                values[f"{prefix}age"] = values[f"{prefix}size"] = None
+            else:
+                kind, value = _quantity(word, text)
+                values[f"{prefix}{kind}"] = value
+        if not values:
+            raise _unfit(text)
+        return cls(**values)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        readers = f" readers {_words(self.reader_age, self.reader_size)}"
+        return _words(self.age, self.size) + readers
+
+
+def _quantity(word: str, text: str) -> tuple[str, float | int]:
+    found = _WORD.fullmatch(word)
+    if found is not None:
+        number, unit = float(found[1]), found[2].lower()
+        if unit in _UNITS and number > 0:
+            return "age", number * _UNITS[unit]
+        if unit in _SIZES and number * _SIZES[unit] >= 1:
+            return "size", round(number * _SIZES[unit])
+    raise _unfit(text)
+
+
+def _unfit(text: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{text!r} is no retention", remedy='Such as "7d", "12h", "7d 10GB", "none", or "7d readers 30d 50GB".'
+    )
+
+
+def _words(age: float | None, size: int | None) -> str:
+    words = []
+    if age is not None:
+        unit = next((unit for unit in ("d", "h", "m") if not age % _UNITS[unit]), "s")
+        words.append(f"{age / _UNITS[unit]:g}{unit}")
+    if size is not None:
+        unit = next((unit for unit in ("TB", "GB", "MB", "kB") if not size % _SIZES[unit.lower()]), "B")
+        words.append(f"{size // _SIZES[unit.lower()]}{unit}")
+    if age is None:
+        words.insert(0, "none")
+    return " ".join(words)
+
+
+Look = Callable[[int], Record | None]
+"""The record at an offset of one partition; None if it cannot be read."""
+
+
+def first_younger(look: Look, start: int, end: int, than: float) -> tuple[int, float | None]:
+    """The first offset from ``start`` on whose record was delivered at ``than`` or later.
+
+    Looks at few records, however many there are: records lie in the order of their delivery.
+
+    Returns:
+        The offset, ``end`` if there is none, and when the record there was delivered.
+    """
+    low, step = start, 1
+    younger: tuple[int, float | None] = (end, None)
+    while low < end:  # ever longer steps, until one goes too far
+        probe = min(low + step - 1, end - 1)
+        at = _delivered(look, probe)
+        if at is None:
+            return start, None  # what cannot be read is not let go of
+        if at >= than:
+            younger = probe, at
+            break
+        low, step = probe + 1, step * 2
+    high = younger[0]
+    while low < high:
+        middle = (low + high) // 2
+        at = _delivered(look, middle)
+        if at is None:
+            return start, None
+        if at >= than:
+            high, younger = middle, (middle, at)
+        else:
+            low = middle + 1
+    return younger
+
+
+def _delivered(look: Look, offset: int) -> float | None:
+    record = look(offset)
+    return None if record is None else record.delivered_at
+
+
+class Sizes:
+    """How many bytes the records of one partition take, known at some offsets: marks.
+
+    Args:
+        first: The first record there is.
+        spacing: Bytes between two marks.
+        state: What :meth:`to_state` gave; anything else is left aside, and all is measured anew.
+    """
+
+    def __init__(self, first: int, spacing: int, state: object = None) -> None:
+        self._spacing = max(1, spacing)
+        self.marks: list[tuple[int, int, float]] = _marks_of(state) or [(first, 0, 0.0)]
+        """Offset, bytes of the records below it, and when the last of those was delivered; ascending."""
+        self.measured, self.total, _ = self.marks[-1]
+
+    def add(self, offset: int, record: Record) -> bool:
+        """Count the record, the next one that is not counted; whether that made a mark."""
+        self.measured = offset + 1
+        self.total += len(record.body) + len(record.headers) + RECORD_BYTES
+        if self.total - self.marks[-1][1] < self._spacing:
+            return False
+        self.marks.append((self.measured, self.total, record.delivered_at))
+        if len(self.marks) > 4 * MARKS:  # readers hold back far more than the limit
+            self._spacing *= 2
+            del self.marks[1:-1:2]
+        return True
+
+    def cut(self, first: int) -> None:
+        """Records below ``first`` are gone."""
+        below = bisect_right(self.marks, first, key=lambda mark: mark[0])
+        del self.marks[: max(0, below - 1)]
+        if self.measured < first:  # what was never counted is gone too
+            self.measured = first
+            self.marks = [(first, self.total, 0.0)]
+
+    @property
+    def held(self) -> int:
+        """Bytes of what is there, at most one step too many."""
+        return self.total - self.marks[0][1]
+
+    def to_state(self) -> State:
+        """What to save."""
+        return {"marks": [list(mark) for mark in self.marks]}
+
+
+def _marks_of(state: object) -> list[tuple[int, int, float]]:
+    marks = state.get("marks") if isinstance(state, dict) else None
+    if not isinstance(marks, list) or not all(isinstance(mark, list) and len(mark) == 3 for mark in marks):
+        return []
+    found = [(offset, total, at) for offset, total, at in marks]
+    if not all(type(o) is int and type(t) is int and type(at) is float and o >= 0 and t >= 0 for o, t, at in found):
+        return []
+    rising = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(found))
+    return found if rising else []
+
+
+def floors_by_size(parts: list[Sizes], limit: int) -> list[int]:
+    """For each partition the offset below which records may go, so that all together take ``limit`` bytes or just
+    more: the oldest go first, whichever partition they are in."""
+    floors = [part.marks[0][0] for part in parts]
+    pieces = [
+        (at, index, offset, total - part.marks[position][1])
+        for index, part in enumerate(parts)
+        for position, (offset, total, at) in enumerate(part.marks[1:])
+    ]
+    held = sum(part.held for part in parts)
+    for _, index, offset, size in sorted(pieces):
+        if held - size < limit:
+            break
+        held -= size
+        floors[index] = offset
+    return floors

@@ -1,0 +1,64 @@
+"""``holdfast queues``: a store, also while it is open, and a running server."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import holdfast
+
+
+def send(url: str, count: int = 3) -> None:
+    with holdfast.sync.Source(url, store=":memory:") as source:
+        for number in range(count):
+            source.send(f"<n>{number}</n>", action="urn:a").acknowledged(60)
+
+
+def put_cursor(admin: str, name: str, offsets: dict[str, int]) -> None:
+    with urllib.request.urlopen(f"{admin}/queues") as answer:
+        ((queue, described),) = json.load(answer)["queues"].items()
+    body = json.dumps({"epoch": described["epoch"], "offsets": offsets}).encode()
+    request = urllib.request.Request(f"{admin}/queues/{queue}/cursors/{name}", data=body, method="PUT")
+    with urllib.request.urlopen(request) as answer:
+        assert answer.status == 200
+
+
+def test_queues_are_listed_with_their_cursors_from_a_store_that_is_open(run: Any, served: Any, tmp_path: Path) -> None:
+    send(served.url)
+    put_cursor(served.admin, "audit", {})
+    result = run("queues", str(tmp_path / "served"))
+    assert result.code == 0
+    header, *lines = result.out.splitlines()
+    assert header.split() == ["queue", "records", "keeps", "cursor", "kind", "lag", "age", "idle"]
+    (line,) = [line for line in lines if "audit" in line]
+    assert re.split(r" {2,}", line)[0] == "inbox"
+    assert re.split(r" {2,}", line.strip())[-3] == "3"
+
+
+def test_a_running_server_tells_what_its_queue_keeps_too(run: Any, served: Any) -> None:
+    send(served.url)
+    put_cursor(served.admin, "audit", {})
+    listed = json.loads(run("queues", "--admin", served.admin, "--json").out)["queues"]
+    inbox, dead_letters = listed
+    assert (inbox["name"], dead_letters["name"]) == ("inbox", "dead-letters")
+    assert inbox["retention"]
+    (audit,) = [cursor for cursor in inbox["cursors"] if cursor["name"] == "audit"]
+    assert (audit["kind"], audit["lag"]) == ("reader", 3)
+    shown = json.loads(run("queues", "--admin", served.admin, "inbox", "--json").out)
+    assert shown["epoch"] == inbox["epoch"]
+
+
+def test_a_queue_that_is_not_there_is_an_error(run: Any, served: Any) -> None:
+    result = run("queues", "--admin", served.admin, "orders")
+    assert result.code == 1
+    assert "no queue orders" in result.err
+
+
+def test_a_store_without_queues_says_so(run: Any, tmp_path: Path) -> None:
+    from holdfast.store import open_store
+
+    open_store(tmp_path / "empty").close()
+    assert run("queues", "empty").out == "There are no queues in empty.\n"

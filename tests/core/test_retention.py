@@ -1,0 +1,113 @@
+"""Retention: its words, how it finds what is too old with few looks, and how it knows what records take."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.records import Record
+from holdfast.core.retention import DAY, MARKS, RECORD_BYTES, RetentionPolicy, Sizes, first_younger, floors_by_size
+from holdfast.exceptions import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("7d", RetentionPolicy(7 * DAY)),
+        ("12h", RetentionPolicy(DAY / 2)),
+        ("90m, 10GB", RetentionPolicy(5400.0, 10**10)),
+        ("2w", RetentionPolicy(14 * DAY)),
+        ("none", RetentionPolicy(None, None)),
+        ("none 500MB", RetentionPolicy(None, 500_000_000)),
+        ("10gb", RetentionPolicy(7 * DAY, 10**10)),
+        ("7d readers none", RetentionPolicy(7 * DAY, None, None, None)),
+        ("1h readers 3d 2TB", RetentionPolicy(3600.0, None, 3 * DAY, 2 * 10**12)),
+    ],
+)
+def test_words_say_how_long_and_how_much(text: str, policy: RetentionPolicy) -> None:
+    assert RetentionPolicy.parse(text) == policy
+    assert RetentionPolicy.parse(str(policy)) == policy
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "0d", "7 d", "a week", "7d readers readers 3d", "0.1B", "nan d"])
+def test_words_that_say_nothing_are_refused_with_what_would(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="no retention") as caught:
+        RetentionPolicy.parse(text)
+    assert "7d" in caught.value.remedy
+
+
+def record(at: float, size: int = 10) -> Record:
+    return Record("urn:s", 1, "urn:a", b"x" * size, at)
+
+
+@given(st.lists(st.integers(0, 50), max_size=300), st.integers(0, 60), st.integers(0, 300))
+def test_what_is_too_old_is_found_as_if_every_record_had_been_looked_at(times, than, start) -> None:
+    times.sort()
+    start = min(start, len(times))
+    found, at = first_younger(lambda offset: record(float(times[offset])), start, len(times), float(than))
+    expected = next((n for n in range(start, len(times)) if times[n] >= than), len(times))
+    assert found == expected
+    assert at == (times[found] if found < len(times) else None)
+
+
+@pytest.mark.parametrize("count", [1, 1000, 10**6, 10**9])
+def test_few_records_are_looked_at_however_many_there_are(count: int) -> None:
+    looked: list[int] = []
+
+    def look(offset: int) -> Record:
+        looked.append(offset)
+        return record(float(offset))
+
+    for than in (0, 1, count // 3, count):
+        looked.clear()
+        assert first_younger(look, 0, count, float(than))[0] == than
+        assert len(looked) <= 2 * count.bit_length() + 2
+
+
+def test_what_cannot_be_read_is_not_let_go_of() -> None:
+    assert first_younger(lambda _: None, 5, 90, 1e9) == (5, None)
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=200), st.integers(0, 200), st.integers(1, 20_000))
+def test_sizes_are_counted_from_the_first_record_on_to_one_mark(bodies, first, spacing) -> None:
+    sizes = Sizes(0, spacing)
+    for offset, size in enumerate(bodies):
+        sizes.add(offset, record(float(offset), size))
+    first = min(first, len(bodies))
+    sizes.cut(first)
+    rest = sum(size + RECORD_BYTES for size in bodies[first:])
+    assert rest <= sizes.held <= rest + spacing + 5000 + RECORD_BYTES
+    again = Sizes(first, spacing, sizes.to_state())
+    assert again.marks == sizes.marks
+    assert again.measured <= len(bodies)
+
+
+def test_marks_stay_few_however_much_a_reader_holds_back() -> None:
+    sizes = Sizes(0, 1)
+    for offset in range(20_000):
+        sizes.add(offset, record(float(offset)))
+    assert len(sizes.marks) <= 4 * MARKS + 1
+    assert sizes.held == 20_000 * (10 + RECORD_BYTES)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None, {}, {"marks": 1}, {"marks": []}, {"marks": [1]}, {"marks": [[1, 2]]}, {"marks": [["a", 0, 0.0]]},
+        {"marks": [[0, 0, 0.0], [0, 5, 1.0]]}, {"marks": [[-1, 0, 0.0]]}, {"marks": [[True, 0, 0.0]]},
+    ],
+)  # fmt: skip
+def test_marks_that_cannot_be_understood_are_left_aside(state: object) -> None:
+    assert Sizes(7, 100, state).marks == [(7, 0, 0.0)]
+
+
+def test_the_oldest_goes_first_whichever_partition_it_is_in() -> None:
+    parts = [Sizes(0, 1), Sizes(0, 1)]
+    for offset in range(10):
+        parts[0].add(offset, record(float(offset), 800))
+        parts[1].add(offset, record(float(5 + offset), 800))
+    assert floors_by_size(parts, 20_000) == [0, 0]
+    assert floors_by_size(parts, 15_000) == [5, 0]
+    assert floors_by_size(parts, 10_000) in ([8, 2], [7, 3])
+    assert floors_by_size(parts, 1) == [9, 10] or floors_by_size(parts, 1) == [10, 9]
