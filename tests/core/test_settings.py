@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import math
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -35,14 +35,18 @@ MAY_BE_ZERO = {
 
 
 def settings_classes() -> list[type]:
-    """Every dataclass of the source whose name says that it is settings."""
+    """Every dataclass of the source whose name says that it is settings, and that can be left as it is."""
     found = []
     for path in sorted(SOURCES.rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and node.name.endswith(("Policy", "Limits", "Listeners")):
                 module = ".".join(("holdfast", *path.relative_to(SOURCES).with_suffix("").parts))
                 found.append(getattr(importlib.import_module(module), node.name))
-    return [cls for cls in (*found, NetworkFaults, Faults) if is_dataclass(cls)]
+    return [cls for cls in (*found, NetworkFaults, Faults) if is_dataclass(cls) and _has_defaults(cls)]
+
+
+def _has_defaults(cls: Any) -> bool:
+    return all(one.default is not MISSING or one.default_factory is not MISSING for one in fields(cls))
 
 
 def numbers() -> list[tuple[type, str, set[Any]]]:

@@ -432,3 +432,50 @@ async def test_a_handler_whose_own_task_was_cancelled_is_called_again_and_holds_
     await send((await serve(app)).url, 1, 2)
     await until(lambda: len(calls) == 3)
     assert calls == [("1", 1), ("1", 2), ("2", 1)]
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("not even that")
+
+    __repr__ = __str__
+
+
+def unfit() -> list[Any]:
+    """Errors that handlers raise and that are hard to write down."""
+    return [
+        RuntimeError("half a character: \udc80"),
+        RuntimeError("no XML: \0 \x1b[2J \ufffe"),
+        RuntimeError("</failure><evil/>" + "long " * 100_000 + "the end"),
+        Unspeakable(),
+        StopIteration(7),
+        SystemExit("enough"),
+        ExceptionGroup("two", [KeyError("a"), ValueError("b")]),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+@pytest.mark.parametrize("error", unfit(), ids=lambda error: type(error).__name__)
+async def test_whatever_a_handler_raises_is_a_dead_letter_that_can_be_read_and_the_rest_goes_on(
+    serve: Any, kind: str, error: BaseException
+) -> None:
+    app = Destination(":memory:", handling=HandlingPolicy(attempts=2, backoff=0.01))
+    handled: list[str] = []
+
+    def plain(message: Message) -> None:
+        if message.body.text == "1":
+            raise error
+        handled.append(message.body.text)
+
+    async def asynchronous(message: Message) -> None:
+        plain(message)
+
+    app.on(ACTION)(plain if kind == "plain" else asynchronous)
+    await send((await serve(app)).url, 1, 2)
+    await until(lambda: handled == ["2"])
+    (letter,) = dead_letters(app)
+    (failure,) = Message.from_record(letter).headers
+    assert failure.tag == "{urn:holdfast}failure"
+    assert type(error).__name__ in failure.text
+    assert len(failure.text) < 70_000
+    assert "long" not in failure.text or failure.text.rstrip().endswith("the end")

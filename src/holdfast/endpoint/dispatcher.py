@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import traceback
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from html import escape
 from typing import Any
 
 from holdfast.core.cursor import HandlerCursor, HandlingPolicy
@@ -21,6 +19,7 @@ from holdfast.core.policy import Delivery
 from holdfast.core.queues import HANDLER, Queue
 from holdfast.core.records import Record
 from holdfast.endpoint.engine import Cancellable, Engine
+from holdfast.endpoint.failures import as_xml, brief, reason_of
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, fault_body
 from holdfast.exceptions import EnvelopeError, StoreError
@@ -216,6 +215,9 @@ class Dispatcher:
                 raise
             # Of something that the handler waited for: nobody has cancelled the handler itself.
             raise RuntimeError("the handler waited for something that was cancelled") from error
+        except SystemExit as error:
+            # One message must not end the server, and every start of it after that.
+            raise RuntimeError(f"the handler asked the process to end: {brief(error)}") from error
 
     async def _call(self, message: Message) -> Body | None:
         handler = self._handlers.get(message.action) or self._handlers[""]
@@ -231,7 +233,7 @@ class Dispatcher:
         """Call a plain handler in a thread of our own: the loop's executor has few, and serves the store besides."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast-handler")
-        call = partial(contextvars.copy_context().run, handler, message)
+        call = partial(contextvars.copy_context().run, _call_plain, handler, message)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def _lost(self, partition: int, offset: int, record: Record, error: Exception) -> None:
@@ -242,7 +244,7 @@ class Dispatcher:
             message_number=record.message_number,
             action=record.action,
             why="its handler failed, and at-most-once allows no second attempt",
-            exc_info=error,
+            exception=reason_of(error),
         )
         self._finish(partition, offset, record, _fault_reply(record, _SET_ASIDE))
 
@@ -271,13 +273,13 @@ class Dispatcher:
             "attempt": attempt,
         }
         if cursor.failed(offset, now):
-            log.warning("handler failed", **fields, error=repr(error))
+            log.warning("handler failed", **fields, error=brief(error))
             return
-        log.error("dead letter", **fields, exc_info=error)
+        reason = reason_of(error)
+        log.error("dead letter", **fields, exception=reason)
         self.dead += 1
-        reason = "".join(traceback.format_exception(error))
         letter = Record(**{name: getattr(record, name) for name in Record.__slots__})
-        letter.headers += b"<failure xmlns='urn:holdfast'>" + escape(reason).encode() + b"</failure>"
+        letter.headers += b"<failure xmlns='urn:holdfast'>" + as_xml(reason) + b"</failure>"
         self._queue.dead_letter(letter)
         self._finish(partition, offset, record, _fault_reply(record, _SET_ASIDE))
 
@@ -326,6 +328,13 @@ class Dispatcher:
         if self._threads is not None:
             # Whoever still runs in a thread cannot be stopped: its message is not done with, and is handed over again.
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _call_plain(handler: Handler, message: Message) -> Any:
+    try:
+        return handler(message)
+    except StopIteration as error:  # which no future can hold: whoever waits for it would wait for ever
+        raise RuntimeError("the handler raised StopIteration") from error
 
 
 def _reply(record: Record, result: Body | None) -> Record | None:

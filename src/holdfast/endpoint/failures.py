@@ -1,0 +1,42 @@
+"""What a handler's failure is told as: always text, of bounded size, that fits into XML. Handlers raise anything."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable
+from html import escape
+
+MAX_REASON = 64 * 1024
+"""Characters of a traceback that are kept with a dead letter: its beginning and its end."""
+MAX_BRIEF = 500
+"""Characters of an error in a line of the log."""
+
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""XML 1.0 section 2.2: characters that no document may hold."""
+
+
+def reason_of(error: BaseException) -> str:
+    """The traceback."""
+    text = _told(lambda: "".join(traceback.format_exception(error)), error)
+    if len(text) > MAX_REASON:
+        text = f"{text[: MAX_REASON // 2]}…{text[-MAX_REASON // 2 :]}"
+    return _NO_XML.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def brief(error: BaseException) -> str:
+    """The error in a line."""
+    text = _told(lambda: repr(error), error)
+    return text if len(text) <= MAX_BRIEF else f"{text[:MAX_BRIEF]}…"
+
+
+def _told(tell: Callable[[], str], error: BaseException) -> str:
+    try:
+        return tell()
+    except Exception as another:  # an error that cannot say what it is must not stop the rest
+        return f"{type(error).__name__}, which cannot be shown: {type(another).__name__}"
+
+
+def as_xml(text: str) -> bytes:
+    """Text of :func:`reason_of` as the content of an element or the value of an attribute."""
+    return escape(text).encode()
