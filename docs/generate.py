@@ -298,12 +298,19 @@ def commands() -> str:
         if find_spec(module) is None:
             continue
         command = getattr(importlib.import_module(module), attribute)
-        parts.append(f"## holdfast {name}")
-        parts.append(f"{summary}")
-        parts.append(_usage(name, command))
-        parts.append(_help_text(command.help or ""))
-        parts.append(_options(command))
+        parts += [f"## holdfast {name}", summary, *_command(name, command)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _command(name: str, command: click.Command) -> Iterator[str]:
+    """What a command does and takes; of a group each of its commands."""
+    if not isinstance(command, click.Group):
+        yield from (_usage(name, command), _help_text(command.help or ""), _options(command))
+        return
+    yield _help_text(command.help or "")
+    for part, inner in command.commands.items():
+        yield f"### holdfast {name} {part}"
+        yield from _command(f"{name} {part}", inner)
 
 
 def _usage(name: str, command: click.Command) -> str:

@@ -98,6 +98,7 @@ class Served:
     url: str
     admin: str
     app: holdfast.Destination
+    loop: asyncio.AbstractEventLoop
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    app = holdfast.Destination(tmp_path / "served")
+    app = holdfast.Destination(tmp_path / "served", handling=holdfast.HandlingPolicy(attempts=1))
     app.on()(lambda message: None)
     app.on("urn:price")(lambda message: f"<price>{message.body.text}</price>")
 
@@ -116,7 +117,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
     service = Service(app, Listeners(port=0, admin_port=0))
     asyncio.run_coroutine_threadsafe(service.start(), loop).result(60)
-    yield Served(service.url, service.admin_url, app)
+    yield Served(service.url, service.admin_url, app, loop)
     asyncio.run_coroutine_threadsafe(service.close(1.0), loop).result(60)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.core.commit import GroupCommit
 from holdfast.core.cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.events import Incident
-from holdfast.core.queues import ASIDE, DEAD_LETTERS, HANDLER, TRIM_EVERY, Queue, TooManyReaders, check_reader
+from holdfast.core.queues import ASIDE, HANDLER, TRIM_EVERY, Queue, TooManyReaders, check_reader
 from holdfast.core.records import Batch, Record
 from holdfast.core.retention import DAY, RetentionPolicy
 from holdfast.exceptions import ConfigurationError
@@ -29,7 +29,7 @@ class Home:
         self.options = options
         handled = options.pop("is_handled", False)
         options.setdefault("retention", DEFAULT)
-        self.queue = Queue("inbox", dead_letters=Queue(DEAD_LETTERS, kind=DEAD_LETTERS), **options)
+        self.queue = Queue("inbox", **options)
         self.queue.is_handled = handled
         options["is_handled"] = handled
         self.commit = GroupCommit()
@@ -307,17 +307,6 @@ def test_handlers_that_are_new_to_a_queue_begin_at_what_is_there() -> None:
     assert home.kept == range(10, 15)
     cursor = HandlerCursor(HandlingPolicy(), True, home.restart(is_handled=True).queue.handled(0))
     assert (cursor.floor, cursor.next_offset) == (10, 10)
-
-
-def test_a_dead_letter_is_kept_in_a_queue_of_its_own_for_ever() -> None:
-    home = Home()
-    letter = Record("urn:s", 1, "urn:a", b"<x/>", 0.0)
-    assert [home.queue.dead_letter(letter), home.queue.dead_letter(letter)] == [0, 1]
-    home.settle()
-    home.at(1000 * DAY)
-    assert len(home.store.read(DEAD_LETTERS, 0, 0, 9)) == 2
-    again = home.restart()
-    assert again.queue.dead_letter(letter) == 2
 
 
 # --- fingerprints -------------------------------------------------------------------------------------------------

@@ -472,7 +472,8 @@ async def test_whatever_a_handler_raises_is_a_dead_letter_that_can_be_read_and_t
 
     app.on(ACTION)(plain if kind == "plain" else asynchronous)
     await send((await serve(app)).url, 1, 2)
-    await until(lambda: handled == ["2"])
+    await asyncio.wait_for(app.handled(), 60)
+    assert handled == ["2"]
     (letter,) = dead_letters(app)
     (failure,) = Message.from_record(letter).headers
     assert failure.tag == "{urn:holdfast}failure"

@@ -41,15 +41,14 @@ async def test_they_count_what_happened(serve: Any) -> None:
             await (await source.send(f"<n>{number}</n>", action=ACTION)).acknowledged(60)
         during = await scrape(service.admin_url)
         await source.end(timeout=60)
-    async with asyncio.timeout(60):  # an acknowledgement says stored, not handled
-        while app.dispatcher is None or app.dispatcher.handled + app.dispatcher.dead < 4:
-            await asyncio.sleep(0.005)
+    await asyncio.wait_for(app.handled(), 60)  # an acknowledgement says stored, not handled
     after = await scrape(service.admin_url)
     assert during["holdfast_sequences{role=destination,state=created}"] == 1
     assert after["holdfast_sequences{role=destination,state=terminated}"] == 1
     assert after["holdfast_messages_accepted_total"] == 4
     assert after["holdfast_messages_handled_total"] == 3
     assert after["holdfast_handler_failures_total"] == after["holdfast_dead_letters_total"] == 1
+    assert after["holdfast_dead_letters_kept"] == 1
     assert after["holdfast_incidents_total{name=sequence created}"] == 1
     assert 1 <= after["holdfast_syncs_total"] <= after["holdfast_commits_total"]
     assert after["holdfast_commits_total"] > before["holdfast_commits_total"]

@@ -30,6 +30,11 @@ COMMANDS = {
         "queues",
         "Show queues, and who reads them, of a store or server.",
     ),
+    "dead-letters": (
+        "holdfast.cli.dead_letters",
+        "dead_letters",
+        "See, retry or discard what no handler could handle.",
+    ),
     "land": ("holdfast.pipeline.land_job", "land_command", "Land a queue as Parquet files, with Spark."),
     "reland": ("holdfast.pipeline.reland_job", "reland_command", "Read landed bodies again, by another schema."),
     "simulate": ("holdfast.cli.simulate", "simulate", "Run the shipped simulator."),

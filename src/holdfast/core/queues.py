@@ -209,14 +209,6 @@ class Queue:
             if one.sizes is not None and self._measure_due is None:
                 self._measure_due = now + MEASURE_EVERY
 
-    def dead_letter(self, letter: Record) -> int:
-        """Set a record aside that no handler could handle, with the open batch; its offset among the dead letters."""
-        letters = self.dead_letters
-        assert letters is not None, self.name
-        offset = letters.append(0, letter)
-        self._commit.then(lambda now: letters.stored(0, offset, now))
-        return offset
-
     def _look(self, partition: int, offset: int) -> Record | None:
         found = self._read(self.name, partition, offset, offset + 1)
         return found[0][1] if found else None
@@ -364,6 +356,18 @@ class Queue:
             if missed > 0:
                 detail = {**where, "cursor": cursor.name, "records": missed, "retention": self.keeps}
                 self._effects.append(Incident("reader left behind", level="warning", detail=detail))
+
+    def delete_below(self, partition: int, floor: int) -> None:
+        """Delete records that are known to be over, whoever reads."""
+        one = self.partitions[partition]
+        if floor > one.first:
+            one.first = floor
+            self._commit.batch.trims[self.name, partition] = floor
+
+    def save_own(self, partition: int, name: str, state: State) -> None:
+        """Save, with the open batch, what else is known of a partition, under a name of ours."""
+        assert "/" in name, name
+        self._commit.batch.cursors[self.name, partition, name] = state
 
     def drop_all(self) -> None:
         """Delete all that is there and in the open batch: everybody has it who wanted it."""
@@ -586,14 +590,19 @@ def _offset_of(name: str, state: State, end: int) -> int | None:
     if name != HANDLER:
         offset = state.get("offset")
         return offset if type(offset) is int and 0 <= offset <= end else None
-    done = state.get("done")
-    if not isinstance(done, list) or len(done) % 2 or not all(type(number) is int for number in done):
+    done = ranges_of(state.get("done"), end)
+    return None if done is None else done.first_gap - 1
+
+
+def ranges_of(saved: object, end: int) -> AcknowledgementRanges | None:
+    """Offsets that were saved as ranges of numbers from 1 up to ``end``; None if they are not that."""
+    if not isinstance(saved, list) or len(saved) % 2 or not all(type(number) is int for number in saved):
         return None
     # Numbers from 1, as ranges that neither touch nor cross.
-    if any(upper < lower for lower, upper in zip(done[0::2], done[1::2], strict=True)):
+    if any(upper < lower for lower, upper in zip(saved[0::2], saved[1::2], strict=True)):
         return None
-    if any(lower < upper + 2 for upper, lower in zip([-1, *done[1::2]], done[0::2], strict=False)):
+    if any(lower < upper + 2 for upper, lower in zip([-1, *saved[1::2]], saved[0::2], strict=False)):
         return None
-    if done and done[-1] > end:
+    if saved and saved[-1] > end:
         return None
-    return AcknowledgementRanges.from_state(done).first_gap - 1
+    return AcknowledgementRanges.from_state(saved)

@@ -1,4 +1,4 @@
-"""The admin listener: Sequences, metrics, health, and the data plane. Bind it to a private address.
+"""The admin listener: Sequences, dead letters, metrics, health, and the data plane. Bind it to a private address.
 
 Paths are described in docs/reference/data-plane.md.
 """
@@ -17,6 +17,7 @@ from holdfast.endpoint.admin_routes import Asked, Refused, Routes
 from holdfast.endpoint.data_plane import DataPlane
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.inspection import describe_protocol
+from holdfast.endpoint.letters_admin import LetterRoutes
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.metrics import DestinationCollector
 from holdfast.endpoint.server import Destination, json_answer
@@ -44,6 +45,7 @@ class Admin:
                 ("GET", "sequences", self._list_sequences),
                 ("GET", "sequences/{identifier}", self._show_sequence),
                 ("POST", "sequences/{identifier}/{how:close|terminate}", self._end_sequence),
+                *LetterRoutes(app).routes,
                 *DataPlane(app).routes,
             ]
         )

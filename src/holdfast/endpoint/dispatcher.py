@@ -11,15 +11,18 @@ import contextvars
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from holdfast.core.cursor import HandlerCursor, HandlingPolicy
+from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.policy import Delivery
 from holdfast.core.queues import HANDLER, Queue
 from holdfast.core.records import Record
 from holdfast.endpoint.engine import Cancellable, Engine
-from holdfast.endpoint.failures import as_xml, brief, reason_of
+from holdfast.endpoint.failures import brief, reason_of
+from holdfast.endpoint.letters import Letter, seal, unseal
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, fault_body
 from holdfast.exceptions import EnvelopeError, StoreError
@@ -39,16 +42,24 @@ class Dispatcher:
     Args:
         engine: The running engine.
         queue: The queue.
+        letters: Where what cannot be handled goes, and comes back from if somebody asks for it.
         handlers: Action -> handler; "" is asked for any other action.
         policy: How handlers are called.
         concurrency: Handlers that run at a time.
     """
 
     def __init__(
-        self, engine: Engine, queue: Queue, handlers: dict[str, Handler], policy: HandlingPolicy, concurrency: int
+        self,
+        engine: Engine,
+        queue: Queue,
+        letters: DeadLetters,
+        handlers: dict[str, Handler],
+        policy: HandlingPolicy,
+        concurrency: int,
     ):
         self._engine = engine
         self._queue = queue
+        self._letters = letters
         self._handlers = handlers
         self._policy = policy
         self._concurrency = concurrency
@@ -59,6 +70,7 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Cancellable | None = None
         self._threads: ThreadPoolExecutor | None = None
+        self._retrying: int | None = None
         self._stopping = False
         self._awaited: asyncio.Event | None = None
         self.handled = 0
@@ -140,6 +152,7 @@ class Dispatcher:
         if self._stopping or self._engine.failure is not None:
             return
         now = self._engine.clock()
+        self._start_retry()
         for partition, cursor in enumerate(self._cursors):
             try:
                 self._fill(partition)
@@ -169,6 +182,53 @@ class Dispatcher:
             self._timer = None
         if due is not None:
             self._timer = self._engine.clock.call_at(due, self._run)
+
+    # --- dead letters that somebody asked for ---------------------------------------------------------------------
+
+    def retry(self) -> None:
+        """Letters were asked for, durably: hand them over."""
+        self._run()
+
+    def _start_retry(self) -> None:
+        letter = self._letters.next_asked()
+        if letter is None or self._retrying is not None or len(self._tasks) >= self._concurrency:
+            return
+        self._retrying = letter
+        task = asyncio.ensure_future(self._retry(letter))
+        self._tasks.add(task)
+        task.add_done_callback(self._retried)
+
+    def _retried(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is None:  # else not again and again
+            self._retrying = None
+        self._ended(task)
+
+    async def _retry(self, number: int) -> None:
+        """Hand a letter over once more. Nobody waits for its reply: a request was answered when it became a letter."""
+        found = self._engine.store.read(self._letters.name, 0, number, number + 1)
+        letter = unseal(found[0][1])
+        record = replace(letter.record, wants_reply=False)
+        attempt = letter.attempts + 1
+        fields = {
+            "letter": number,
+            "sequence": record.sequence,
+            "message_number": record.message_number,
+            "action": record.action,
+            "attempt": attempt,
+        }
+        try:
+            await self._answer(Message.from_record(record, attempt), record)
+        except Exception as error:
+            self.failed += 1
+            now = self._engine.clock()
+            again = replace(letter, reason=reason_of(error), attempts=attempt, failed_at=now)
+            place = self._letters.failed_again(number, seal(again))
+            log.error("dead letter again", **fields, place=place, exception=again.reason)
+        else:
+            self.handled += 1
+            self._letters.discard(number)
+            log.info("dead letter handled", **fields)
+        self._engine.touch()
 
     async def _handle(self, partition: int, offset: int) -> None:
         cursor = self._cursors[partition]
@@ -220,7 +280,9 @@ class Dispatcher:
             raise RuntimeError(f"the handler asked the process to end: {brief(error)}") from error
 
     async def _call(self, message: Message) -> Body | None:
-        handler = self._handlers.get(message.action) or self._handlers[""]
+        handler = self._handlers.get(message.action) or self._handlers.get("")
+        if handler is None:
+            raise LookupError(f"there is no handler of the action {message.action!r} any more")
         if inspect.iscoroutinefunction(handler):
             result: Any = await handler(message)
         else:
@@ -278,9 +340,7 @@ class Dispatcher:
         reason = reason_of(error)
         log.error("dead letter", **fields, exception=reason)
         self.dead += 1
-        letter = Record(**{name: getattr(record, name) for name in Record.__slots__})
-        letter.headers += b"<failure xmlns='urn:holdfast'>" + as_xml(reason) + b"</failure>"
-        self._queue.dead_letter(letter)
+        self._letters.add(seal(Letter(record, reason, attempt, now)))
         self._finish(partition, offset, record, _fault_reply(record, _SET_ASIDE))
 
     @property
@@ -292,12 +352,13 @@ class Dispatcher:
     def is_done(self) -> bool:
         """Whether all that was delivered is handled, answered or a dead letter, and nothing is to be tried again."""
         reached = all(cursor.floor >= end for cursor, end in zip(self._cursors, self._ends, strict=True))
-        return reached and not self._tasks
+        return reached and not self._tasks and self._letters.next_asked() is None
 
     @property
     def unhandled(self) -> int:
         """Delivered records that are not done with."""
-        return sum(cursor.unfinished(end) for cursor, end in zip(self._cursors, self._ends, strict=True))
+        unfinished = sum(cursor.unfinished(end) for cursor, end in zip(self._cursors, self._ends, strict=True))
+        return unfinished + self._letters.asked
 
     async def done(self) -> None:
         """Wait for that, the store's failure, or the stop."""

@@ -54,6 +54,8 @@ class DestinationCollector(Collector):
             yield _counter("holdfast_messages_handled", "Messages whose handler finished.", app.dispatcher.handled)
             yield _counter("holdfast_handler_failures", "Handlers that raised.", app.dispatcher.failed)
             yield _counter("holdfast_dead_letters", "Messages set aside.", app.dispatcher.dead)
+        kept = app.dead_letters.count
+        yield GaugeMetricFamily("holdfast_dead_letters_kept", "Dead letters that nobody has decided on.", value=kept)
 
     def _cursors(self) -> Iterator[Metric]:
         lag = GaugeMetricFamily(

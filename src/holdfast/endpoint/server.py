@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.core.cursor import HandlingPolicy
+from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.events import (
     Acknowledged,
     Delivered,
@@ -29,7 +30,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.messages import CreateSequence, Envelope, Fault
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
-from holdfast.core.queues import DEAD_LETTERS, Queue
+from holdfast.core.queues import Queue
 from holdfast.core.records import Record
 from holdfast.core.retention import RetentionPolicy
 from holdfast.core.settings import check_whole
@@ -137,12 +138,13 @@ class Destination:
         self.incidents: Counter[str] = Counter()
         self.accepted = 0
         self._unanswered: set[Exchange] = set()
+        self.dead_letters = DeadLetters()
         self.queue = Queue(
             queue,
             partitions,
             to_retention(retention),
             drops_handled=retention is None,
-            dead_letters=Queue(DEAD_LETTERS, kind=DEAD_LETTERS),
+            dead_letters=self.dead_letters,
         )
         self.dispatcher: Dispatcher | None = None
         self.store_location = store
@@ -277,7 +279,9 @@ class Destination:
                 remedy=f"Say partitions={stored}, or use another store: messages of a Sequence must stay in one.",
             )
         if self.handlers:
-            self.dispatcher = Dispatcher(self.engine, self.queue, self.handlers, self._handling, self._concurrency)
+            self.dispatcher = Dispatcher(
+                self.engine, self.queue, self.dead_letters, self.handlers, self._handling, self._concurrency
+            )
         self.readers = Readers(self.engine, self.queue)
         self.sender = Sender(self.engine, HTTPClient(), limits=self._wire_limits)
         if self.dispatcher is not None:

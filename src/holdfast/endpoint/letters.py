@@ -1,0 +1,125 @@
+"""Dead letters as records, and as people see them: why a message is one, how often it was tried, what it holds.
+
+The reason goes with the message, in a header block of ours behind its own. Knows no queue and no handler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from html import unescape
+from typing import Any
+
+from holdfast.core.queues import DEAD_LETTERS
+from holdfast.core.records import Record
+from holdfast.endpoint.failures import as_xml
+
+_BEGIN = b"<failure xmlns='urn:holdfast'"
+_FAILURE = re.compile(
+    rb"<failure xmlns='urn:holdfast'(?: attempts='(\d+)' at='([\d.e+-]+)')?>(.*)</failure>", re.DOTALL
+)
+
+ReadLetters = Callable[[str, int, int, int], list[tuple[int, Record]]]
+"""A store's ``read``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter, opened.
+
+    Args:
+        record: The message as it was delivered.
+        reason: The traceback of its last failure.
+        attempts: How often it was handed to a handler; 0 if that is not known.
+        failed_at: When it failed last, seconds since 1970-01-01 UTC; None if that is not known.
+    """
+
+    record: Record
+    reason: str
+    attempts: int
+    failed_at: float | None
+
+
+def seal(letter: Letter) -> Record:
+    """The letter as the record that is kept."""
+    facts = b" attempts='%d' at='%s'" % (letter.attempts, repr(float(letter.failed_at or 0.0)).encode())
+    failure = b"%s%s>%s</failure>" % (_BEGIN, facts, as_xml(letter.reason))
+    return replace(letter.record, headers=letter.record.headers + failure)
+
+
+def unseal(record: Record) -> Letter:
+    """The letter that is kept as ``record``. What a peer says in such a header of its own is not taken for ours, which
+    is the last one."""
+    start = record.headers.rfind(_BEGIN)
+    found = _FAILURE.fullmatch(record.headers, start) if start >= 0 else None
+    if found is None:
+        return Letter(record, "", 0, None)
+    attempts, at, reason = found.groups()
+    original = replace(record, headers=record.headers[:start])
+    text = unescape(reason.decode("utf-8", "replace"))
+    return Letter(original, text, int(attempts or 0), float(at) if at else None)
+
+
+def describe_letter(number: int, record: Record, *, is_asked: bool, whole: bool = False) -> dict[str, Any]:
+    """A letter in words and numbers.
+
+    Args:
+        number: Its own.
+        record: As it is kept.
+        is_asked: Whether it is to be handed over once more.
+        whole: With the traceback, the body and the header blocks.
+    """
+    letter = unseal(record)
+    message = letter.record
+    lines = [line for line in letter.reason.splitlines() if line.strip()]
+    shown: dict[str, Any] = {
+        "letter": number,
+        "action": message.action,
+        "sequence": message.sequence,
+        "message_number": message.message_number,
+        "message_id": message.message_id,
+        "received_at": message.received_at,
+        "failed_at": letter.failed_at,
+        "attempts": letter.attempts or None,
+        "error": lines[-1].strip() if lines else "",
+        "bytes": len(message.body),
+        "retry": is_asked,
+    }
+    if whole:
+        shown |= {"to": message.to, "reply_to": message.reply_to, "relates_to": message.relates_to}
+        shown |= {"soap": message.soap, "wants_reply": message.wants_reply, "reason": letter.reason}
+        shown |= {
+            "headers": message.headers.decode("utf-8", "replace"),
+            "body": message.body.decode("utf-8", "replace"),
+        }
+    return shown
+
+
+def describe_letters(
+    read: ReadLetters, ranges: Sequence[tuple[int, int]], limit: int, is_asked: Callable[[int], bool]
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Letters in their order, at most ``limit``; no more than a megabyte of them is in memory at a time.
+
+    Args:
+        read: The store's.
+        ranges: Which there are, ``(first, end)``.
+        limit: At least 1.
+        is_asked: Whether one is to be handed over once more.
+
+    Returns:
+        What :func:`describe_letter` says of each, and the number of the next one, None if that is all.
+    """
+    shown: list[dict[str, Any]] = []
+    for first, end in ranges:
+        position = first
+        while position < end:
+            found = read(DEAD_LETTERS, 0, position, end)
+            if not found:
+                break  # deleted meanwhile
+            for number, record in found:
+                if len(shown) == limit:
+                    return shown, number
+                shown.append(describe_letter(number, record, is_asked=is_asked(number)))
+                position = number + 1
+    return shown, None
