@@ -430,9 +430,12 @@ def spark_options() -> str:
             continue
         assert isinstance(field.value, ast.Call)
         given = {one.arg: one.value for one in field.value.keywords}
+        if "metadata" not in given:
+            continue  # made of the others
         option = _texts(given["metadata"])[0]  # type: ignore[arg-type]
         if "default" in given:
-            default = f"`{str(ast.literal_eval(given['default'])).lower()}`"
+            value = ast.literal_eval(given["default"])
+            default = f"`{str(value).lower()}`" if value != "" else "none"
         else:
             default = "this machine's cores" if "default_factory" in given else "required"
         lines.append(f"| `{option}` | {default} | {meanings[field.target.id]} |")

@@ -75,6 +75,51 @@ def test_it_serves_https(start: Any, module: str, tmp_path: Path) -> None:
     assert '"event": "listening"' in result.err
 
 
+def test_its_admin_listener_demands_what_it_is_told_to_and_commands_bring_it(
+    start: Any, run: Any, module: str, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    for name, identity in (("server", "127.0.0.1"), ("client", "operator@example.org")):
+        authority.issue_cert(identity).private_key_and_cert_chain_pem.write_to_path(str(tmp_path / f"{name}.pem"))
+    (tmp_path / "token").write_text("5d0c1b9a7e\n")
+    tls = ("--admin-tls-cert", "server.pem", "--admin-tls-client-ca", "ca.pem")
+    service = start("serve", f"{module}:app", "--port", "0", "--admin", "0", *tls, "--admin-token-file", "token")
+    service.url()
+    admin = service.line().removeprefix("admin on ")
+    assert admin.startswith("https://127.0.0.1:")
+    have = {"--ca": "ca.pem", "--cert": "client.pem", "--token-file": "token"}
+    given = [word for pair in have.items() for word in pair]
+    result = run("sequences", "--admin", admin, *given, "--json")
+    assert (result.code, result.out) == (0, '{\n  "sequences": []\n}\n')
+    for left, hint in (("--token-file", "--token-file"), ("--ca", "--ca FILE"), ("--cert", "--cert and --cert-key")):
+        words = [word for option, file in have.items() if option != left for word in (option, file)]
+        result = run("sequences", "--admin", admin, *words)
+        assert result.code == 1
+        assert hint in result.err
+    service.process.send_signal(signal.SIGTERM)
+    assert service.end().code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--tls-key", "key.pem"], "--tls-cert"),
+        (["--tls-client-ca", "key.pem"], "--tls-cert"),
+        (["--admin", "0", "--admin-tls-key", "key.pem"], "--admin-tls-cert"),
+        (["--admin-token-file", "key.pem"], "need --admin"),
+        (["--admin-name", "here"], "need --admin"),
+    ],
+)
+def test_options_that_need_another_say_which(
+    run: Any, module: str, tmp_path: Path, options: list[str], what: str
+) -> None:
+    (tmp_path / "key.pem").write_text("")
+    result = run("serve", f"{module}:app", *options)
+    assert result.code == 2
+    assert what in result.err
+
+
 @pytest.mark.parametrize("target", ["orders", "orders:", ":app"])
 def test_a_target_of_another_form_is_wrong_usage(run: Any, target: str) -> None:
     result = run("serve", target)

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from fake_server import FakeServer, record
 from pyspark.errors import StreamingQueryException
 
+from holdfast.endpoint.admin_client import Access
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline import landing
 from holdfast.pipeline.land_job import _STARTS, _follow, _land, _source_options, _trigger, land_command
@@ -179,12 +180,12 @@ def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(monkeyp
     )
     arguments = dict.fromkeys(("broker", "queue", "checkpoint", "reader", "out"), "x") | given
     arguments |= {"available_now": True, "until_rows": None}
-    _land(None, arguments, threading.Event())  # type: ignore[arg-type]
+    _land(None, arguments, Access(), threading.Event())  # type: ignore[arg-type]
     assert queries == []
 
     queries += [LateQuery() for _ in range(_STARTS)]
     with pytest.raises(HoldfastError, match="failed to connect back"):
-        _land(None, arguments, threading.Event())  # type: ignore[arg-type]
+        _land(None, arguments, Access(), threading.Event())  # type: ignore[arg-type]
     assert queries == []
 
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
+from holdfast.endpoint.admin_client import CLIENT_CERTIFICATE, Access, AdminConnection, describe_failure
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.errors import (
     OffsetRefused,
@@ -29,6 +32,7 @@ T = TypeVar("T")
 
 TIMEOUT = 30.0
 """Seconds without a byte after which a server counts as away."""
+CONNECT_TIMEOUT = 5.0
 READ_SIZE = 1 << 18
 
 
@@ -92,19 +96,20 @@ class DataPlane:
 
     Args:
         broker: URL of the server's admin listener.
+        access: What to prove and to trust there.
 
     All methods raise ServerAway when there is no usable answer, and PipelineError when the server refuses.
     """
 
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str, access: Access | None = None) -> None:
         self._broker = broker
-        self._url = urlsplit(broker)
-        self._connection: http.client.HTTPConnection | None = None
+        self._access = access or Access()
+        self._connection: AdminConnection | None = None
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
         if self._connection is not None:
-            self._connection.close()
+            self._connection.http.close()
             self._connection = None
 
     def queues(self) -> list[str]:
@@ -202,13 +207,10 @@ class DataPlane:
 
     def _send(self, method: str, path: str, wait: float, body: str | None) -> http.client.HTTPResponse:
         if self._connection is None:
-            kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
-            self._connection = kind(self._url.hostname or "", self._url.port, timeout=5.0)
-            self._connection.connect()
-        self._connection.sock.settimeout(TIMEOUT + wait)
-        headers = {"Content-Type": "application/json"} if body is not None else {}
-        self._connection.request(method, self._url.path + path, body=body, headers=headers)
-        return self._connection.getresponse()
+            self._connection = self._access.open(self._broker, CONNECT_TIMEOUT)
+            self._connection.http.connect()
+        self._connection.http.sock.settimeout(TIMEOUT + wait)
+        return self._connection.send(method, path, body)
 
     def _read(self, read: Callable[[], bytes]) -> bytes:
         try:
@@ -217,8 +219,12 @@ class DataPlane:
             self.close()
             raise self._away(error) from error
 
-    def _away(self, error: Exception) -> ServerAway:
-        return ServerAway(f"the server at {self._broker} does not answer: {type(error).__name__}: {error}")
+    def _away(self, error: Exception) -> PipelineError:
+        what, remedy = describe_failure(error, self._broker)
+        text = f"the server at {self._broker} does not answer: {what}"
+        if isinstance(error, ssl.SSLError) and _TRUST.search(error.reason or ""):  # it will be no better in a moment
+            return PipelineError(text, remedy=remedy)
+        return ServerAway(f"{text}. {remedy}" if remedy is CLIENT_CERTIFICATE else text, remedy=remedy)
 
     def _checked(self, status: int, answer: dict[str, Any]) -> dict[str, Any]:
         if 200 <= status < 300:
@@ -243,7 +249,11 @@ class DataPlane:
         return f"/queues/{quote(queue, safe='')}/cursors/{quote(name, safe='')}"
 
 
+_TRUST = re.compile("CERTIFICATE|ALERT|WRONG_VERSION|HTTP_REQUEST")
+"""Reasons of OpenSSL that another attempt does not change."""
+
 _REMEDIES = {
+    401: "give the token with option tokenFile, or in the environment variable HOLDFAST_ADMIN_TOKEN of the driver",
     405: "broker names the admin listener of a server, not where messages go: holdfast serve ... --admin 8081",
     409: "the queue was created anew: start the query with a new checkpoint and another reader name",
     410: "records were deleted before they were read: start the query with a new checkpoint, or restore the store",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from holdfast.endpoint.admin_client import Access
     from holdfast.pipeline.landing import LandedBatch
 
 DEFAULT_INTERVAL = 10.0
@@ -39,12 +40,21 @@ _STARTS = 6
 """Spark gives a source's Python process ten seconds to start, and ends the query when a busy machine needs more."""
 
 
+FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
+"""Resolved, since Spark reads it in a process of its own."""
+
+
 @click.command()
 @click.option("--broker", required=True, help="URL of the server's admin listener.")
 @click.option("--queue", default="inbox", show_default=True, help="The queue to land.")
 @click.option("--out", required=True, help="Directory for the Parquet files.")
 @click.option("--checkpoint", required=True, help="Directory of the job's progress. It belongs to --out.")
 @click.option("--reader", default="land", show_default=True, help="Name of the cursor on the server.")
+@click.option("--token-file", type=FILE, help="The listener's token.  [env: HOLDFAST_ADMIN_TOKEN]")
+@click.option("--ca", type=FILE, help="Trust these authorities instead of the system's: PEM file.")
+@click.option("--cert", type=FILE, help="Show the listener this certificate: PEM file.")
+@click.option("--cert-key", type=FILE, help="Its key, if elsewhere.")
+@click.option("--proxy", metavar="URL", help="Go to the listener through this HTTP proxy: http://HOST:PORT.")
 @click.option("--max-rows-per-batch", type=click.IntRange(min=1), help="Messages of one batch at most.")
 @click.option("--away-seconds", type=click.FloatRange(min=0), help="How long to wait for a server that is away.")
 @click.option(
@@ -77,15 +87,17 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
     if arguments["available_now"] and arguments["interval"] is not None:
         raise click.UsageError("--available-now and --interval exclude each other")
     try:  # before Spark starts, which takes a while
-        ReadOptions.parse({"broker": arguments["broker"], "queue": arguments["queue"], **_source_options(arguments)})
+        access = ReadOptions.parse(
+            {"broker": arguments["broker"], "queue": arguments["queue"], **_source_options(arguments)}
+        ).access
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
     with job_session("holdfast land", arguments) as spark:
         if not stop.is_set():
-            _land(spark, arguments, stop)
+            _land(spark, arguments, access, stop)
 
 
-def _land(spark: SparkSession, arguments: dict[str, Any], stop: threading.Event) -> None:
+def _land(spark: SparkSession, arguments: dict[str, Any], access: Access, stop: threading.Event) -> None:
     from holdfast.pipeline.landing import land, settle
 
     where = {name: arguments[name] for name in ("broker", "queue", "checkpoint", "reader")}
@@ -106,7 +118,7 @@ def _land(spark: SparkSession, arguments: dict[str, Any], stop: threading.Event)
         except HoldfastError as error:
             if not left or _PYTHON_IS_LATE not in str(error.__cause__):
                 raise
-    settled = settle(spark, **where)
+    settled = settle(spark, **where, access=access)
     rows, flagged = _total(landed), sum(batch.flagged for batch in landed.values())
     print_line({"event": "end", "rows": rows, "flagged": flagged, "cursor": settled})
     if flagged > before:
@@ -135,8 +147,16 @@ def _trigger(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _source_options(arguments: dict[str, Any]) -> dict[str, str]:
-    names = {"max_rows_per_batch": "maxRowsPerBatch", "away_seconds": "awaySeconds"}
-    return {option: str(arguments[name]) for name, option in names.items() if arguments[name] is not None}
+    names = {
+        "max_rows_per_batch": "maxRowsPerBatch",
+        "away_seconds": "awaySeconds",
+        "token_file": "tokenFile",
+        "ca": "caFile",
+        "cert": "certificateFile",
+        "cert_key": "keyFile",
+        "proxy": "proxy",
+    }
+    return {option: str(arguments[name]) for name, option in names.items() if arguments.get(name) is not None}
 
 
 def _total(landed: dict[int, LandedBatch]) -> int:

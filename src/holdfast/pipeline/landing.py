@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from holdfast.endpoint.admin_client import Access
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.body_columns import CORRUPT, ENVELOPE, BodyColumns
@@ -231,8 +232,20 @@ def _refuse_other_types(spark: SparkSession, out: str, schema: StructType) -> No
             )
 
 
-def settle(spark: SparkSession, broker: str, queue: str, checkpoint: str, *, reader: str = READER) -> Positions | None:
+def settle(
+    spark: SparkSession,
+    broker: str,
+    queue: str,
+    checkpoint: str,
+    *,
+    reader: str = READER,
+    access: Access | None = None,
+) -> Positions | None:
     """Move the cursor to what the checkpoint says is landed: Spark itself leaves it one batch behind at a run's end.
+
+    Args:
+        spark, broker, queue, checkpoint, reader: As for :func:`land`.
+        access: What the server demands, if it does.
 
     Returns:
         Where the cursor stands now; None if no batch has been completed yet.
@@ -245,7 +258,7 @@ def settle(spark: SparkSession, broker: str, queue: str, checkpoint: str, *, rea
         return None
     lines = files.read_text(spark, f"{checkpoint}/offsets/{max(done)}").splitlines()
     offset = json.loads(lines[2])  # version, settings, then one line for each source
-    plane = DataPlane(broker)
+    plane = DataPlane(broker, access)
     positions = positions_of(offset, queue)
     try:
         return Patience(60.0).call(lambda: plane.advance_cursor(queue, reader, str(offset["epoch"]), positions))

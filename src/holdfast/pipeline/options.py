@@ -6,10 +6,12 @@ import difflib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from holdfast.endpoint.admin_client import Access
+from holdfast.endpoint.admin_guard import checked_token
 from holdfast.exceptions import ConfigurationError
 
 Position = str | dict[int, int]
@@ -35,6 +37,11 @@ def _url(name: str, text: str) -> str:
             remedy="give the address of its admin listener, for example http://127.0.0.1:8081",
         )
     return text.rstrip("/")
+
+
+def _token(name: str, text: str) -> str:
+    """A token that a header can carry."""
+    return checked_token(text, f"option {name}")
 
 
 def _name(name: str, text: str) -> str:
@@ -113,6 +120,13 @@ class ReadOptions:
         tasks: Spark partitions of one read at most.
         body: Whether there is a ``body`` column.
         headers: Whether there is a ``headers`` column.
+        token: The admin listener's token. Spark shows options to whoever may look at the query: ``tokenFile``, or the
+            environment variable ``HOLDFAST_ADMIN_TOKEN`` of the driver, keep it to themselves.
+        token_file: File with the token. This file and those below are read once, in the driver; tasks need none.
+        ca_file: PEM file of the authorities to trust, for https, instead of the system's.
+        certificate_file: PEM file of a certificate to show, with its chain.
+        key_file: PEM file of its key, if that is in another file.
+        proxy: URL of an HTTP proxy to go through.
     """
 
     broker: str = field(metadata=_option("broker", _url))
@@ -126,6 +140,13 @@ class ReadOptions:
     tasks: int = field(default_factory=usable_cores, metadata=_option("tasks", _positive))
     body: bool = field(default=True, metadata=_option("body", _boolean))
     headers: bool = field(default=False, metadata=_option("headers", _boolean))
+    token: str = field(default="", metadata=_option("token", _token), repr=False)
+    token_file: str = field(default="", metadata=_option("tokenFile", _name))
+    ca_file: str = field(default="", metadata=_option("caFile", _name))
+    certificate_file: str = field(default="", metadata=_option("certificateFile", _name))
+    key_file: str = field(default="", metadata=_option("keyFile", _name))
+    proxy: str = field(default="", metadata=_option("proxy", _name), repr=False)
+    access: Access = field(default=Access(), repr=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -134,7 +155,7 @@ class ReadOptions:
         Raises:
             ConfigurationError: A name nobody knows, with the nearest right one; a value that cannot be used; no broker.
         """
-        known = {f.metadata["name"].lower(): f for f in cls.__dataclass_fields__.values()}
+        known = {f.metadata["name"].lower(): f for f in cls.__dataclass_fields__.values() if f.metadata}
         values: dict[str, Any] = {}
         for given, text in options.items():
             option = known.get(given.lower())
@@ -150,7 +171,21 @@ class ReadOptions:
             raise ConfigurationError(
                 "option endingOffsets=earliest would read nothing", remedy="give latest or offsets"
             )
-        return cls(**values)
+        return cls(**values, access=_access(values))
+
+
+def _access(values: Mapping[str, Any]) -> Access:
+    """What the files hold, read now."""
+    if values.get("token") and values.get("token_file"):
+        raise ConfigurationError("options token and tokenFile exclude each other", remedy="leave one of them out")
+    access = Access.of_files(
+        token_file=values.get("token_file"),
+        ca=values.get("ca_file"),
+        certificate=values.get("certificate_file"),
+        key=values.get("key_file"),
+        proxy=values.get("proxy"),
+    )
+    return replace(access, token=values["token"]) if values.get("token") else access
 
 
 def _unknown(given: str, names: list[str]) -> ConfigurationError:

@@ -78,7 +78,7 @@ def _read(options: ReadOptions, partition: InputPartition) -> Iterator[pa.Record
     """In a task: the rows of one partition; they depend on nothing but its ranges."""
     if not isinstance(partition, WsrmPartition):
         return  # Spark's placeholder for a read without partitions
-    plane = DataPlane(options.broker)
+    plane = DataPlane(options.broker, options.access)
     patience = Patience(options.away)
     try:
         for part in partition.ranges:
@@ -97,7 +97,7 @@ class WsrmReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver, once for each loaded DataFrame."""
         options = self._options
-        plane = DataPlane(options.broker)
+        plane = DataPlane(options.broker, options.access)
         try:
             ends = Patience(options.away).call(lambda: plane.ends(options.queue))
         finally:
@@ -121,7 +121,7 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._plane = DataPlane(options.broker)
+        self._plane = DataPlane(options.broker, options.access)
         self._patience = Patience(options.away)
         self._start: dict[str, Any] | None = None
         self._known: offsets.Ends | None = None
