@@ -32,7 +32,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.records import Batch
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing
-from holdfast.endpoint.http_exchange import HTTPLimits
+from holdfast.endpoint.http_exchange import Exchange, HTTPLimits, Request
 from holdfast.exceptions import StoreFailed
 from holdfast.store import MemoryStore
 from holdfast.wire import Limits, content_type, control_action, decode, encode, http_headers
@@ -487,6 +487,81 @@ async def test_an_envelope_beyond_its_limits_is_refused_before_anything_is_done(
     assert (await one.message(1, headers=tuple(b"<h xmlns='urn:h'/>" for _ in range(30)))).status == 400
     assert (await one.message(1)).ranges == ((1, 1),)
     await until(lambda: len(got) == 1)
+
+
+async def test_nobody_waits_while_a_large_body_is_read_and_it_is_handled_whole(serve: Any, peer: Any) -> None:
+    app, got = collecting()
+    url = (await serve(app)).url
+    large, small = peer(url), peer(url)
+    await large.create()
+    await small.create()
+    body = b"<a>" + b"<b>text</b>" * 1_200_000 + b"</a>"
+    sending = asyncio.ensure_future(large.message(1, body=body))
+    await until(lambda: app.is_committing)  # its bytes are here, and it is being read
+    assert (await small.message(1)).ranges == ((1, 1),)
+    assert (await sending).ranges == ((1, 1),)
+    await until(lambda: len(got) == 2)
+    assert max(len(kept) for _, kept in got) == len(body)
+
+
+async def test_what_is_being_read_when_the_destination_is_closed_is_stored_first(tmp_path: Path) -> None:
+    app, _ = collecting(tmp_path / "inbox")
+    await app.start()
+    versions = ALL_VERSIONS[0]
+
+    def said(**fields: Any) -> Asked:
+        made = Envelope(versions.soap, versions.addressing, versions.rm, to="http://d/")
+        for name, value in fields.items():
+            setattr(made, name, value)
+        asked = Asked(encode(made))
+        app.handle(asked)
+        return asked
+
+    create = said(control=CreateSequence(ANONYMOUS_EPR), message_id="urn:c")
+    await until(lambda: create.answer is not None)
+    identifier = decode(create.answer).control.identifier  # type: ignore[arg-type, union-attr]
+    large = said(sequence=Sequence(identifier, 1), action=ACTION, body=b"<a>" + b"<b>1</b>" * 500_000 + b"</a>")
+    assert large.answer is None
+    await app.close()
+    assert decode(large.answer).acknowledgements[0].ranges == ((1, 1),)  # type: ignore[arg-type]
+
+
+class Asked(Exchange):
+    """A request without a connection."""
+
+    def __init__(self, body: bytes) -> None:
+        self.request = Request("POST", "/", {b"content-type": b"application/soap+xml"}, body, None, False)
+        self.answer: bytes | None = None
+
+    def respond(self, status: int, body: bytes = b"", content_type: Any = None, headers: Any = ()) -> None:
+        self.answer = body
+
+    def start(self, status: int, content_type: Any = None, headers: Any = ()) -> None:
+        raise NotImplementedError("a destination answers whole")
+
+    def write(self, data: bytes) -> bool:
+        raise NotImplementedError("a destination answers whole")
+
+    async def drain(self) -> None:
+        raise NotImplementedError("a destination answers whole")
+
+    def finish(self) -> None:
+        raise NotImplementedError("a destination answers whole")
+
+
+async def test_a_body_above_ten_megabytes_of_text_is_read_as_an_element(serve: Any, peer: Any) -> None:
+    app = Destination(":memory:")
+    lengths: list[int] = []
+
+    @app.on(ACTION)
+    def take(message: Any) -> None:
+        lengths.append(len(message.body.text))
+
+    one = peer((await serve(app)).url)
+    await one.create()
+    assert (await one.message(1, body=b"<a>" + b"x" * 12_000_000 + b"</a>")).ranges == ((1, 1),)
+    await until(lambda: lengths)
+    assert lengths == [12_000_000]
 
 
 async def test_a_body_beyond_the_listeners_limit_is_refused_with_413(serve: Any, peer: Any) -> None:

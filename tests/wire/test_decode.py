@@ -134,6 +134,14 @@ def test_many_elements_beside_one_another_are_no_depth() -> None:
     assert wire.decode(message(body=body)).body == body.encode()
 
 
+def test_small_elements_close_beside_one_another_are_no_depth_to_the_hot_path() -> None:
+    flat = "<x>" + "<b>1</b>" * 5_000 + "</x>"
+    assert decode_usual(message(body=flat), wire.DEFAULT) is not None
+    for levels, deep in ((50, False), (70, True)):
+        body = f"<x>{'<b>1</b>' * 500}{nested(levels)}{'<b>1</b>' * 500}</x>"
+        assert fast.is_deep(message(body=body), 64) == deep
+
+
 def test_depth_is_limited_in_a_header_too() -> None:
     with pytest.raises(LimitExceeded):
         wire.decode(message(f"<h:h xmlns:h='urn:h'>{nested(70)}</h:h>"))

@@ -38,9 +38,8 @@ from holdfast.core.settings import check_seconds
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.endpoint.arguments import check_class, check_headers, check_listener, check_versions, to_assurance
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
-from holdfast.endpoint.http_exchange import Exchange
-from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_server import HTTPServer
+from holdfast.endpoint.listener import Listener
 from holdfast.endpoint.listening import listen_for_answers
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.message import Body, Message, body_bytes
@@ -51,7 +50,6 @@ from holdfast.endpoint.wsdl import read_port, source_policy
 from holdfast.exceptions import (
     ConfigurationError,
     DeliveryError,
-    EnvelopeError,
     HoldfastError,
     NotAcknowledged,
     StoreError,
@@ -59,7 +57,6 @@ from holdfast.exceptions import (
 from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import Transport, TransportError
 from holdfast.store import IN_MEMORY, Store
-from holdfast.wire import decode
 
 PROFILES = {
     "wcf": Versions("1.0", "2005/08", "1.2"),
@@ -312,9 +309,10 @@ class Source:
 
     async def _start(self) -> None:
         self._engine = Engine(self._store, self._carry_out, self._store_failed, self._clock)
+        self._listener = Listener(self._engine)
         self._local = ANONYMOUS
         if self._listen is not None:
-            self._server = await listen_for_answers(self._handle, *self._listen)
+            self._server = await listen_for_answers(self._listener.handle, *self._listen)
             self._local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
         self._sender = Sender(
             self._engine,
@@ -394,6 +392,7 @@ class Source:
             await self._sender.stop()
             if self._server is not None:
                 await self._server.close(1.0)
+            await self._listener.close()
             await self._engine.stop()
             self._store.close()
             self._fail_all(DeliveryError("the source was closed", remedy="Open it again: stored messages go on."))
@@ -743,22 +742,10 @@ class Source:
             lane.acknowledged.clear()
         _fail(self._replies.values(), error)
 
-    def _handle(self, exchange: Exchange) -> None:
-        """The listener: acknowledgements, replies and lifecycle messages from the destination."""
-        if refuse_unless_soap(exchange):
-            return
-        try:
-            envelope = decode(exchange.request.body)
-        except EnvelopeError as error:
-            exchange.respond(400, error.message.encode(), b"text/plain")
-            return
-        self._engine.protocol.receive(envelope, exchange, self._engine.clock())
-        self._engine.touch()
-
     @property
     def is_busy(self) -> bool:
         """Whether it has something to do without waiting for time to pass or for the destination."""
-        return self._open and self._engine.is_busy
+        return self._open and (self._engine.is_busy or self._listener.is_busy or self._sender.is_busy)
 
     def sequences(self) -> list[dict[str, Any]]:
         """The Sequences it sends, and what waits for one; see ``inspection.describe_sequence``."""

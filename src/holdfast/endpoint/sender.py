@@ -9,11 +9,12 @@ from functools import partial
 
 from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
+from holdfast.endpoint.decoding import Decoder
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import EnvelopeError, HoldfastError
 from holdfast.http.outcome import Outcome, Response, Transport, TransportError
-from holdfast.wire import DEFAULT, Limits, action_of, decode, encode, http_headers
+from holdfast.wire import DEFAULT, Limits, action_of, encode, http_headers
 
 RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
 """Statuses that say nothing about the request itself, so that the same may work later."""
@@ -49,7 +50,7 @@ class Sender:
         self._engine = engine
         self._http = http
         self._headers = dict(headers or {})
-        self._limits = limits
+        self._decoder = Decoder(limits)
         self._on_transport_error = on_transport_error
         self._paused: dict[int, asyncio.TimerHandle] = {}
         self._is_stopped = False
@@ -83,9 +84,9 @@ class Sender:
             return
         if isinstance(outcome, TransportError):
             self._failed(sent, f"{outcome.message}. {outcome.remedy}" if outcome.remedy else outcome.message)
+            self._engine.touch()
         else:
             self._answered(sent, outcome)
-        self._engine.touch()
 
     def _unsendable(self, sent: Transmit, error: Exception) -> None:
         """What an older version took over and nobody can write: it stops what is behind it, with a sentence."""
@@ -110,18 +111,27 @@ class Sender:
             if isinstance(sent.envelope.control, CreateSequence) and not _is_answered_elsewhere(sent):
                 self._on_transport_error(sent, _silence(sent, response))
             self._engine.protocol.received(sent, None, now)
+            self._engine.touch()
             return
-        try:
-            envelope = decode(response.body, limits=self._limits)
-        except EnvelopeError as error:
-            reason = _first_line(response) or error.message
-            self._undecodable(
-                sent, response, is_success, f"{reason}; it is left alone for {wait:.0f} s" if wait else reason
-            )
-            return
-        self._engine.protocol.received(sent, envelope, now)
+        self._decoder.read(response.body, partial(self._read, sent, response, wait))
 
-    def _undecodable(self, sent: Transmit, response: Response, is_success: bool, reason: str) -> None:
+    def _read(self, sent: Transmit, response: Response, wait: float, read: Envelope | EnvelopeError) -> None:
+        if self._is_stopped:
+            return
+        if isinstance(read, EnvelopeError):
+            reason = _first_line(response) or read.message
+            self._undecodable(sent, response, f"{reason}; it is left alone for {wait:.0f} s" if wait else reason)
+        else:
+            self._engine.protocol.received(sent, read, self._engine.clock())
+        self._engine.touch()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer is being read."""
+        return self._decoder.is_busy
+
+    def _undecodable(self, sent: Transmit, response: Response, reason: str) -> None:
+        is_success = 200 <= response.status < 300
         if is_success and isinstance(sent.envelope.control, TerminateSequence):
             # It arrived, and that is all a one-way TerminateSequence asks; gSOAP answers it with what no codec reads.
             self._engine.protocol.received(sent, None, self._engine.clock())
@@ -139,6 +149,7 @@ class Sender:
         for pause in self._paused.values():
             pause.cancel()
         await self._http.close()
+        await self._decoder.close()
 
 
 def retry_after(response: Response, now: float) -> float:

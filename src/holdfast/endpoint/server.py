@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,6 +46,7 @@ from holdfast.endpoint.arguments import (
     to_retention,
 )
 from holdfast.endpoint.asgi import serve_asgi
+from holdfast.endpoint.decoding import Decoder
 from holdfast.endpoint.dispatcher import Dispatcher, Handler
 from holdfast.endpoint.engine import Clock, Engine, open_off_loop
 from holdfast.endpoint.http_exchange import Exchange, HTTPLimits
@@ -56,7 +58,7 @@ from holdfast.endpoint.sender import Sender
 from holdfast.exceptions import ConfigurationError, EnvelopeError, MustUnderstand, StoreError, VersionMismatch
 from holdfast.http.client import HTTPClient
 from holdfast.store import Store
-from holdfast.wire import DEFAULT, Limits, content_type, decode, encode, soap_of_content_type
+from holdfast.wire import DEFAULT, Limits, content_type, encode, soap_of_content_type
 
 SOURCES_QUEUE = "replies"
 """The queue of what a :class:`~holdfast.Source` receives, by which a store is known for a source's."""
@@ -160,6 +162,7 @@ class Destination:
         self._allowed = AllowList(allow_addresses)
         self._limits = limits or HTTPLimits()
         self._wire_limits = wire_limits
+        self._decoder = Decoder(wire_limits)
         self._starting: asyncio.Lock | None = None
         self._started = False
 
@@ -305,6 +308,7 @@ class Destination:
         if not self._started:
             return
         self._started = False
+        await self._decoder.close()
         if self.dispatcher is not None:
             await self.dispatcher.stop(grace)
         await self.sender.stop()
@@ -380,14 +384,18 @@ class Destination:
         if self.engine.failure is not None:
             _refuse_all(exchange)
             return
-        try:
-            envelope = decode(request.body, limits=self._wire_limits)
-        except EnvelopeError as error:
-            self._refuse(exchange, error)
+        self._decoder.read(request.body, partial(self._take, exchange))
+
+    def _take(self, exchange: Exchange, read: Envelope | EnvelopeError) -> None:
+        if self.engine.failure is not None:
+            _refuse_all(exchange)
+            return
+        if isinstance(read, EnvelopeError):
+            self._refuse(exchange, read)
             return
         self._unanswered.add(exchange)
-        party = party_of(request) if isinstance(envelope.control, CreateSequence) else ""
-        self.engine.protocol.receive(envelope, exchange, self.engine.clock(), party=party)
+        party = party_of(exchange.request) if isinstance(read.control, CreateSequence) else ""
+        self.engine.protocol.receive(read, exchange, self.engine.clock(), party=party)
         self.engine.touch()
 
     def _refuse(self, exchange: Exchange, error: EnvelopeError) -> None:
@@ -434,8 +442,8 @@ class Destination:
 
     @property
     def is_committing(self) -> bool:
-        """Whether something is on its way to the store."""
-        return self._started and self.engine.is_busy
+        """Whether something is on its way to the store, or is being read."""
+        return self._started and (self.engine.is_busy or self._decoder.is_busy or self.sender.is_busy)
 
     # --- ASGI -----------------------------------------------------------------------------------------------------
 

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
 from lxml import etree
 
 from holdfast.exceptions import EnvelopeError
+
+_DOCTYPE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s++|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
+"""Where a document type declaration may stand: before the root, behind white space, comments and instructions."""
+
+
+_OPINIONS = frozenset(
+    {
+        etree.ErrorTypes.WAR_NS_URI,
+        etree.ErrorTypes.WAR_NS_URI_RELATIVE,
+        etree.ErrorTypes.DTD_XMLID_VALUE,
+        etree.ErrorTypes.WAR_SPACE_VALUE,
+    }
+)
+"""What lxml refuses though it is well-formed and was accepted: a namespace that is no URI, an xml:id that is no name"""
 
 
 def parse_element(body: bytes) -> etree._Element:
@@ -16,14 +32,27 @@ def parse_element(body: bytes) -> etree._Element:
     Raises:
         EnvelopeError: if it is empty, not well-formed, has more than one root, or declares a document type.
     """
-    # A parser of lxml's must not be shared between threads while it runs; making one is cheap beside parsing.
-    parser = etree.XMLParser(
-        resolve_entities=False, no_network=True, load_dtd=False, dtd_validation=False, huge_tree=False, encoding="utf-8"
-    )
-    try:
-        element = etree.fromstring(body, parser)
-    except etree.XMLSyntaxError as error:
-        raise EnvelopeError(f"the body is not one well-formed XML element: {error.msg}") from None
-    if element.getroottree().docinfo.doctype:
+    if _DOCTYPE.match(body) is not None:
         raise EnvelopeError("the body has a document type declaration")
-    return element
+    parser = _parser()
+    try:
+        return etree.fromstring(body, parser)
+    except etree.XMLSyntaxError as error:
+        if any(entry.type not in _OPINIONS for entry in parser.error_log):
+            raise EnvelopeError(f"the body is not one well-formed XML element: {error.msg}") from None
+        return etree.fromstring(body, _parser(recover=True))
+
+
+def _parser(*, recover: bool = False) -> etree.XMLParser:
+    # A parser of lxml's must not be shared between threads while it runs; making one is cheap beside parsing. Without a
+    # DOCTYPE nothing can be expanded, so its own bounds guard against nothing: they would refuse what was accepted,
+    # such as a text above 10 MB.
+    return etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        dtd_validation=False,
+        huge_tree=True,
+        encoding="utf-8",
+        recover=recover,
+    )

@@ -243,29 +243,36 @@ def decode_usual(data: bytes, limits: Limits) -> Envelope | None:
 
 
 _PIECE = 1_024
+_SMALL_PIECE = 64
 
 
 def is_deep(data: bytes, max_depth: int) -> bool:
     """Whether some element may be nested deeper: counted in pieces, since a callback an element costs five times it.
 
-    Never says no wrongly: every ``<`` that does not begin an end tag counts as an element left open. (Comments and
-    CDATA sections could hold what looks like end tags, so a document that has any is not judged here.)
+    Never says no wrongly: every ``<`` that does not begin an end tag counts as an element left open, and as one that
+    is open at the end of its piece. (Comments and CDATA sections could hold what looks like end tags, so a document
+    that has any is not judged here.)
     """
     if data.count(b"<") <= 2 * max_depth:
         return False
     if b"<!" in data or b"<?" in data:
         return True
     at, depth, size = 0, 0, len(data)
+    length = _PIECE
     while at < size:
-        stop = min(at + _PIECE, size)
+        stop = min(at + length, size)
         if data[stop - 1] == 60 and stop < size:
             stop += 1
         closed = data.count(b"</", at, stop)
         opened = data.count(b"<", at, stop) - closed
         if depth + opened > max_depth:
-            return True
+            if length == _SMALL_PIECE:
+                return True
+            length = _SMALL_PIECE  # small elements stand close beside one another here: look closer
+            continue
         depth += opened - closed
         at = stop
+        length = _PIECE if at % _PIECE < _SMALL_PIECE else length
     return False
 
 

@@ -176,7 +176,7 @@ def needed_from(scope: Scope, raw: bytes, tops: list[int], end: int) -> Iterator
     needed = always.copy()
     known: dict[bytes, dict[str, bytes]] = {}
     index, after = 0, tops[1] if len(tops) > 1 else end
-    for match in _PREFIX.finditer(raw, tops[0], end):
+    for match in _uses(raw, tops[0], end):
         while after <= match.start():
             if needed:
                 yield tops[index], [needed[prefix] for prefix in sorted(needed)]
@@ -192,6 +192,20 @@ def needed_from(scope: Scope, raw: bytes, tops: list[int], end: int) -> Iterator
         if needed:
             yield top, [needed[prefix] for prefix in sorted(needed)]
             needed = always
+
+
+_WINDOW = 64 * 1024
+
+
+def _uses(raw: bytes, start: int, end: int) -> Iterator[re.Match[bytes]]:
+    """What may be uses of prefixes. A search holds up every other thread, so it goes on from one "<" to a later one."""
+    while start < end:
+        stop = raw.find(b"<", min(start + _WINDOW, end), end)
+        if stop < 0:
+            stop = end
+        if raw.find(b":", start, stop) >= 0:
+            yield from _PREFIX.finditer(raw, start, stop)
+        start = stop
 
 
 def _stands_for(token: bytes, scope: Scope) -> dict[str, bytes]:

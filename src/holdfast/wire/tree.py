@@ -266,6 +266,8 @@ class _Builder:
         except EnvelopeError as error:
             error.soap = error.soap or self.soap
             raise
+        finally:
+            self.let_go()
         if self.document is None or self.body is None:
             raise EnvelopeError("the envelope has no Body", soap=self.soap)
         return self.document
@@ -280,6 +282,12 @@ class _Builder:
         if self.body is None:
             raise LimitExceeded(f"the header is larger than {limit} bytes")
         feed(self.parser, self.data, limit)
+
+    def let_go(self) -> None:
+        """Undoes the knot of parser and handlers, which would keep the document until the garbage is collected."""
+        parser = self.parser
+        parser.StartNamespaceDeclHandler = parser.StartElementHandler = parser.EndElementHandler = None
+        parser.CharacterDataHandler = None
 
     @property
     def soap(self) -> str:

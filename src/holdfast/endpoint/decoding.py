@@ -1,0 +1,90 @@
+"""Decoding: small envelopes are read at once, large ones in a thread, so that nobody else waits for them.
+
+Owns the thread. Knows nothing of what envelopes say, nor of the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from holdfast.core.messages import Envelope
+from holdfast.endpoint.heap import give_back
+from holdfast.exceptions import EnvelopeError
+from holdfast.wire import DEFAULT, Limits, decode
+
+OFF_LOOP = 64 * 1024
+"""Bytes from which an envelope is read in the thread. Reading so many takes a millisecond, and ten where somebody does
+his worst; handing them over takes a tenth of one."""
+
+LARGE = 1024 * 1024
+"""Bytes of an envelope after which the process gives memory back to the system, once no more such come."""
+
+SETTLED = 2.0
+"""Seconds after the last of them: by then it is stored, and let go of."""
+
+Outcome = Envelope | EnvelopeError
+
+
+class Decoder:
+    """Reads envelopes for one endpoint; from the event loop's thread.
+
+    One thread for all large ones: two would take turns, as Python runs one at a time, and hold twice as much.
+
+    Args:
+        limits: What one may cost.
+    """
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self._limits = limits
+        self._thread: ThreadPoolExecutor | None = None
+        self._reading: set[asyncio.Future[Outcome]] = set()
+        self._giving_back: asyncio.TimerHandle | None = None
+
+    def read(self, data: bytes, then: Callable[[Outcome], None]) -> None:
+        """Read an envelope and make the call with it, or with what is wrong with it: at once, or soon in the loop."""
+        if len(data) < OFF_LOOP:
+            then(self._read(data))
+            return
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-decode")
+        is_large = len(data) >= LARGE
+        reading = asyncio.get_running_loop().run_in_executor(self._thread, self._read, data)
+        self._reading.add(reading)
+        reading.add_done_callback(lambda read: self._done(read, then, is_large))
+
+    def _read(self, data: bytes) -> Outcome:
+        try:
+            return decode(data, limits=self._limits)
+        except EnvelopeError as error:
+            # What it was raised in would hold the bytes as long as the error is held.
+            return error.with_traceback(None)
+
+    def _done(self, reading: asyncio.Future[Outcome], then: Callable[[Outcome], None], is_large: bool) -> None:
+        self._reading.discard(reading)
+        if is_large:
+            if self._giving_back is not None:
+                self._giving_back.cancel()
+            self._giving_back = asyncio.get_running_loop().call_later(SETTLED, self._give_back)
+        then(reading.result())
+
+    def _give_back(self) -> None:
+        self._giving_back = None
+        if self._thread is not None:
+            self._thread.submit(give_back)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being read."""
+        return bool(self._reading)
+
+    async def close(self) -> None:
+        """Wait until everything is read and told, and end the thread."""
+        while self._reading:
+            await asyncio.wait(self._reading)
+        if self._giving_back is not None:
+            self._giving_back.cancel()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.shutdown)
+            self._thread = None
