@@ -5,6 +5,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -25,7 +27,8 @@ from pyspark.sql.types import (
 )
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.bodies import MAX_ELEMENTS, MAX_PROBLEMS, BodyReader
+from holdfast.pipeline.bodies import MAX_PROBLEMS, BodyReader
+from holdfast.pipeline.reading import MAX_ELEMENTS
 
 
 def read(body: str | bytes, *fields: StructField) -> tuple[dict[str, Any], str | None]:
@@ -210,6 +213,20 @@ def test_leniencies_hold_for_every_field_and_their_names_are_checked():
     with pytest.raises(ConfigurationError, match="nothing called 'nano'") as caught:
         BodyReader(fields, ["nano"])
     assert "empty, nanoseconds, zones" in caught.value.remedy
+
+
+@given(body=st.binary(max_size=40) | st.binary(max_size=20).map(lambda inside: b"<o><id>" + inside + b"</id></o>"))
+def test_no_bytes_at_all_make_the_reader_fail(body: bytes):
+    values, told = BodyReader(StructType([ID, TEXT])).read(body)
+    assert values.keys() == {"id", "v"}
+    assert told is None or not told.startswith("cannot be read")
+    assert told is not None or body.startswith((b"<", b" ", b"\t", b"\r", b"\n", b"\xef\xbb\xbf"))
+
+
+def test_how_many_elements_a_body_may_have_can_be_told():
+    reader = BodyReader(StructType([ID]), max_elements=3)
+    assert reader.read(b"<o><id>1</id><x/></o>") == ({"id": 1}, None)
+    assert reader.read(b"<o><id>1</id><x/><x/></o>") == ({"id": None}, "has more than 3 elements")
 
 
 def test_names_that_a_peer_invents_are_not_remembered_without_end():

@@ -27,6 +27,7 @@ def batch(*bodies: str) -> pa.RecordBatch:
             "message_id": None,
             "action": "a",
             "received_at": None,
+            "delivered_at": None,
             "body": body,
         }
         for i, body in enumerate(bodies)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,3 +105,18 @@ def test_a_file_without_a_schema_and_two_schemas_are_refused(tmp_path: Path):
     result = CliRunner().invoke(land_command, ["--broker", "http://b", "--out", "o", "--checkpoint", "c", *both])
     assert result.exit_code == 2
     assert "--schema and --schema-file exclude each other" in result.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["land", "--broker", "http://b", "--checkpoint", "c", "--out", "o"], ["reland", "--landed", "l", "--out", "o"]],
+)
+def test_without_spark_a_command_shows_its_options_and_names_what_to_install(command: list[str]):
+    code = "import sys; sys.modules['pyspark'] = None; from holdfast.cli.main import main; main()"
+    python = [sys.executable, "-c", code]
+    shown = subprocess.run([*python, command[0], "--help"], capture_output=True, text=True, check=True)
+    assert "--lenient" in shown.stdout
+    done = subprocess.run([*python, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("holdfast: the pipeline needs pyspark")
+    assert "pip install 'holdfast[spark]'" in done.stderr

@@ -176,7 +176,7 @@ def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(monkeyp
     monkeypatch.setattr(landing, "settle", lambda spark, **_where: {0: 90})
     monkeypatch.setattr(landing, "read_landed", lambda spark, out: nothing_landed())
     given = dict.fromkeys(
-        ("schema", "schema_file", "prefix", "lenient", "interval", "max_rows_per_batch", "away_seconds")
+        ("schema", "schema_file", "prefix", "lenient", "max_elements", "interval", "max_rows_per_batch", "away_seconds")
     )
     arguments = dict.fromkeys(("broker", "queue", "checkpoint", "reader", "out"), "x") | given
     arguments |= {"available_now": True, "until_rows": None}

@@ -16,10 +16,8 @@ from lxml import etree
 from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.simple_types import LENIENCIES, Convert, Misfit, converter
-
-MAX_ELEMENTS = 1_000_000
-"""Elements of a body that is read. Each costs some 250 bytes of memory, and no order has so many lines."""
+from holdfast.pipeline.reading import LENIENCIES, MAX_ELEMENTS
+from holdfast.pipeline.simple_types import Convert, Misfit, converter
 
 MAX_PROBLEMS = 20
 """Problems of one body that are told; of the others, how many there are."""
@@ -34,19 +32,21 @@ class BodyReader:
 
     Args:
         schema: The fields of the body's element.
-        lenient: What may be passed over instead of flagged, of ``simple_types.LENIENCIES``.
+        lenient: What may be passed over instead of flagged, of ``reading.LENIENCIES``.
+        max_elements: A body with more is not read.
 
     Raises:
         ConfigurationError: The schema has a type that no text can be read as, a struct without fields or with two of
             one name, or ``lenient`` names what there is not.
     """
 
-    def __init__(self, schema: T.StructType, lenient: Collection[str] = ()) -> None:
+    def __init__(self, schema: T.StructType, lenient: Collection[str] = (), max_elements: int = MAX_ELEMENTS) -> None:
         if unknown := sorted(set(lenient) - set(LENIENCIES)):
             raise ConfigurationError(
                 f"there is nothing called {unknown[0]!r} to be lenient about",
                 remedy=f"name any of {', '.join(LENIENCIES)}",
             )
+        self._max_elements = max_elements
         self._empty = dict.fromkeys(schema.fieldNames())
         self._root = _Struct(schema, "", frozenset(lenient))
         # A body is UTF-8, whatever it says of itself, and as large as the server let it be: huge_tree lifts libxml2's
@@ -66,7 +66,7 @@ class BodyReader:
         Never raises: whatever a body holds, it is one row, with the reason why it could not be read.
         """
         try:
-            if refusal := _refusal(body):
+            if refusal := self._refusal(body):
                 return dict(self._empty), refusal
             problems = _Problems()
             values = self._root.read(etree.fromstring(body, self._parser), problems)
@@ -76,15 +76,15 @@ class BodyReader:
             return dict(self._empty), f"cannot be read: {type(error).__name__}: {error}"
         return values, problems.told() or None
 
-
-def _refusal(body: bytes) -> str:
-    if not body.strip():
-        return "the body is empty"
-    if _DOCTYPE.match(body):
-        return "has a DOCTYPE, which SOAP forbids"
-    if body.count(b"<") > MAX_ELEMENTS and body.count(b"<") - body.count(b"</") > MAX_ELEMENTS:
-        return f"has more than {MAX_ELEMENTS} elements"
-    return ""
+    def _refusal(self, body: bytes) -> str:
+        if not body.strip():
+            return "the body is empty"
+        if _DOCTYPE.match(body):
+            return "has a DOCTYPE, which SOAP forbids"
+        limit = self._max_elements
+        if body.count(b"<") > limit and body.count(b"<") - body.count(b"</") > limit:
+            return f"has more than {limit} elements"
+        return ""
 
 
 class _Problems:

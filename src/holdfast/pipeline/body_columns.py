@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies import BodyReader
+from holdfast.pipeline.reading import MAX_ELEMENTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +36,7 @@ ENVELOPE = StructType(
         StructField("message_id", StringType()),
         StructField("action", StringType()),
         StructField("received_at", TimestampType()),
+        StructField("delivered_at", TimestampType()),
         StructField("body", StringType()),
     ]
 )
@@ -50,16 +52,24 @@ class BodyColumns:
     Args:
         fields: Fields of the body's element.
         prefix: Put before their names.
-        lenient: What is passed over instead of flagged, of ``simple_types.LENIENCIES``.
+        lenient: What is passed over instead of flagged, of ``reading.LENIENCIES``.
+        max_elements: A body with more elements is not read, but flagged.
 
     Raises:
         ConfigurationError: Two columns would have the same name, a type cannot be read from a text, or there is no
             such leniency.
     """
 
-    def __init__(self, fields: StructType, prefix: str = "", lenient: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        fields: StructType,
+        prefix: str = "",
+        lenient: Collection[str] = (),
+        max_elements: int = MAX_ELEMENTS,
+    ) -> None:
         self._fields = fields
         self._lenient = frozenset(lenient)
+        self._max_elements = max_elements
         taken = {name.lower() for name in (*ENVELOPE.fieldNames(), CORRUPT, "batch")}
         for name in (prefix + field.name for field in fields.fields):
             if name.lower() in taken:
@@ -77,7 +87,7 @@ class BodyColumns:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_type
 
-        reader = BodyReader(self._fields, self._lenient)
+        reader = BodyReader(self._fields, self._lenient, self._max_elements)
         kinds = [to_arrow_type(_nullable(field.dataType), timezone="UTC") for field in self._fields.fields]
         for batch in batches:
             bodies = batch.column(batch.schema.get_field_index("body")).cast(pa.binary()).to_pylist()

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline.reading import LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.session import session
-from holdfast.pipeline.simple_types import LENIENCIES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +49,13 @@ def reading_options(command: Command) -> Command:
                 type=click.Choice(list(LENIENCIES)),
                 help="What is not flagged: " + " ".join(f"{name}: {what}" for name, what in LENIENCIES.items()),
             ),
+            click.option(
+                "--max-elements",
+                type=click.IntRange(min=1),
+                default=MAX_ELEMENTS,
+                show_default=True,
+                help="A body with more is not read, but flagged.",
+            ),
             click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks."),
             click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]"),
         )
@@ -63,7 +70,8 @@ def reading(arguments: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigurationError: The file holds no schema.
     """
-    return {"schema": _schema(arguments), "prefix": arguments["prefix"], "lenient": arguments["lenient"]}
+    given = {name: arguments[name] for name in ("prefix", "lenient", "max_elements")}
+    return {"schema": _schema(arguments), **given}
 
 
 def _schema(arguments: dict[str, Any]) -> StructType | str | None:

@@ -20,6 +20,7 @@ from holdfast.pipeline import files
 from holdfast.pipeline.body_columns import CORRUPT, ENVELOPE, BodyColumns
 from holdfast.pipeline.client import DataPlane, Patience
 from holdfast.pipeline.offsets import Positions, positions_of
+from holdfast.pipeline.reading import MAX_ELEMENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,13 +70,14 @@ def land(
     trigger: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
     lenient: Collection[str] = (),
+    max_elements: int = MAX_ELEMENTS,
     on_batch: Callable[[LandedBatch], None] | None = None,
 ) -> StreamingQuery:
     """Start a query that lands a queue as Parquet below ``out``; read it with ``read_landed``.
 
-    Columns: partition, offset, sequence, message_number, message_id, action, received_at, body, one for each field of
-    ``schema``, and ``corrupt_record``: why the body or a value of it could not be read, null where all is well. Such
-    a row is landed all the same, with the values that could be read; ``reland`` reads it again by another schema.
+    Columns: partition, offset, sequence, message_number, message_id, action, received_at, delivered_at, body, one for
+    each field of ``schema``, and ``corrupt_record``: why the body or a value of it could not be read, null where all is
+    well. Such a row is landed all the same, with the values that could be read; ``reland`` reads it again.
 
     Args:
         spark: A classic session, see ``holdfast.pipeline.session``.
@@ -88,15 +90,16 @@ def land(
         reader: Name of the cursor on the server.
         trigger: ``{"availableNow": True}``, ``{"processingTime": "10 seconds"}``; None: as soon as there is something.
         options: Further options of the source.
-        lenient: What is passed over instead of flagged, of ``simple_types.LENIENCIES``: "empty", "nanoseconds",
+        lenient: What is passed over instead of flagged, of ``reading.LENIENCIES``: "empty", "nanoseconds",
             "zones".
+        max_elements: A body with more elements is not read, but flagged.
         on_batch: Called after each batch that is landed, in the driver, in the query's own thread.
 
     Raises:
         ConfigurationError: The schema cannot be used; or ``out`` holds batches that the checkpoint knows nothing of:
             its batch ids would start again at 0, and overwrite what is there; or a field has another type there.
     """
-    parser = BodyColumns(_schema_of(schema), prefix, lenient)
+    parser = BodyColumns(_schema_of(schema), prefix, lenient, max_elements)
     _refuse_foreign_data(spark, out, checkpoint)
     _refuse_other_types(spark, out, parser.schema)
     source = spark.readStream.format("wsrm").options(**dict(options or {}))
@@ -160,6 +163,7 @@ def reland(
     schema: StructType | str | None = None,
     prefix: str = "",
     lenient: Collection[str] = (),
+    max_elements: int = MAX_ELEMENTS,
     on_batch: Callable[[LandedBatch], None] | None = None,
 ) -> None:
     """Land again what has been landed, by another schema or with other leniencies: the bodies are in the rows.
@@ -171,13 +175,13 @@ def reland(
         spark: A classic session.
         landed: What ``land`` has landed; nothing may land there meanwhile.
         out: Another directory.
-        schema, prefix, lenient, on_batch: As of ``land``.
+        schema, prefix, lenient, max_elements, on_batch: As of ``land``.
 
     Raises:
         ConfigurationError: There is nothing in ``landed``; ``out`` is the same directory, or holds other batches; the
             schema cannot be used.
     """
-    parser = BodyColumns(_schema_of(schema), prefix, lenient)
+    parser = BodyColumns(_schema_of(schema), prefix, lenient, max_elements)
     batches = _complete(spark, landed)
     if not batches:
         raise _nothing(landed)

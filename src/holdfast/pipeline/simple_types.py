@@ -20,13 +20,6 @@ from holdfast.exceptions import ConfigurationError
 
 Convert = Callable[[str], Any]
 
-LENIENCIES = {
-    "empty": "An empty text is null, where the type is no STRING.",
-    "nanoseconds": "A time is cut to microseconds: .NET writes seven digits, TIMESTAMP holds six.",
-    "zones": "The zone of a DATE or TIMESTAMP_NTZ is left out: the day or time is the one that is written.",
-}
-"""What may be passed over instead of flagged, and what is done then."""
-
 _WHITESPACE = " \t\r\n"  # of XML; str.strip() alone would take off no-break spaces and more
 _ZONE = r"(Z|[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00))?"
 _YMD = r"(-?(?:[1-9][0-9]{4,}|[0-9]{4}))-([0-9]{2}-[0-9]{2})"
@@ -52,7 +45,7 @@ def converter(name: str, kind: T.DataType, lenient: frozenset[str] = frozenset()
     Args:
         name: The field's name, for messages.
         kind: The type.
-        lenient: Of LENIENCIES.
+        lenient: Of ``reading.LENIENCIES``.
 
     Raises:
         ConfigurationError: No text can be read as this type.
