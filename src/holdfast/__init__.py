@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from holdfast.core.retention import RetentionPolicy
     from holdfast.core.retransmission import RetransmissionPolicy
     from holdfast.core.versions import Versions
-    from holdfast.endpoint.client import Progress, Sent, Source
+    from holdfast.endpoint.client import Sent, Source
+    from holdfast.endpoint.lanes import Progress
     from holdfast.endpoint.message import ApplicationFault, Message
     from holdfast.endpoint.server import Destination
     from holdfast.exceptions import (
@@ -65,7 +66,7 @@ _HOMES = {
     "DestinationPolicy": "core.policy",
     "HandlingPolicy": "core.cursor",
     "Message": "endpoint.message",
-    "Progress": "endpoint.client",
+    "Progress": "endpoint.lanes",
     "RetentionPolicy": "core.retention",
     "RetransmissionPolicy": "core.retransmission",
     "Sent": "endpoint.client",

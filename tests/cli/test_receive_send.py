@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.store.rocksdb import RocksDBStore
 from holdfast.testing.ports import free_ports
 
 
@@ -265,6 +266,59 @@ def test_a_body_that_is_no_xml_is_named_and_nothing_behind_it_is_lost(run: Any, 
     result = run("send", "--to", served.url, "--store", "other", "--jsonl", "wrong.jsonl")
     assert result.code == 1
     assert "wrong.jsonl, line 2 is no message" in result.err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"body": "<a/>", "acton": "urn:a"}', "it has the key 'acton'; is 'action' meant?"),
+        ('{"body": "<a/>", "to": "http://x/"}', "it has the key 'to'"),
+        ('{"body": ""}', "its body is empty"),
+        ('{"body": " \\n"}', "its body is empty"),
+        ('{"action": "urn:a"}', "it has no body"),
+        ('{"body": {"a": 1}}', "its body is no text, but dict"),
+        ('{"body": "<a/>", "key": 7}', "its key is no text, but int"),
+        ('["<a/>"]', "it is no object, but list"),
+        ("<a/>", "it is no JSON"),
+        ("", "it is no JSON"),
+    ],
+)
+def test_a_line_that_is_no_message_is_named_with_its_file_and_what_is_wrong(
+    run: Any, served: Any, tmp_path: Path, line: str, said: str
+) -> None:
+    (tmp_path / "lines.jsonl").write_text(f'{{"body": "<a/>"}}\n{line}\n')
+    result = run("send", "--to", served.url, "--store", "o", "--jsonl", "lines.jsonl")
+    assert result.code == 1
+    assert f"lines.jsonl, line 2 is no message: {said}" in result.err
+
+
+def test_an_empty_file_is_named(run: Any, served: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty.xml").write_text("\n")
+    result = run("send", "--to", served.url, "empty.xml")
+    assert (result.code, "empty.xml is empty" in result.err) == (1, True)
+
+
+def test_a_key_that_is_stopped_does_not_keep_the_messages_of_the_others_from_leaving(
+    run: Any, served: Any, tmp_path: Path
+) -> None:
+    served.app.handlers["urn:holdfast:message"] = served.app.handlers.pop("")
+    lines = [
+        {"body": "<a/>", "action": "urn:nobody", "key": "stuck"},
+        *({"body": f"<n>{n}</n>", "key": "other"} for n in range(5)),
+    ]
+    (tmp_path / "first.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = run("send", "--to", served.url, "--store", "o", "--jsonl", "first.jsonl")
+    assert result.code == 1 and "ActionNotSupported" in result.err
+    lines[0]["action"] = "urn:holdfast:message"
+    (tmp_path / "second.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = run("send", "--to", served.url, "--store", "o", "--jsonl", "second.jsonl")
+    assert result.code == 1
+    assert "1 more with the key 'stuck' were not stored, from second.jsonl, line 1 on" in result.err
+    store = RocksDBStore(str(tmp_path / "o"), read_only=True)
+    bounds = store.load().bounds
+    store.close()
+    assert bounds["outbox/stuck", 0] == (0, 1)
+    assert bounds["outbox/other", 0] == (10, 10)
 
 
 @pytest.mark.parametrize(

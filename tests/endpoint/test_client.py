@@ -623,3 +623,19 @@ async def test_a_sequence_that_stops_does_not_disturb_who_waits_for_a_reply_in_a
         assert not asked.done()
         gate.set()
         assert (await asked).body.tag == "done"
+
+
+async def test_a_key_that_is_stopped_fails_no_send_to_another_and_flush_waits_for_the_others(serve: Any) -> None:
+    app, got = shop()
+    async with Source((await serve(app)).url, ":memory:", policy=QUICK) as source:
+        stuck = await source.send("<n>0</n>", action="urn:nobody", sequence_key="stuck")
+        with pytest.raises(PeerFault, match="No handler here takes the action"):
+            await stuck.acknowledged(60)
+        for number in range(3):
+            await source.send(f"<n>{number}</n>", action=ACTION, sequence_key="other")
+        with pytest.raises(PeerFault):
+            await source.send("<n>9</n>", action=ACTION, sequence_key="stuck")
+        with pytest.raises(PeerFault):
+            await source.flush(60)
+        assert source.progress.acknowledged == 3
+    await until(lambda: len(got) == 3)

@@ -14,6 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.endpoint import client, sync
+from holdfast.endpoint.lanes import Progress
 from holdfast.endpoint.serve import Listeners, Service
 
 ACTION = "urn:test:submit"
@@ -200,7 +201,7 @@ def test_it_has_the_attributes_of_the_asynchronous_one() -> None:
     blocking, asynchronous = (make("http://127.0.0.1:9/", ":memory:") for make in (sync.Source, client.Source))
     for name in vars(asynchronous):
         assert name.startswith("_") or getattr(blocking, name) == getattr(asynchronous, name), name
-    called: list[client.Progress] = []
+    called: list[Progress] = []
     blocking.on_progress = called.append
     assert blocking.on_progress == called.append
 

@@ -27,6 +27,11 @@ def test_an_action_cannot_break_out_of_its_header() -> None:
     assert wire.http_headers(SOAP.V1_1, 'a"b\\c\r\nX: y')["SOAPAction"] == '"a\\"b\\\\cX: y"'
 
 
+def test_an_action_beyond_ascii_is_percent_encoded_for_a_header_holds_none_such() -> None:
+    assert wire.http_headers(SOAP.V1_1, "urn:böd/Ę 1%20")["SOAPAction"] == '"urn:b%C3%B6d/%C4%98 1%20"'
+    assert wire.http_headers(SOAP.V1_1, "urn:\udc80\x00")["SOAPAction"] == '"urn:?%00"'
+
+
 @pytest.mark.parametrize(
     ("value", "soap"),
     [

@@ -7,7 +7,8 @@ import contextlib
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,6 +26,7 @@ from holdfast.exceptions import (
     HoldfastError,
     NotAcknowledged,
     PeerFault,
+    StoreError,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ TOGETHER = 256
 END_PATIENCE = 10.0
 """Seconds to wait for the end of a Sequence whose messages are all acknowledged."""
 ACTION = "urn:holdfast:message"
+KEYS = ("body", "action", "key", "message_id")
+"""What a line of ``--jsonl`` may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Outgoing:
     """One message as the command line or a line of JSON describes it; ``name`` says where it came from."""
 
     name: str
-    body: bytes
+    body: bytes | str
     action: str
     key: str
     message_id: str | None = None
@@ -70,6 +74,8 @@ class Run:
     unstored: str = ""
     source: Source | None = None
     logs: tuple[str, bool] = ("warning", False)
+    refused: dict[str, tuple[HoldfastError, list[str]]] = field(default_factory=dict)
+    """Key -> why it is stopped, and the messages with it that were not stored."""
 
 
 @click.command()
@@ -197,7 +203,10 @@ def _outgoing(run: Run) -> Iterator[Outgoing]:
         if run.is_jsonl:
             yield from _lines(name, run)
         else:
-            yield Outgoing(name, _read(name), run.action, run.key)
+            body = _read(name)
+            if not body.strip():
+                raise ConfigurationError(f"{name} is empty", remedy="A message is one XML element.")
+            yield Outgoing(name, body, run.action, run.key)
 
 
 def _read(name: str) -> bytes:
@@ -217,17 +226,35 @@ def _lines(name: str, run: Run) -> Iterator[Outgoing]:
     with _open(name) as file:
         for number, line in enumerate(file, 1):
             where = f"{name}, line {number}"
-            try:
-                found = json.loads(line)
-                body = found["body"].encode()
-                action, key = str(found.get("action", run.action)), str(found.get("key", run.key))
-                message_id = found.get("message_id")
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ConfigurationError(
-                    f"{where} is no message: {error!r}",
-                    remedy='Each line: {"body": "<order/>", "action": "urn:Submit"}.',
-                ) from error
-            yield Outgoing(where, body, action, key, message_id)
+            found = _line(where, line)
+            action, key = found.get("action", run.action), found.get("key", run.key)
+            yield Outgoing(where, found["body"], action, key, found.get("message_id"))
+
+
+def _line(where: str, line: bytes) -> dict[str, str]:
+    """One line of JSON, seen to be a message."""
+    try:
+        found = json.loads(line)
+    except ValueError as error:  # UnicodeDecodeError too
+        raise _no_message(where, f"it is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise _no_message(where, f"it is no object, but {type(found).__name__}")
+    for name, value in found.items():
+        if name not in KEYS:
+            near = get_close_matches(name, KEYS, 1)
+            raise _no_message(where, f"it has the key {name!r}{f'; is {near[0]!r} meant?' if near else ''}")
+        if not isinstance(value, str):
+            raise _no_message(where, f"its {name} is no text, but {type(value).__name__}")
+    if not found.get("body", "").strip():
+        raise _no_message(where, "its body is empty" if "body" in found else "it has no body")
+    return found
+
+
+def _no_message(where: str, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{where} is no message: {why}",
+        remedy=f'Each line: {{"body": "<order/>", "action": "urn:Submit"}}; there are the keys {", ".join(KEYS)}.',
+    )
 
 
 def _count(run: Run) -> int | None:
@@ -261,7 +288,7 @@ async def _send(source: Source, run: Run, resume: bool) -> None:
                         await _request(source, run)
                     else:
                         await _store(source, run)
-                    await source.flush()
+                    await _flush(source, run)
                     await source.close(END_PATIENCE)
     except NotAcknowledged:
         raise
@@ -311,7 +338,7 @@ async def _each(run: Run, take: Callable[[Outgoing], Any]) -> AsyncIterator[list
             if isinstance(result, EnvelopeError):
                 raise ConfigurationError(
                     f"{message.name} cannot be sent: {result.message}; {_so_far(run)}",
-                    remedy="A body is one XML element in UTF-8. Put it right and send it and what follows it again.",
+                    remedy=result.remedy or "Put it right, and send it and what follows it again.",
                 ) from result
             if isinstance(result, PeerFault):
                 raise PeerFault(
@@ -328,10 +355,33 @@ async def _each(run: Run, take: Callable[[Outgoing], Any]) -> AsyncIterator[list
 
 async def _store(source: Source, run: Run) -> None:
     async def take(message: Outgoing) -> None:
-        await source.send(message.body, action=message.action, sequence_key=message.key, message_id=message.message_id)
+        try:
+            await source.send(
+                message.body, action=message.action, sequence_key=message.key, message_id=message.message_id
+            )
+        except (EnvelopeError, StoreError):
+            raise
+        except HoldfastError as error:  # that key is stopped; the others are not
+            run.refused.setdefault(message.key, (error, []))[1].append(message.name)
 
     async for _ in _each(run, take):
         pass
+
+
+async def _flush(source: Source, run: Run) -> None:
+    """Wait for all that is stored; then tell of the first key that takes nothing."""
+    try:
+        await source.flush()
+    except HoldfastError:
+        _raise_refused(run)
+        raise
+    _raise_refused(run)
+
+
+def _raise_refused(run: Run) -> None:
+    for key, (error, names) in run.refused.items():
+        error.message += f"; {len(names):,} more with the key {key!r} were not stored, from {names[0]} on"
+        raise error
 
 
 async def _request(source: Source, run: Run) -> None:

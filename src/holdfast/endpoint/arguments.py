@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from holdfast.core.policy import Assurance
 from holdfast.core.retention import RetentionPolicy
@@ -17,6 +18,8 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 section 5.6.2."""
 _UNFIT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
 """RFC 9110 section 5.5: what no header's value may hold."""
+
+_NO_URL = re.compile("[\x00-\x20\x7f\ud800-\udfff]")
 
 _OUR_QUEUES = ("dead-letters", "outbox", "replies")
 """The first parts of the names of queues that are kept beside a destination's own."""
@@ -126,6 +129,29 @@ def check_headers(headers: Mapping[str, str] | None) -> None:
                 f"the value of the HTTP header {name} cannot be sent",
                 remedy="It is text of one line, without control characters, in Latin-1.",
             )
+
+
+def check_url(name: str, url: object) -> None:
+    """See that something is a URL to send to.
+
+    Args:
+        name: The argument.
+        url: What it was given.
+
+    Raises:
+        ConfigurationError: it is no http or https URL.
+    """
+    is_url = False
+    if isinstance(url, str) and _NO_URL.search(url) is None:
+        try:
+            parts = urlsplit(url)
+            is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is none, half an IPv6 address
+            is_url = False
+    if not is_url:
+        raise ConfigurationError(
+            f"{name}: {url!r} is not an http or https URL", remedy="Say where to send, such as http://localhost:8080/"
+        )
 
 
 def check_versions(versions: object) -> None:

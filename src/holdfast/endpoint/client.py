@@ -9,12 +9,11 @@ import asyncio
 import contextlib
 import ssl
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 from holdfast.core.events import (
     Acknowledged,
@@ -30,19 +29,27 @@ from holdfast.core.events import (
     Unheard,
 )
 from holdfast.core.messages import ANONYMOUS
-from holdfast.core.outbox import Outbox
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.queues import Queue
-from holdfast.core.records import Record, Snapshot
+from holdfast.core.records import Snapshot
 from holdfast.core.settings import check_seconds
 from holdfast.core.versions import ALL_VERSIONS, Versions
-from holdfast.endpoint.arguments import check_class, check_headers, check_listener, check_versions, to_assurance
+from holdfast.endpoint.arguments import (
+    check_class,
+    check_headers,
+    check_listener,
+    check_url,
+    check_versions,
+    to_assurance,
+)
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.endpoint.http_server import HTTPServer
+from holdfast.endpoint.lanes import Lane, Progress, fail, place
 from holdfast.endpoint.listener import Listener
 from holdfast.endpoint.listening import listen_for_answers
 from holdfast.endpoint.logs import log, log_incident
-from holdfast.endpoint.message import Body, Message, body_bytes
+from holdfast.endpoint.message import Body, Message
+from holdfast.endpoint.outgoing import outgoing_record
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.server import SOURCES_QUEUE, respond
 from holdfast.endpoint.stopped import stop_error, unheard_text
@@ -50,7 +57,7 @@ from holdfast.endpoint.wsdl import read_port, source_policy
 from holdfast.exceptions import (
     ConfigurationError,
     DeliveryError,
-    HoldfastError,
+    EnvelopeError,
     NotAcknowledged,
     StoreError,
 )
@@ -74,37 +81,6 @@ _PERHAPS_ASKED = (
 _PREFERRED = sorted(ALL_VERSIONS, key=lambda versions: (versions.soap.value, versions.rm.value), reverse=True)
 
 
-@dataclass
-class Progress:
-    """How far a source is.
-
-    Attributes:
-        stored: Messages durable here since it was opened.
-        acknowledged: Messages the destination has acknowledged since.
-        outstanding: Messages durable here that are not acknowledged.
-        resent: Transmissions of messages beyond the first.
-        problem: Why nothing moves, "" while it does: the last failure of the transport, or that the destination answers
-            with nothing again and again.
-    """
-
-    stored: int = 0
-    acknowledged: int = 0
-    outstanding: int = 0
-    resent: int = 0
-    problem: str = ""
-
-
-@dataclass(eq=False)
-class _Lane:
-    """The futures of one outbox."""
-
-    outbox: Outbox
-    submitted: dict[int, asyncio.Future[None]] = field(default_factory=dict)
-    acknowledged: dict[int, asyncio.Future[None]] = field(default_factory=dict)
-    ended: asyncio.Future[None] | None = None
-    stop_error: HoldfastError | None = None
-
-
 class Sent:
     """A message that is durable here.
 
@@ -114,7 +90,7 @@ class Sent:
         offset: Its position there.
     """
 
-    def __init__(self, source: Source, lane: _Lane, offset: int, message_id: str) -> None:
+    def __init__(self, source: Source, lane: Lane, offset: int, message_id: str) -> None:
         self._source = source
         self._lane = lane
         self.message_id = message_id
@@ -196,7 +172,9 @@ class Source:
                 )
             versions = PROFILES[profile]
         if to is not None and transport is None:
-            _check_url(to)
+            check_url("to", to)
+        if address:
+            check_url("address", address)
         self.to = to
         self.policy = policy or SourcePolicy()
         if assurance is not None:
@@ -215,9 +193,9 @@ class Source:
         self._timeout = timeout
         self._listen = listen
         self._address = address
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, Lane] = {}
         self._replies: dict[str, asyncio.Future[Message]] = {}
-        self._asked: dict[str, _Lane] = {}
+        self._asked: dict[str, Lane] = {}
         """MessageID of each request of this process that has no reply yet -> where it went."""
         self._unclaimed: dict[str, Message] = {}
         self._server: HTTPServer | None = None
@@ -359,7 +337,7 @@ class Source:
     def _take_up(self, replies: tuple[int, int]) -> None:
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
             outbox.choices = self._choices
-            lane = self._lanes[outbox.key] = _Lane(outbox)
+            lane = self._lanes[outbox.key] = Lane(outbox)
             if outbox.stopped:
                 lane.stop_error = DeliveryError(
                     f"sending to {self.to} has stopped: {outbox.stopped}",
@@ -408,7 +386,7 @@ class Source:
             for ended in done:
                 ended.exception()  # logged when it came; all of it is acknowledged
 
-    def _end(self, lane: _Lane) -> asyncio.Future[None]:
+    def _end(self, lane: Lane) -> asyncio.Future[None]:
         if lane.ended is None:
             lane.ended = asyncio.get_running_loop().create_future()
             self._engine.protocol.outbound.want_end(lane.outbox, self._engine.clock())
@@ -429,14 +407,15 @@ class Source:
         """Take over a one-way message. Returns when it is durable here; it is on its way then.
 
         Args:
-            body: One XML element: text, UTF-8 bytes or an lxml element.
-            action: wsa:Action.
+            body: One XML element: text, UTF-8 bytes or an lxml element; or nothing.
+            action: wsa:Action. It may not be empty.
             sequence_key: Messages with equal keys share a Sequence and its order; others do not wait for them.
             message_id: wsa:MessageID, made if None.
-            headers: Header blocks of your own, XML bytes.
+            headers: Header blocks of your own, XML bytes: elements in namespaces of their own, one after the other.
 
         Raises:
-            EnvelopeError: the body is not one XML element.
+            EnvelopeError: it could never leave as it is given: the body is not one XML element, the headers are no
+                elements in namespaces of their own, a text holds what XML cannot. Nothing is stored.
             DeliveryError: the outbox is stopped; says why and what to do.
             StoreError: it is not durable.
         """
@@ -501,19 +480,16 @@ class Source:
         self, body: Body, action: str, key: str, message_id: str | None, headers: bytes, *, wants_reply: bool
     ) -> Sent:
         self._check_open()
+        now = self._engine.clock()
+        message_id = new_identifier() if message_id is None else message_id
+        record = outgoing_record(key, action, body, message_id, headers, now, wants_reply=wants_reply)
+        if wants_reply and message_id in self._asked:
+            raise EnvelopeError(
+                f"a request with the MessageID {message_id} waits for its reply already",
+                remedy="Give each request one of its own, or none; source.reply() waits for that one's reply.",
+            )
         lane = self._lane(key)
         self._check_lane(lane)
-        message_id = message_id or new_identifier()
-        record = Record(
-            key,
-            0,
-            action,
-            body_bytes(body),
-            self._engine.clock(),
-            message_id,
-            headers=headers,
-            wants_reply=wants_reply,
-        )
         if wants_reply:
             self._replies[message_id] = asyncio.get_running_loop().create_future()
             self._asked[message_id] = lane
@@ -523,11 +499,11 @@ class Source:
         await stored
         return Sent(self, lane, offset, message_id)
 
-    def _lane(self, key: str) -> _Lane:
+    def _lane(self, key: str) -> Lane:
         lane = self._lanes.get(key)
         if lane is None:
             assert self.to is not None
-            lane = self._lanes[key] = _Lane(self._engine.protocol.outbound.open(key, self.to, self._choices))
+            lane = self._lanes[key] = Lane(self._engine.protocol.outbound.open(key, self.to, self._choices))
         return lane
 
     def _check_open(self) -> None:
@@ -535,14 +511,14 @@ class Source:
             raise ConfigurationError("the source is not open", remedy="Use it within 'async with source:'.")
         self._engine.check()
 
-    def _check_lane(self, lane: _Lane) -> None:
+    def _check_lane(self, lane: Lane) -> None:
         if lane.stop_error is not None:
             raise lane.stop_error
 
     # --- waiting --------------------------------------------------------------------------------------------------
 
     async def wait_acknowledged(
-        self, lane: _Lane, offset: int, timeout: float | None, message_id: str | None = None
+        self, lane: Lane, offset: int, timeout: float | None, message_id: str | None = None
     ) -> None:
         """Wait for the acknowledgement of one offset; see :meth:`Sent.acknowledged`."""
         check_seconds("timeout", timeout)
@@ -559,21 +535,23 @@ class Source:
             raise
         except TimeoutError:
             raise NotAcknowledged(
-                f"the message {message_id}{_place(lane.outbox, offset)} for {self.to} is not acknowledged after "
+                f"the message {message_id}{place(lane.outbox, offset)} for {self.to} is not acknowledged after "
                 f"{timeout} s{self._because()}",
                 remedy=f"It is stored and still tried. {self._how_it_goes_on('it')}",
             ) from None
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything sent so far, also by earlier processes, is acknowledged; errors as for one message."""
+        """Wait until everything sent so far, also by earlier processes, is acknowledged; errors as for one message.
+
+        A key that is stopped does not keep it from waiting for the others: its error is raised when they are done.
+        """
         check_seconds("timeout", timeout)
         try:
             async with asyncio.timeout(timeout):
-                for lane in list(self._lanes.values()):
-                    if not lane.outbox.is_empty:
-                        await self.wait_acknowledged(lane, lane.outbox.end - 1, None)
-                    while not lane.outbox.is_empty:  # a later one may be acknowledged before an earlier one
-                        await self.wait_acknowledged(lane, lane.outbox.first, None)
+                waits = [self._flush(lane) for lane in self._lanes.values()]
+                for result in await asyncio.gather(*waits, return_exceptions=True):
+                    if isinstance(result, BaseException):
+                        raise result
         except NotAcknowledged:
             raise
         except TimeoutError:
@@ -582,6 +560,12 @@ class Source:
                 f"{self._because()}",
                 remedy=f"They are stored and still tried. {self._how_it_goes_on('them')}",
             ) from None
+
+    async def _flush(self, lane: Lane) -> None:
+        if not lane.outbox.is_empty:
+            await self.wait_acknowledged(lane, lane.outbox.end - 1, None)
+        while not lane.outbox.is_empty:  # a later one may be acknowledged before an earlier one
+            await self.wait_acknowledged(lane, lane.outbox.first, None)
 
     async def end(self, sequence_key: str = "", timeout: float | None = None) -> None:
         """Say that the key's Sequence is complete, and wait until the destination has it all and the Sequence is over.
@@ -699,7 +683,7 @@ class Source:
                 f"{self.to} has the request {effect.message_id} and sent no reply to it",
                 remedy="The service takes this action as one-way: use send(). If it should reply, look at its handler.",
             )
-            _fail([future], error)
+            fail([future], error)
 
     def _trim_replies(self) -> None:
         """Every reply that is here was taken: none need be kept."""
@@ -712,9 +696,9 @@ class Source:
         error = stop_error(effect, str(self.to), waiting, str(self._store_location), self._because())
         lane.stop_error = error
         log.error("sending stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
-        _fail(lane.acknowledged.values(), error)
+        fail(lane.acknowledged.values(), error)
         # Of a request of a former process nobody knows where it went: whoever waits for its reply is told too.
-        _fail((reply for name, reply in self._replies.items() if self._asked.get(name, lane) is lane), error)
+        fail((reply for name, reply in self._replies.items() if self._asked.get(name, lane) is lane), error)
         lane.acknowledged.clear()
         if lane.ended is not None and not lane.ended.done():
             lane.ended.set_exception(error)
@@ -735,12 +719,12 @@ class Source:
 
     def _fail_all(self, error: BaseException) -> None:
         for lane in self._lanes.values():
-            _fail(lane.submitted.values(), error)
-            _fail(lane.acknowledged.values(), error)
-            _fail([lane.ended] if lane.ended is not None else [], error)
+            fail(lane.submitted.values(), error)
+            fail(lane.acknowledged.values(), error)
+            fail([lane.ended] if lane.ended is not None else [], error)
             lane.submitted.clear()
             lane.acknowledged.clear()
-        _fail(self._replies.values(), error)
+        fail(self._replies.values(), error)
 
     @property
     def is_busy(self) -> bool:
@@ -753,30 +737,3 @@ class Source:
 
         engine = self._engine
         return [one for one in describe_protocol(engine.protocol, engine.clock()) if one["role"] == "source"]
-
-
-def _place(outbox: Outbox, offset: int) -> str:
-    """Where a message is, if it has a place already: its number in its Sequence."""
-    source = outbox.source
-    if source is None or source.identifier is None:
-        return ""
-    return f" (number {offset - source.start + 1} of the Sequence {source.identifier})"
-
-
-def _check_url(to: str) -> None:
-    try:
-        parts = urlsplit(to)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is none, half an IPv6 address
-        is_url = False
-    if not is_url:
-        raise ConfigurationError(
-            f"{to!r} is not an http or https URL", remedy="Say where to send, such as http://localhost:8080/"
-        )
-
-
-def _fail(futures: Iterable[asyncio.Future[Any]], error: BaseException) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_exception(error)
-            future.exception()  # nobody may be waiting for it any more

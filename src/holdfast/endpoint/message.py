@@ -10,7 +10,7 @@ from lxml import etree
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
 from holdfast.exceptions import EnvelopeError, HoldfastError, PeerFault
-from holdfast.wire import parse_element
+from holdfast.wire import body_content, parse_element, storable_text
 
 Body = str | bytes | etree._Element
 """What can be sent as a body: one XML element, as text, as UTF-8 bytes, or as an lxml element."""
@@ -142,19 +142,16 @@ def body_bytes(body: Body) -> bytes:
         EnvelopeError: it is not.
     """
     if isinstance(body, etree._Element):
-        return etree.tostring(body, with_tail=False)
+        return body_content(etree.tostring(body, with_tail=False))
     if not isinstance(body, str | bytes | bytearray | memoryview):
         raise EnvelopeError(f"a body is text, bytes or an lxml element, not {type(body).__name__}")
     try:
         data = body.encode() if isinstance(body, str) else bytes(body)
     except UnicodeEncodeError as error:
         raise EnvelopeError(f"the body is not Unicode text: {error}") from None
-    if data.strip():
-        if data.lstrip().startswith(b"<?xml"):
-            return etree.tostring(parse_element(data))
-        parse_element(data)
-        return data
-    return b""
+    if data.lstrip().startswith(b"<?xml"):
+        data = etree.tostring(parse_element(data))
+    return body_content(data)
 
 
 def fault_body(fault: ApplicationFault, soap: str) -> bytes:
@@ -163,7 +160,7 @@ def fault_body(fault: ApplicationFault, soap: str) -> bytes:
         namespace = "http://schemas.xmlsoap.org/soap/envelope/"
         root = etree.Element(f"{{{namespace}}}Fault", nsmap={"s": namespace})
         etree.SubElement(root, "faultcode").text = "s:Client" if fault.sender else "s:Server"
-        etree.SubElement(root, "faultstring").text = fault.message
+        etree.SubElement(root, "faultstring").text = storable_text(fault.message)
         detail = "detail"
     else:
         namespace = "http://www.w3.org/2003/05/soap-envelope"
@@ -172,7 +169,7 @@ def fault_body(fault: ApplicationFault, soap: str) -> bytes:
         etree.SubElement(code, f"{{{namespace}}}Value").text = "s:Sender" if fault.sender else "s:Receiver"
         reason = etree.SubElement(etree.SubElement(root, f"{{{namespace}}}Reason"), f"{{{namespace}}}Text")
         reason.set("{http://www.w3.org/XML/1998/namespace}lang", "en")
-        reason.text = fault.message
+        reason.text = storable_text(fault.message)
         detail = f"{{{namespace}}}Detail"
     if fault.detail:
         etree.SubElement(root, detail).append(parse_element(fault.detail))

@@ -17,6 +17,7 @@ from holdfast.core.settings import check_seconds
 from holdfast.core.versions import Versions
 from holdfast.endpoint import client
 from holdfast.endpoint.engine import Clock
+from holdfast.endpoint.lanes import Progress
 from holdfast.endpoint.message import Body, Message
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.outcome import Transport
@@ -146,7 +147,7 @@ class Source:
         return self._source.policy
 
     @property
-    def progress(self) -> client.Progress:
+    def progress(self) -> Progress:
         """How far it is."""
         return self._source.progress
 
@@ -156,12 +157,12 @@ class Source:
         return self._source.incidents
 
     @property
-    def on_progress(self) -> Callable[[client.Progress], None] | None:
+    def on_progress(self) -> Callable[[Progress], None] | None:
         """Called with the progress whenever it changes, in the source's own thread: it must not call the source."""
         return self._source.on_progress
 
     @on_progress.setter
-    def on_progress(self, callback: Callable[[client.Progress], None] | None) -> None:
+    def on_progress(self, callback: Callable[[Progress], None] | None) -> None:
         self._source.on_progress = callback
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from holdfast.core.versions import SOAP
+
+_ASCII = "".join(map(chr, range(0x20, 0x7F)))
 
 
 def _quoted(value: str) -> str:
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "").replace("\n", "") + '"'
+    value = value.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "").replace("\n", "")
+    # A header holds no more than Latin-1: an IRI goes as the URI that it maps to (RFC 3987, section 3.1).
+    return f'"{value if value.isprintable() and value.isascii() else quote(value, safe=_ASCII, errors="replace")}"'
 
 
 def content_type(soap: SOAP, action: str = "") -> str:

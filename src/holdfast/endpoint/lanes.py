@@ -1,0 +1,58 @@
+"""Lanes: what the callers of a source wait for, outbox by outbox; and how far the source is. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.core.outbox import Outbox
+from holdfast.exceptions import HoldfastError
+
+
+@dataclass
+class Progress:
+    """How far a source is.
+
+    Attributes:
+        stored: Messages durable here since it was opened.
+        acknowledged: Messages the destination has acknowledged since.
+        outstanding: Messages durable here that are not acknowledged.
+        resent: Transmissions of messages beyond the first.
+        problem: Why nothing moves, "" while it does: the last failure of the transport, or that the destination answers
+            with nothing again and again.
+    """
+
+    stored: int = 0
+    acknowledged: int = 0
+    outstanding: int = 0
+    resent: int = 0
+    problem: str = ""
+
+
+@dataclass(eq=False)
+class Lane:
+    """The futures of one outbox."""
+
+    outbox: Outbox
+    submitted: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    acknowledged: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    ended: asyncio.Future[None] | None = None
+    stop_error: HoldfastError | None = None
+
+
+def place(outbox: Outbox, offset: int) -> str:
+    """Where a message is, if it has a place already: its number in its Sequence."""
+    source = outbox.source
+    if source is None or source.identifier is None:
+        return ""
+    return f" (number {offset - source.start + 1} of the Sequence {source.identifier})"
+
+
+def fail(futures: Iterable[asyncio.Future[Any]], error: BaseException) -> None:
+    """Fail those that are not done."""
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # nobody may be waiting for it any more

@@ -1,0 +1,153 @@
+"""What an application gives to be sent, looked at before it is taken over: its one element, header blocks, texts.
+
+Whatever passes here can be written into an envelope of any version, and is read from it as it was. What does not would
+stop everything behind it, for it would be stored and could never leave.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pyexpat import ExpatError, ParserCreate, XMLParserType
+
+from holdfast.exceptions import EnvelopeError
+from holdfast.wire.body import parse_element
+from holdfast.wire.names import CONTENT_NAMES, RM_NS, RM_OF_ACTION, SOAP_NS, WSA_NS
+from holdfast.wire.tree import refuse_doctype, refuse_instruction
+
+LONGEST_TEXT = 4_096
+"""Characters of an action or a MessageID: URIs, which are far shorter, and which go into HTTP headers too."""
+
+_NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+"""What XML cannot hold, and control characters, which no URI has."""
+
+_OURS = frozenset({*SOAP_NS.values(), *WSA_NS.values(), *RM_NS.values()})
+_FAULTS = frozenset(f"{namespace}}}Fault" for namespace in SOAP_NS.values())
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def body_content(data: bytes) -> bytes:
+    """The content of a Body as it can be written: one element, or nothing.
+
+    Args:
+        data: UTF-8, without XML declaration.
+
+    Raises:
+        EnvelopeError: it is not one well-formed element, declares a document type, has processing instructions (SOAP
+            1.2 part 1, section 5), or is a message of WS-ReliableMessaging.
+    """
+    data = data.removeprefix(_BYTE_ORDER_MARK)
+    if not data.strip():
+        return b""
+    roots: list[str] = []
+    parser = _parser()
+
+    def on_start(name: str, _attributes: object) -> None:
+        roots.append(name)
+        parser.StartElementHandler = None
+
+    parser.StartElementHandler = on_start
+    _parse(parser, data, "the body is not one well-formed XML element")
+    parse_element(data)  # which is how it is read where it arrives, and takes less for a namespace
+    if roots[0] in CONTENT_NAMES - _FAULTS:
+        raise EnvelopeError(
+            f"the body is a message of WS-ReliableMessaging itself: {{{roots[0]}",
+            remedy="Give the application's message; what reliable messaging says is written here.",
+        )
+    return data
+
+
+def check_header_blocks(data: bytes) -> None:
+    """See that header blocks of the application can be written as they are.
+
+    Args:
+        data: UTF-8, elements one after the other.
+
+    Raises:
+        EnvelopeError: they are not well-formed each by itself, have text between them, are in no namespace (SOAP 1.2
+            part 1, section 5.2), or in one whose headers are written here.
+    """
+    names: list[str] = []
+    depth = 0
+    parser = _parser()
+
+    def on_start(name: str, _attributes: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth == 2:
+            names.append(name)
+
+    def on_end(_name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def on_text(text: str) -> None:
+        if depth == 1 and text.strip():
+            raise EnvelopeError(f"there is text between the header blocks: {text.strip()[:80]!r}")
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = on_start, on_end, on_text
+    together = b"<headers>" + data + b"</headers>"
+    _parse(parser, together, "the headers are not well-formed XML elements")
+    parse_element(together)
+    for name in names:
+        namespace, _, local = name.rpartition("}")
+        if not namespace:
+            raise EnvelopeError(f"the header {local} is in no namespace, as SOAP demands of every header block")
+        if namespace in _OURS:
+            raise EnvelopeError(
+                f"the header {{{name} is one of SOAP, WS-Addressing or WS-ReliableMessaging, which are written here",
+                remedy="Leave it out: the action and the MessageID are arguments of their own.",
+            )
+
+
+@lru_cache(maxsize=256)
+def check_action(action: str) -> None:
+    """See that this can be a message's wsa:Action.
+
+    Raises:
+        EnvelopeError: it is empty, no text that XML can hold, or an action of WS-ReliableMessaging itself.
+    """
+    check_text("action", action)
+    if action in RM_OF_ACTION:
+        raise EnvelopeError(
+            f"the action {action} is one of WS-ReliableMessaging itself",
+            remedy="Give the application's own: it names the operation.",
+        )
+
+
+def check_text(what: str, text: str) -> None:
+    """See that this can be the text of a WS-Addressing header.
+
+    Args:
+        what: What it is called, for the error.
+        text: A URI; it is not held against the syntax of one.
+
+    Raises:
+        EnvelopeError: it is not text, empty, too long, has white space at its ends, or characters XML cannot hold.
+    """
+    if not isinstance(text, str):
+        raise EnvelopeError(f"the {what} is text, not {type(text).__name__}")
+    if not text.strip():
+        raise EnvelopeError(f"the {what} is empty", remedy=f"Every message has one: {what}='urn:orders/Submit'.")
+    if len(text) > LONGEST_TEXT:
+        raise EnvelopeError(f"the {what} has {len(text)} characters; it may have {LONGEST_TEXT}")
+    found = _NO_TEXT.search(text)
+    if found is not None:
+        raise EnvelopeError(f"the {what} {text[:80]!r} has a character that no URI has: {found[0]!r}")
+    if text != text.strip():
+        raise EnvelopeError(f"the {what} {text[:80]!r} has white space at its ends, which no peer keeps")
+
+
+def _parser() -> XMLParserType:
+    parser = ParserCreate("UTF-8", "}")
+    parser.StartDoctypeDeclHandler = refuse_doctype
+    parser.ProcessingInstructionHandler = refuse_instruction
+    parser.buffer_text = True
+    return parser
+
+
+def _parse(parser: XMLParserType, data: bytes, what: str) -> None:
+    try:
+        parser.Parse(data, True)
+    except ExpatError as error:
+        raise EnvelopeError(f"{what}: {error}") from None
