@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import zlib
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -42,6 +43,10 @@ class Queue:
         self.partitions: dict[int, list[bytes]] = {}
         self.firsts: dict[int, int] = {}
         self.cursors: dict[str, dict[str, int]] = {}
+
+    def fingerprint(self, partition: int, position: int) -> str:
+        records = self.partitions.get(partition, [])
+        return f"{zlib.crc32(records[position - 1]):08x}" if 0 < position <= len(records) else ""
 
     def bounds(self) -> dict[str, dict[str, int]]:
         return {str(p): {"first": self.firsts.get(p, 0), "end": len(r)} for p, r in sorted(self.partitions.items())}
@@ -119,6 +124,16 @@ class FakeServer:
         frames = b"".join(encode_frame(offset, records[offset]) for offset in range(start, end))
         return frames + encode_trailer(end - start), cut
 
+    def fingerprints(self, name: str, at: dict[str, int]) -> dict[str, Any]:
+        queue = self._queue(name)
+        found = {p: queue.fingerprint(int(p), position) for p, position in at.items()}
+        return {"epoch": queue.epoch, "fingerprints": found}
+
+    def compare(self, name: str, known: list[tuple[str, str, str]]) -> None:
+        for partition, position, fingerprint in known:
+            if self._queue(name).fingerprint(int(partition), int(position)) != fingerprint:
+                raise Refusal(409, f"another record is below {position}: the store was put back to an older copy")
+
     def cursor(self, name: str, cursor: str) -> dict[str, Any]:
         queue = self._queue(name)
         if cursor not in queue.cursors:
@@ -129,6 +144,7 @@ class FakeServer:
         queue = self._queue(name)
         if body["epoch"] != queue.epoch:
             raise Refusal(409, f"queue {name} has epoch {queue.epoch}")
+        self.compare(name, [(p, str(body["offsets"][p]), text) for p, text in body.get("fingerprints", {}).items()])
         kept = queue.cursors.setdefault(cursor, {})
         for partition, offset in body["offsets"].items():
             kept[partition] = max(offset, kept.get(partition, 0))
@@ -181,11 +197,19 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         steps = [unquote(step) for step in parts.path.strip("/").split("/")]
+        if "known" in query:
+            fake.compare(steps[1], re.findall(r"(\d+):(\d+):(\w+)", query["known"]))
         if steps == ["queues"]:
             self._json(200, {"v": 1, "queues": {n: {"partitions": q.bounds()} for n, q in fake.queues.items()}})
         elif steps[2:] == ["ends"]:
             after = {p: int(o) for p, o in re.findall(r"(\d+):(\d+)", query.get("after", ""))}
             self._json(200, fake.ends(steps[1], float(query.get("wait", 0)), after, self.server))
+        elif steps[2:] == ["fingerprints"]:
+            if query["epoch"] != fake._queue(steps[1]).epoch:
+                raise Refusal(409, f"queue {steps[1]} has epoch {fake._queue(steps[1]).epoch}")
+            self._json(
+                200, fake.fingerprints(steps[1], {p: int(o) for p, o in re.findall(r"(\d+):(\d+)", query["at"])})
+            )
         elif steps[2] == "cursors" and method == "GET":
             self._json(200, fake.cursor(steps[1], steps[3]))
         elif steps[2] == "cursors":

@@ -12,7 +12,8 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from wild import ODD, POISON, WILD
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.landing import LandedBatch, land, read_landed, reland, settle
+from holdfast.pipeline.landing import LandedBatch, land, read_landed, reader_of, reland, settle
+from holdfast.pipeline.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +75,7 @@ def test_a_queue_is_landed_once_with_its_bodies_in_columns(spark: SparkSession, 
     assert rows[7].asDict()["action"] == "urn:orders/Submit"
     settled = settle(spark, orders.url, "orders", str(place.checkpoint))
     assert settled == {0: 102}
-    assert orders.queues["orders"].cursors == {"land": {"0": 102}}
+    assert orders.queues["orders"].cursors == {reader_of(spark, str(place.checkpoint)): {"0": 102}}
 
 
 def test_a_batch_that_is_repeated_replaces_itself_and_one_that_is_not_overwrites_nothing(
@@ -172,3 +173,13 @@ def test_nothing_landed_yet_is_told(spark: SparkSession, tmp_path: Path):
     with pytest.raises(ConfigurationError, match="nothing has been landed"):
         read_landed(spark, str(tmp_path / "landed"))
     assert settle(spark, "http://127.0.0.1:9", "orders", str(tmp_path / "checkpoint")) is None
+
+
+def test_each_checkpoint_has_a_reader_of_its_own_that_stays(spark: SparkSession, tmp_path: Path):
+    one, other = (str(tmp_path / name) for name in ("one", "other"))
+    name = reader_of(spark, one)
+    assert ReadOptions.parse({"broker": "http://127.0.0.1:1", "reader": name}).reader == name
+    assert reader_of(spark, other) != name
+    assert reader_of(spark, one) == name
+    (tmp_path / "one").rename(tmp_path / "moved")
+    assert reader_of(spark, str(tmp_path / "moved")) == name

@@ -15,14 +15,15 @@ ENDS = Ends("orders", "e1", {0: (5, 120), 1: (0, 8)})
 
 def test_an_offset_is_flat_json_with_its_identity_and_the_same_text_each_time():
     text = json.dumps(offsets.to_offset("orders", "e1", {10: 3, 2: 1, 0: 7}))
-    assert text == '{"v": 1, "queue": "orders", "epoch": "e1", "0": 7, "2": 1, "10": 3}'
+    assert text == '{"v": 2, "queue": "orders", "epoch": "e1", "before": "", "0": 7, "2": 1, "10": 3}'
     assert offsets.positions_of(json.loads(text), "orders", "e1") == {0: 7, 2: 1, 10: 3}
 
 
 @pytest.mark.parametrize(
     ("offset", "says"),
     [
-        ({"v": 2, "queue": "orders", "epoch": "e1"}, "not written by this version"),
+        ({"v": 3, "queue": "orders", "epoch": "e1"}, "not written by this version"),
+        ({"v": True, "queue": "orders", "epoch": "e1"}, "not written by this version"),
         ({"v": 1, "queue": "others", "epoch": "e1"}, "checkpoint is of queue 'others'"),
         ({"v": 1, "queue": "orders", "epoch": "e0"}, "its epoch is e1"),
         ({"v": 1, "queue": "orders", "epoch": "e1", "0": "7"}, "cannot be read"),
@@ -33,6 +34,31 @@ def test_an_offset_that_is_not_of_this_queue_is_refused_with_a_remedy(offset: di
     with pytest.raises(OffsetRefused, match=says) as caught:
         offsets.positions_of(offset, "orders", "e1")
     assert caught.value.remedy
+
+
+prints = st.dictionaries(st.integers(0, 30), st.text("0123456789abcdef", min_size=1, max_size=16), max_size=5)
+
+
+@given(st.dictionaries(st.integers(0, 30), st.integers(0, 2**40)), prints)
+def test_fingerprints_come_back_from_an_offset_with_the_positions_they_are_of(positions: dict, fingerprints: dict):
+    offset = json.loads(json.dumps(offsets.to_offset("orders", "e1", positions, fingerprints)))
+    assert all(type(value) in (str, int) for value in offset.values())
+    assert offsets.positions_of(offset, "orders", "e1") == positions
+    assert offsets.fingerprints_of(offset) == fingerprints
+    known = offsets.known_of(offset, "orders")
+    assert known == [(p, positions[p], fingerprints[p]) for p in sorted(fingerprints) if p in positions]
+
+
+def test_an_offset_of_version_1_is_still_read_and_knows_no_fingerprints():
+    old = {"v": 1, "queue": "orders", "epoch": "e1", "0": 7, "1": 3}
+    assert offsets.positions_of(old, "orders", "e1") == {0: 7, 1: 3}
+    assert offsets.known_of(old, "orders") == []
+
+
+@pytest.mark.parametrize("before", [7, None, "x", "0:", "0:zz", ",", "0:ab,"])
+def test_fingerprints_that_cannot_be_read_are_refused(before: object):
+    with pytest.raises(OffsetRefused, match="cannot be read"):
+        offsets.fingerprints_of({"v": 2, "queue": "orders", "epoch": "e1", "before": before, "0": 7})
 
 
 def test_ranges_leave_out_partitions_without_news_and_start_a_new_partition_at_0():

@@ -11,7 +11,7 @@ BROKER = {"broker": "http://127.0.0.1:8081/"}
 def test_the_broker_is_all_that_must_be_given():
     options = ReadOptions.parse(BROKER)
     assert options == ReadOptions("http://127.0.0.1:8081")
-    assert (options.queue, options.reader, options.starting) == ("inbox", "spark", "earliest")
+    assert (options.queue, options.reader, options.starting) == ("inbox", "", "earliest")
     assert (options.max_rows, options.body, options.headers) == (100_000, True, False)
     assert options.tasks == usable_cores()
 
@@ -57,6 +57,8 @@ def test_no_broker_is_refused_with_an_example():
         ("broker", "http://user:secret@127.0.0.1"),
         ("queue", ""),
         ("reader", " spark"),
+        ("reader", "handler"),
+        ("reader", "a/b"),
         ("maxRowsPerBatch", "0"),
         ("maxRowsPerBatch", "-3"),
         ("maxRowsPerBatch", "many"),

@@ -18,12 +18,20 @@ from pyspark.sql.types import LongType, StructType
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
+from holdfast.pipeline.offsets import positions_of, to_offset
 from holdfast.pipeline.source import WsrmDataSource, WsrmReader, WsrmStreamReader
 
 
 def source(server: FakeServer, **options: str) -> WsrmDataSource:
-    given = {"broker": server.url, "queue": "orders", "waitSeconds": "0", "awaySeconds": "0", "tasks": "2", **options}
-    return WsrmDataSource(options=CaseInsensitiveDict(given))
+    given = {
+        "broker": server.url,
+        "queue": "orders",
+        "waitSeconds": "0",
+        "awaySeconds": "0",
+        "tasks": "2",
+        "reader": "spark",
+    }
+    return WsrmDataSource(options=CaseInsensitiveDict({**given, **options}))
 
 
 def stream(server: FakeServer, **options: str) -> WsrmStreamReader:
@@ -37,7 +45,10 @@ def batch(server: FakeServer, **options: str) -> WsrmReader:
 
 
 def offset(server: FakeServer, **positions: int) -> dict[str, Any]:
-    return {"v": 1, "queue": "orders", "epoch": "e1", **{key[1:]: value for key, value in positions.items()}}
+    """As the source makes it of what the server holds."""
+    at = {int(key[1:]): value for key, value in positions.items()}
+    prints = {partition: server.queues["orders"].fingerprint(partition, position) for partition, position in at.items()}
+    return to_offset("orders", "e1", at, prints)
 
 
 def rows(reader: WsrmStreamReader | WsrmReader, partitions: Any) -> list[tuple[int, int, int]]:
@@ -129,7 +140,8 @@ def test_a_stream_in_sparks_order_of_calls_reads_every_row_once(orders: FakeServ
         found += part
         start = end
     assert sorted(found) == TRUTH
-    assert reader.reportLatestOffset() == start == offset(orders, p0=120, p1=8)
+    assert start == offset(orders, p0=120, p1=8)
+    assert positions_of(reader.reportLatestOffset() or {}, "orders") == {0: 120, 1: 8}
     assert orders.queues["orders"].cursors["spark"] == {"0": 92, "1": 8}
 
 
@@ -230,6 +242,43 @@ def test_a_commit_to_a_server_that_is_away_is_logged_and_made_good_by_the_next(
     reader.commit(offset(orders, p0=20, p1=4))
     reader.commit(offset(orders, p0=20, p1=4))
     assert orders.queues["orders"].cursors["spark"] == {"0": 20, "1": 4}
+
+
+def test_a_stream_without_a_name_of_its_own_is_refused_and_a_batch_read_needs_none(orders: FakeServer):
+    with pytest.raises(ConfigurationError, match="has no option reader") as caught:
+        WsrmDataSource(options=CaseInsensitiveDict({"broker": orders.url})).streamReader(source(orders).schema())
+    assert "each query" in caught.value.remedy
+    for name in ("handler", "a b", "own/sizes", "x" * 101):
+        with pytest.raises(ConfigurationError):
+            source(orders, reader=name).schema()
+    made = WsrmDataSource(options=CaseInsensitiveDict({"broker": orders.url, "queue": "orders"}))
+    assert rows(made.reader(made.schema()), made.reader(made.schema()).partitions()) == TRUTH
+
+
+def test_a_queue_that_was_put_back_and_grew_past_the_checkpoint_is_refused_wherever_it_is_met(orders: FakeServer):
+    reader = stream(orders)
+    start, end = offset(orders, p0=100, p1=8), offset(orders, p0=110, p1=8)
+    partitions = reader.partitions(start, end)
+    plan = batch(orders).partitions()
+    orders.queues["orders"].partitions[0][90:] = []
+    orders.append("orders", 0, [record(7000 + i) for i in range(60)])
+    for call in (
+        lambda: reader.latestOffset(end, ReadAllAvailable()),
+        lambda: rows(reader, partitions),
+        lambda: reader.commit(end),
+        lambda: rows(batch(orders), plan),
+    ):
+        with pytest.raises(OffsetRefused, match="older copy"):
+            call()
+
+
+def test_a_checkpoint_of_version_1_goes_on_unchecked_and_the_next_offset_has_fingerprints(orders: FakeServer):
+    old = {"v": 1, "queue": "orders", "epoch": "e1", "0": 100, "1": 8}
+    reader = stream(orders)
+    end = reader.latestOffset(old, ReadAllAvailable())
+    assert end == offset(orders, p0=120, p1=8)
+    assert rows(reader, reader.partitions(old, end)) == TRUTH[100:120]
+    reader.commit(old)
 
 
 def test_an_unknown_queue_is_an_error_not_an_empty_table(orders: FakeServer):

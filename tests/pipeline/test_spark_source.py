@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from fake_server import FakeServer, record
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from holdfast.pipeline.columns import spark_schema
+from holdfast.pipeline.offsets import positions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +35,7 @@ class Sink:
 
     def start(self, *, available_now: bool = True, **options: Any) -> StreamingQuery:
         stream = self._spark.readStream.format("wsrm").option("broker", self._server.url).option("queue", "orders")
+        stream = stream.option("reader", "spark")
         writer = stream.options(**options).load().writeStream.option("checkpointLocation", str(self._checkpoint))
         trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
         return writer.trigger(**trigger).foreachBatch(self._collect).start()
@@ -128,9 +131,8 @@ def test_a_running_stream_sees_what_arrives_and_moves_the_cursor(sink: Sink, ord
     assert orders.queues["orders"].cursors["spark"] == {"0": 300, "1": 20}
     assert sum(p["numInputRows"] for p in progress) == 321
     source = next(p["sources"][0] for p in reversed(progress) if p["numInputRows"])
-    assert (
-        source["endOffset"] == source["latestOffset"] == '{"v": 1, "queue": "orders", "epoch": "e1", "0": 300, "1": 21}'
-    )
+    for name in ("endOffset", "latestOffset"):
+        assert positions_of(json.loads(source[name]), "orders") == {0: 300, 1: 21}
 
 
 def test_a_queue_that_was_created_anew_is_refused_on_the_old_checkpoint(sink: Sink, orders: FakeServer):

@@ -305,7 +305,7 @@ class Queue:
         """What is kept, in words."""
         if self._drops_now:
             return "until it is handled"
-        return "none" if self.retention is None else str(self.retention)
+        return "for ever" if self.retention is None else str(self.retention)
 
     def keep_from(self, partition: int) -> int:
         """The first offset that must be kept: the one place that decides what may be deleted."""

@@ -10,7 +10,7 @@ import json
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -29,6 +29,9 @@ from holdfast.pipeline.frames import FrameParser
 from holdfast.pipeline.offsets import Ends, Positions, Range
 
 T = TypeVar("T")
+
+Known = tuple[int, int, str]
+"""Partition, a position up to which it was read, and the fingerprint of the last record below that."""
 
 TIMEOUT = 30.0
 """Seconds without a byte after which a server counts as away."""
@@ -147,23 +150,45 @@ class DataPlane:
         with _understood(self._broker):
             return str(answer["epoch"]), {int(p): int(o) for p, o in answer["offsets"].items()}
 
-    def advance_cursor(self, queue: str, name: str, epoch: str, positions: Positions) -> Positions:
-        """Create a cursor, or move it; it never moves back. Durable when this returns the positions it stands at."""
-        body = json.dumps({"epoch": epoch, "offsets": {str(p): o for p, o in sorted(positions.items())}})
-        answer = self._json("PUT", self._cursor_path(queue, name), body)
+    def fingerprints(self, queue: str, epoch: str, at: Positions, known: Iterable[Known] = ()) -> dict[int, str]:
+        """Of each position the fingerprint of the last record below it, "" where the server has none.
+
+        Raises:
+            OffsetRefused: What is ``known`` is not what is there.
+        """
+        query = {"epoch": epoch, "at": ",".join(f"{p}:{o}" for p, o in sorted(at.items())), **_known(known)}
+        answer = self._json("GET", f"/queues/{quote(queue, safe='')}/fingerprints?{urlencode(query, safe=':,')}")
+        with _understood(self._broker):
+            return {int(partition): str(text) for partition, text in answer["fingerprints"].items()}
+
+    def advance_cursor(
+        self, queue: str, name: str, epoch: str, positions: Positions, known: Iterable[Known] = ()
+    ) -> Positions:
+        """Create a cursor, or move it; it never moves back. Durable when this returns the positions it stands at.
+
+        Raises:
+            OffsetRefused: What is ``known`` is not what is there.
+        """
+        asked: dict[str, Any] = {"epoch": epoch, "offsets": {str(p): o for p, o in sorted(positions.items())}}
+        if fingerprints := {str(partition): text for partition, _, text in known}:
+            asked["fingerprints"] = fingerprints
+        answer = self._json("PUT", self._cursor_path(queue, name), json.dumps(asked))
         with _understood(self._broker):
             return {int(p): int(o) for p, o in answer["offsets"].items()}
 
-    def records(self, queue: str, epoch: str, part: Range) -> Iterator[list[tuple[int, bytes]]]:
+    def records(
+        self, queue: str, epoch: str, part: Range, known: Iterable[Known] = ()
+    ) -> Iterator[list[tuple[int, bytes]]]:
         """The records of a range as (offset, encoded), in lists as they arrive.
 
         Raises:
             ServerAway: The connection was lost, or the answer cut off; what was given so far is right.
             IncompleteRead: The server sent something else than what was asked for.
+            OffsetRefused: What is ``known`` is not what is there.
         """
         what = f"queue {queue!r} partition {part.partition}"
         parser = FrameParser(part.start, part.end, what)
-        query = urlencode({"from": part.start, "to": part.end, "epoch": epoch})
+        query = urlencode({"from": part.start, "to": part.end, "epoch": epoch, **_known(known)}, safe=":,")
         response = self._open("GET", f"/queues/{quote(queue, safe='')}/{part.partition}/records?{query}")
         whole = False
         try:
@@ -261,6 +286,11 @@ _REMEDIES = {
 }
 
 
+def _known(known: Iterable[Known]) -> dict[str, str]:
+    text = ",".join(f"{partition}:{position}:{fingerprint}" for partition, position, fingerprint in known)
+    return {"known": text} if text else {}
+
+
 class _understood:
     """An answer of another shape is an error of its own, not a KeyError."""
 
@@ -288,7 +318,7 @@ def _answer_of(body: bytes) -> dict[str, Any]:
 
 
 def read_range(
-    plane: DataPlane, queue: str, epoch: str, part: Range, patience: Patience
+    plane: DataPlane, queue: str, epoch: str, part: Range, patience: Patience, known: Iterable[Known] = ()
 ) -> Iterator[list[tuple[int, bytes]]]:
     """Every record of a range exactly once, whatever happens to the server in between: goes on where it broke off.
 
@@ -300,7 +330,7 @@ def read_range(
     at = part.start
     while at < part.end:
         try:
-            for records in plane.records(queue, epoch, Range(part.partition, at, part.end)):
+            for records in plane.records(queue, epoch, Range(part.partition, at, part.end), known):
                 at = records[-1][0] + 1
                 patience.succeeded()
                 yield records

@@ -26,6 +26,16 @@ def read_text(spark: SparkSession, file: str) -> str:
         stream.close()
 
 
+def write_text(spark: SparkSession, file: str, text: str) -> None:
+    """Make a file, and the directories it lies in; one that is there is replaced."""
+    system, path = _at(spark, file)
+    stream = system.create(path, True)
+    try:
+        stream.write(bytearray(text.encode()))
+    finally:
+        stream.close()
+
+
 def same(spark: SparkSession, one: str, other: str) -> bool:
     """Whether two names are of one place."""
     qualified = [system.makeQualified(path) for system, path in (_at(spark, one), _at(spark, other))]

@@ -49,7 +49,7 @@ FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
 @click.option("--queue", default="inbox", show_default=True, help="The queue to land.")
 @click.option("--out", required=True, help="Directory for the Parquet files.")
 @click.option("--checkpoint", required=True, help="Directory of the job's progress. It belongs to --out.")
-@click.option("--reader", default="land", show_default=True, help="Name of the cursor on the server.")
+@click.option("--reader", help="Name of the cursor on the server.  [default: one of the checkpoint's own]")
 @click.option("--token-file", type=FILE, help="The listener's token.  [env: HOLDFAST_ADMIN_TOKEN]")
 @click.option("--ca", type=FILE, help="Trust these authorities instead of the system's: PEM file.")
 @click.option("--cert", type=FILE, help="Show the listener this certificate: PEM file.")
@@ -87,9 +87,8 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
     if arguments["available_now"] and arguments["interval"] is not None:
         raise click.UsageError("--available-now and --interval exclude each other")
     try:  # before Spark starts, which takes a while
-        access = ReadOptions.parse(
-            {"broker": arguments["broker"], "queue": arguments["queue"], **_source_options(arguments)}
-        ).access
+        where = {name: arguments[name] for name in ("broker", "queue", "reader") if arguments[name] is not None}
+        access = ReadOptions.parse({**where, **_source_options(arguments)}).access
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
     with job_session("holdfast land", arguments) as spark:

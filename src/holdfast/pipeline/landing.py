@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,15 +20,15 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.body_columns import CORRUPT, ENVELOPE, BodyColumns
 from holdfast.pipeline.client import DataPlane, Patience
-from holdfast.pipeline.offsets import Positions, positions_of
+from holdfast.pipeline.offsets import Positions, known_of, positions_of
 from holdfast.pipeline.reading import MAX_ELEMENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-READER = "land"
-"""The cursor's name, unless told otherwise."""
+READER_FILE = "holdfast-reader"
+"""In the checkpoint: the name of its cursor on the server."""
 
 _BATCH = re.compile(r"batch=[0-9]+")
 
@@ -66,7 +67,7 @@ def land(
     checkpoint: str,
     schema: StructType | str | None = None,
     prefix: str = "",
-    reader: str = READER,
+    reader: str | None = None,
     trigger: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
     lenient: Collection[str] = (),
@@ -87,7 +88,7 @@ def land(
         checkpoint: Directory of the query's progress. It belongs to ``out``: keep, move and delete them together.
         schema: Fields of the body's element (children or attributes, see ``bodies``), or as DDL; None: no parsing.
         prefix: Put before the names of the parsed columns.
-        reader: Name of the cursor on the server.
+        reader: Name of the cursor on the server; None: one that is the checkpoint's own.
         trigger: ``{"availableNow": True}``, ``{"processingTime": "10 seconds"}``; None: as soon as there is something.
         options: Further options of the source.
         lenient: What is passed over instead of flagged, of ``reading.LENIENCIES``: "empty", "nanoseconds",
@@ -103,7 +104,8 @@ def land(
     _refuse_foreign_data(spark, out, checkpoint)
     _refuse_other_types(spark, out, parser.schema)
     source = spark.readStream.format("wsrm").options(**dict(options or {}))
-    stream = source.option("broker", broker).option("queue", queue).option("reader", reader).load()
+    place = {"broker": broker, "queue": queue, "reader": reader or reader_of(spark, checkpoint)}
+    stream = source.options(**place).load()
     writer = stream.writeStream.queryName(f"land-{queue}").option("checkpointLocation", checkpoint)
     if trigger:
         writer = writer.trigger(**trigger)
@@ -236,13 +238,23 @@ def _refuse_other_types(spark: SparkSession, out: str, schema: StructType) -> No
             )
 
 
+def reader_of(spark: SparkSession, checkpoint: str) -> str:
+    """The name of the cursor that belongs to a checkpoint; made, and written into it, when it is first asked for.
+
+    It moves with the checkpoint, and no other has it.
+    """
+    if READER_FILE not in files.names(spark, checkpoint):
+        files.write_text(spark, f"{checkpoint}/{READER_FILE}", f"land-{secrets.token_hex(6)}")
+    return files.read_text(spark, f"{checkpoint}/{READER_FILE}").strip()
+
+
 def settle(
     spark: SparkSession,
     broker: str,
     queue: str,
     checkpoint: str,
     *,
-    reader: str = READER,
+    reader: str | None = None,
     access: Access | None = None,
 ) -> Positions | None:
     """Move the cursor to what the checkpoint says is landed: Spark itself leaves it one batch behind at a run's end.
@@ -263,8 +275,9 @@ def settle(
     lines = files.read_text(spark, f"{checkpoint}/offsets/{max(done)}").splitlines()
     offset = json.loads(lines[2])  # version, settings, then one line for each source
     plane = DataPlane(broker, access)
-    positions = positions_of(offset, queue)
+    positions, known = positions_of(offset, queue), known_of(offset, queue)
+    name, epoch = reader or reader_of(spark, checkpoint), str(offset["epoch"])
     try:
-        return Patience(60.0).call(lambda: plane.advance_cursor(queue, reader, str(offset["epoch"]), positions))
+        return Patience(60.0).call(lambda: plane.advance_cursor(queue, name, epoch, positions, known))
     finally:
         plane.close()

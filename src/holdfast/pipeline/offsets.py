@@ -1,20 +1,28 @@
 """Offsets of a stream as Spark's checkpoint keeps them, and the sharing of work. Pure: no Spark, no network, no clock.
 
-An offset is a flat JSON object with its identity inside, so that a checkpoint cannot be used on another queue:
-``{"v": 1, "queue": "orders", "epoch": "6f1c", "0": 1200, "1": 1180}``. A partition that is absent stands at 0.
+An offset is a flat JSON object with its identity inside, so that a checkpoint cannot be used on another queue, nor on
+one that was put back to an older copy and grew on:
+``{"v": 2, "queue": "orders", "epoch": "6f1c", "before": "0:9f3c,1:77e0", "0": 1200, "1": 1180}``. ``before`` has the
+fingerprint of the last record below the position, where the server knew one. A partition that is absent stands at 0.
+Version 1 had no fingerprints.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.pipeline.errors import OffsetRefused, RecordsTrimmed
 
-VERSION = 1
+VERSION = 2
+_READ = (1, 2)
+_IDENTITY = ("v", "queue", "epoch", "before")
 MIN_TASK_ROWS = 5_000
 """Below this a second task costs more (about 50 ms) than it saves."""
+
+_BEFORE = re.compile(r"(?:[0-9]+:[0-9a-f]+(?:,[0-9]+:[0-9a-f]+)*)?")
 
 Offset = dict[str, Any]
 Positions = dict[int, int]
@@ -53,9 +61,38 @@ class Range:
         return self.end - self.start
 
 
-def to_offset(queue: str, epoch: str, positions: Mapping[int, int]) -> Offset:
+def to_offset(
+    queue: str, epoch: str, positions: Mapping[int, int], fingerprints: Mapping[int, str] | None = None
+) -> Offset:
     """The offset as Spark keeps it; always in the same order, for Spark compares texts."""
-    return {"v": VERSION, "queue": queue, "epoch": epoch, **{str(p): positions[p] for p in sorted(positions)}}
+    prints = fingerprints or {}
+    before = ",".join(f"{partition}:{prints[partition]}" for partition in sorted(prints) if prints[partition])
+    head = {"v": VERSION, "queue": queue, "epoch": epoch, "before": before}
+    return {**head, **{str(partition): positions[partition] for partition in sorted(positions)}}
+
+
+def fingerprints_of(offset: Mapping[str, Any]) -> dict[int, str]:
+    """The fingerprints in an offset; none in one of version 1.
+
+    Raises:
+        OffsetRefused: They cannot be read.
+    """
+    before = offset.get("before", "")
+    found = _BEFORE.fullmatch(before) if isinstance(before, str) else None
+    if found is None:
+        raise _unreadable(offset)
+    pairs = [pair.split(":") for pair in before.split(",") if pair]
+    return {int(partition): fingerprint for partition, fingerprint in pairs}
+
+
+def known_of(offset: Mapping[str, Any], queue: str) -> list[tuple[int, int, str]]:
+    """What the server may compare: partition, position, and the fingerprint of the last record below it."""
+    positions = positions_of(offset, queue)
+    return [(one, positions[one], text) for one, text in sorted(fingerprints_of(offset).items()) if one in positions]
+
+
+def _unreadable(offset: Mapping[str, Any]) -> OffsetRefused:
+    return OffsetRefused(f"the checkpoint's offset {dict(offset)} cannot be read", remedy="restore the checkpoint")
 
 
 def positions_of(offset: Mapping[str, Any], queue: str, epoch: str | None = None) -> Positions:
@@ -64,7 +101,7 @@ def positions_of(offset: Mapping[str, Any], queue: str, epoch: str | None = None
     Raises:
         OffsetRefused: It is of another version, queue or epoch, or is no offset at all.
     """
-    if offset.get("v") != VERSION:
+    if type(offset.get("v")) is not int or offset["v"] not in _READ:
         raise OffsetRefused(
             f"the checkpoint's offset {dict(offset)} was not written by this version of Holdfast",
             remedy="use the version that wrote the checkpoint, or start the query with a new checkpoint",
@@ -80,9 +117,9 @@ def positions_of(offset: Mapping[str, Any], queue: str, epoch: str | None = None
             f"the checkpoint's is {offset.get('epoch')}. Its store was created anew, or broker names another server",
             remedy="set the option broker back, restore the store, or start the query with a new checkpoint",
         )
-    positions = {key: value for key, value in offset.items() if key not in ("v", "queue", "epoch")}
+    positions = {key: value for key, value in offset.items() if key not in _IDENTITY}
     if not all(key.isdigit() and type(value) is int and value >= 0 for key, value in positions.items()):
-        raise OffsetRefused(f"the checkpoint's offset {dict(offset)} cannot be read", remedy="restore the checkpoint")
+        raise _unreadable(offset)
     return {int(key): value for key, value in positions.items()}
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from holdfast.core.queues import check_reader
 from holdfast.endpoint.admin_client import Access
 from holdfast.endpoint.admin_guard import checked_token
 from holdfast.exceptions import ConfigurationError
@@ -47,6 +48,11 @@ def _token(name: str, text: str) -> str:
 def _name(name: str, text: str) -> str:
     if not text or text != text.strip():
         raise ConfigurationError(f"option {name}={text!r} is empty or has spaces around it")
+    return text
+
+
+def _reader(name: str, text: str) -> str:
+    check_reader(text)
     return text
 
 
@@ -110,8 +116,9 @@ class ReadOptions:
     Args:
         broker: URL of the server's admin listener as the executors see it. Required.
         queue: The queue to read.
-        reader: Name of the cursor a stream keeps on the server. Two queries that read one queue need two names.
-        starting: Where a stream without a cursor on the server, or a batch read, starts. A partition that is not
+        reader: Name of the cursor a stream keeps on the server: letters, digits, dots, hyphens and underscores.
+            Required for a stream; two queries that read one queue need two names.
+        starting: Where a stream whose cursor is not on the server yet, or a batch read, starts. A partition that is not
             named starts at its earliest record.
         ending: Where a batch read ends; a stream ignores it. A partition that is not named is read to its end.
         max_rows: Rows of one micro-batch at most.
@@ -131,7 +138,7 @@ class ReadOptions:
 
     broker: str = field(metadata=_option("broker", _url))
     queue: str = field(default="inbox", metadata=_option("queue", _name))
-    reader: str = field(default="spark", metadata=_option("reader", _name))
+    reader: str = field(default="", metadata=_option("reader", _reader))
     starting: Position = field(default="earliest", metadata=_option("startingOffsets", _position))
     ending: Position = field(default="latest", metadata=_option("endingOffsets", _position))
     max_rows: int = field(default=100_000, metadata=_option("maxRowsPerBatch", _positive))

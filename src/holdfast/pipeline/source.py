@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import offsets
-from holdfast.pipeline.client import DataPlane, Patience, read_range
+from holdfast.pipeline.client import DataPlane, Known, Patience, read_range
 from holdfast.pipeline.columns import BatchBuilder, spark_schema
 from holdfast.pipeline.errors import OffsetRefused, ServerAway
 from holdfast.pipeline.options import ReadOptions
@@ -50,7 +50,13 @@ class WsrmDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> WsrmStreamReader:
         """A stream."""
-        return WsrmStreamReader(self._checked(schema))
+        options = self._checked(schema)
+        if not options.reader:
+            raise ConfigurationError(
+                "a stream needs a name for its place on the server, and has no option reader",
+                remedy='add .option("reader", "orders-to-parquet"), another name for each query that reads the queue',
+            )
+        return WsrmStreamReader(options)
 
     def _checked(self, schema: StructType) -> ReadOptions:
         options = ReadOptions.parse(self.options)
@@ -69,6 +75,7 @@ class WsrmPartition(InputPartition):
 
     epoch: str
     ranges: tuple[offsets.Range, ...]
+    known: tuple[Known, ...] = ()
 
     def __post_init__(self) -> None:
         super().__init__(None)
@@ -83,7 +90,8 @@ def _read(options: ReadOptions, partition: InputPartition) -> Iterator[pa.Record
     try:
         for part in partition.ranges:
             builder = BatchBuilder(options.queue, part.partition, body=options.body, headers=options.headers)
-            yield from builder.batches(read_range(plane, options.queue, partition.epoch, part, patience))
+            known = [one for one in partition.known if one[0] == part.partition]
+            yield from builder.batches(read_range(plane, options.queue, partition.epoch, part, patience, known))
     finally:
         plane.close()
 
@@ -98,14 +106,17 @@ class WsrmReader(DataSourceReader):
         """In the driver, once for each loaded DataFrame."""
         options = self._options
         plane = DataPlane(options.broker, options.access)
+        patience = Patience(options.away)
         try:
-            ends = Patience(options.away).call(lambda: plane.ends(options.queue))
+            ends = patience.call(lambda: plane.ends(options.queue))
+            start = {**ends.firsts, **offsets.resolve(options.starting, ends, "startingOffsets")}
+            end = {**ends.ends, **offsets.resolve(options.ending, ends, "endingOffsets")}
+            prints = patience.call(lambda: plane.fingerprints(options.queue, ends.epoch, end))
         finally:
             plane.close()
-        start = {**ends.firsts, **offsets.resolve(options.starting, ends, "startingOffsets")}
-        end = {**ends.ends, **offsets.resolve(options.ending, ends, "endingOffsets")}
+        known = tuple((partition, end[partition], text) for partition, text in sorted(prints.items()) if text)
         ranges = [offsets.Range(p, start[p], end[p]) for p in sorted(end) if end[p] > start[p]]
-        return [WsrmPartition(ends.epoch, part) for part in offsets.plan(ranges, options.tasks)]
+        return [WsrmPartition(ends.epoch, part, known) for part in offsets.plan(ranges, options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""
@@ -157,7 +168,7 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._plane.cursor(queue, reader)
         if found is None:
             start = {**ends.firsts, **offsets.resolve(self._options.starting, ends, "startingOffsets")}
-            return offsets.to_offset(queue, ends.epoch, self._plane.advance_cursor(queue, reader, ends.epoch, start))
+            return self._with_fingerprints(ends.epoch, self._plane.advance_cursor(queue, reader, ends.epoch, start))
         epoch, positions = found
         if epoch != ends.epoch:
             raise OffsetRefused(
@@ -165,7 +176,14 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 remedy=f"delete it (DELETE /queues/{queue}/cursors/{reader}), or give another name with option reader",
             )
         log.warning("the stream goes on where reader %s of queue %s stood: %s", reader, queue, positions)
-        return offsets.to_offset(queue, epoch, {**ends.firsts, **positions})
+        return self._with_fingerprints(epoch, {**ends.firsts, **positions})
+
+    def _with_fingerprints(
+        self, epoch: str, positions: offsets.Positions, known: Sequence[Known] = ()
+    ) -> dict[str, Any]:
+        """The offset; raises OffsetRefused if what is known is not what is there."""
+        queue = self._options.queue
+        return offsets.to_offset(queue, epoch, positions, self._plane.fingerprints(queue, epoch, positions, known))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """In the driver: how far the next batch goes; ``start`` itself if nothing is new, or the server is away."""
@@ -179,8 +197,13 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             self._patience.succeeded()
             self._known = ends
+        queue = self._options.queue
         end = offsets.advance(start, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-        return end if offsets.ranges_between(start, end, self._options.queue) else start
+        if not offsets.ranges_between(start, end, queue):
+            return start
+        # A store that was put back to an older copy and grew on has the same epoch, and other records below start.
+        known, positions = offsets.known_of(start, queue), offsets.positions_of(end, queue)
+        return self._patience.call(lambda: self._with_fingerprints(end["epoch"], positions, known))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """In the driver: the queue's end when it was last asked for, so that Spark's progress tells the lag."""
@@ -190,7 +213,8 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """In the driver: who reads what. Asks nobody, so a batch that is repeated is cut the same way."""
         ranges = offsets.ranges_between(start, end, self._options.queue)
-        return [WsrmPartition(end["epoch"], part) for part in offsets.plan(ranges, self._options.tasks)]
+        known = tuple(offsets.known_of(end, self._options.queue))
+        return [WsrmPartition(end["epoch"], part, known) for part in offsets.plan(ranges, self._options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""
@@ -199,9 +223,9 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """In the driver: all below ``end`` is in the sink. Cumulative, so one that gets lost does not matter."""
         options = self._options
-        positions = offsets.positions_of(end, options.queue)
+        positions, known = offsets.positions_of(end, options.queue), offsets.known_of(end, options.queue)
         try:
-            self._plane.advance_cursor(options.queue, options.reader, str(end["epoch"]), positions)
+            self._plane.advance_cursor(options.queue, options.reader, str(end["epoch"]), positions, known)
         except ServerAway as error:
             log.warning(
                 "cursor %s of queue %s not moved, the next batch will: %s", options.reader, options.queue, error
