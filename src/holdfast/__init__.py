@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.endpoint.lanes import Progress
     from holdfast.endpoint.message import ApplicationFault, Message
     from holdfast.endpoint.server import Destination
+    from holdfast.endpoint.tls import PeerCertificate
     from holdfast.exceptions import (
         ConfigurationError,
         CreateSequenceRefused,
@@ -44,6 +45,7 @@ __all__ = [
     "HoldfastError",
     "Message",
     "NotAcknowledged",
+    "PeerCertificate",
     "PeerFault",
     "Progress",
     "RetentionPolicy",
@@ -66,6 +68,7 @@ _HOMES = {
     "DestinationPolicy": "core.policy",
     "HandlingPolicy": "core.cursor",
     "Message": "endpoint.message",
+    "PeerCertificate": "endpoint.tls",
     "Progress": "endpoint.lanes",
     "RetentionPolicy": "core.retention",
     "RetransmissionPolicy": "core.retransmission",

@@ -256,6 +256,8 @@ class Inbound:
             envelope.soap._value_,  # what .value gives, without a call
             b"".join(envelope.headers),
             awaits_reply,
+            None,
+            envelope.transport,
         )
 
     def _place(

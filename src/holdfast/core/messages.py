@@ -240,6 +240,7 @@ class Envelope:
         not_understood: Names ("{namespace}local") of mustUnderstand headers for us that ``wire`` does not know.
         reference_parameters: Out only: the target's reference parameters, written as headers (marked in 2005/08).
         contradiction: In only: how the Body and the Action contradict each other, "" if they do not.
+        transport: In only: what its transport said of it, in the endpoint's own bytes, to be kept with its record.
     """
 
     soap: SOAP
@@ -262,6 +263,7 @@ class Envelope:
     not_understood: tuple[str, ...] = ()
     reference_parameters: tuple[bytes, ...] = field(default=())
     contradiction: str = ""
+    transport: bytes = b""
 
     @property
     def versions(self) -> Versions | None:

@@ -21,6 +21,7 @@ class Record:
         headers: The foreign header blocks, one after the other.
         wants_reply: Whether its sender waits for a reply.
         released_at: Seconds since 1970-01-01 UTC, when it left the hold behind a gap; None if it was never held.
+        transport: What the transport said of it, in the endpoint's own bytes; b"" for nothing.
     """
 
     sequence: str
@@ -36,6 +37,7 @@ class Record:
     headers: bytes = b""
     wants_reply: bool = False
     released_at: float | None = None
+    transport: bytes = b""
 
     @property
     def delivered_at(self) -> float:

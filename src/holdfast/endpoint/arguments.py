@@ -154,6 +154,11 @@ def check_url(name: str, url: object) -> None:
         )
 
 
+def is_header_name(name: object) -> bool:
+    """Whether an HTTP header can have that name."""
+    return isinstance(name, str) and _TOKEN.fullmatch(name) is not None
+
+
 def check_versions(versions: object) -> None:
     """See that versions are one or several, and each is one.
 

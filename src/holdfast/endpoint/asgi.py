@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast.endpoint.http_exchange import Exchange, Handler, HTTPLimits, Request, check_headers
+from holdfast.endpoint.tls import PeerCertificate
 
 logger = logging.getLogger(__name__)
 
@@ -211,7 +212,17 @@ def _request(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Request:
         host, port = client
         peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     target = (path or "/") + (f"?{query}" if query else "")
-    return Request(scope["method"], target, headers, body, peer, scope.get("scheme", "http") == "https")
+    is_secure = scope.get("scheme", "http") == "https"
+    return Request(scope["method"], target, headers, body, peer, is_secure, _certificate(scope))
+
+
+def _certificate(scope: Scope) -> PeerCertificate | None:
+    """What the client showed, where the server around us tells it (ASGI's TLS extension)."""
+    tls = (scope.get("extensions") or {}).get("tls") or {}
+    chain = tls.get("client_cert_chain")
+    if not chain or tls.get("client_cert_error"):
+        return None
+    return PeerCertificate.of_pem(chain[0], tls.get("client_cert_name") or "")
 
 
 async def _answer(handler: Handler, exchange: ASGIExchange, receive: Receive, send: Send, limits: HTTPLimits) -> None:

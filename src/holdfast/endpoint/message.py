@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from lxml import etree
 
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
+from holdfast.endpoint.tls import PeerCertificate
+from holdfast.endpoint.transport_facts import read_facts
 from holdfast.exceptions import EnvelopeError, HoldfastError, PeerFault
 from holdfast.wire import body_content, parse_element, storable_text
 
@@ -32,6 +35,9 @@ class Message:
         delivered_at: The same, when it entered the queue: later than ``received_at`` for one that was held until lower
             numbers were there.
         attempt: 1 when it is handed over for the first time, as far as is known; more after a failure.
+        http_headers: Those HTTP headers it came with that the destination keeps (``keep_http_headers=…``), by their
+            names in lower case.
+        peer_certificate: The TLS certificate that its sender showed, None if it was not asked to.
     """
 
     action: str
@@ -47,6 +53,8 @@ class Message:
     received_at: float
     delivered_at: float
     attempt: int = 1
+    http_headers: Mapping[str, str] = field(default_factory=dict)
+    peer_certificate: PeerCertificate | None = None
 
     @classmethod
     def from_record(cls, record: Record, attempt: int = 1) -> Message:
@@ -65,6 +73,7 @@ class Message:
             record.received_at,
             record.delivered_at,
             attempt,
+            *(read_facts(record.transport) if record.transport else ()),
         )
 
     @cached_property

@@ -55,6 +55,7 @@ from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.parties import party_of
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
+from holdfast.endpoint.transport_facts import Keeper
 from holdfast.exceptions import ConfigurationError, EnvelopeError, MustUnderstand, StoreError, VersionMismatch
 from holdfast.http.client import HTTPClient
 from holdfast.store import Store
@@ -96,6 +97,9 @@ class Destination:
         allow_addresses: URLs at and below which a peer may name addresses as AcksTo, ReplyTo or FaultTo besides the
             anonymous one, such as ``https://partner.example/rm``; one without a port stands for every port. None by
             default: a service that posts wherever it is told can be turned against others.
+        keep_http_headers: HTTP headers that are kept with a message for its handler, as ``message.http_headers``:
+            ``["X-Request-ID"]``; ``["*"]`` for all but Authorization, Proxy-Authorization and Cookie, which are kept
+            only if they are named. At most 8 KB a message; what is beyond is left out.
         limits: What HTTP peers may use, when it is served by ASGI; a server of ours has its own.
         wire_limits: What one envelope may be like.
 
@@ -117,6 +121,7 @@ class Destination:
         handling: HandlingPolicy | None = None,
         concurrency: int = 32,
         allow_addresses: Iterable[str] = (),
+        keep_http_headers: Iterable[str] = (),
         limits: HTTPLimits | None = None,
         wire_limits: Limits = DEFAULT,
     ):
@@ -160,6 +165,7 @@ class Destination:
         self._concurrency = concurrency
         self._restored = restored
         self._allowed = AllowList(allow_addresses)
+        self._keeper = Keeper(keep_http_headers)
         self._limits = limits or HTTPLimits()
         self._wire_limits = wire_limits
         self._decoder = Decoder(wire_limits)
@@ -393,6 +399,7 @@ class Destination:
         if isinstance(read, EnvelopeError):
             self._refuse(exchange, read)
             return
+        envelope.transport = self._keeper.facts_of(request)
         self._unanswered.add(exchange)
         party = party_of(exchange.request) if isinstance(read.control, CreateSequence) else ""
         self.engine.protocol.receive(read, exchange, self.engine.clock(), party=party)

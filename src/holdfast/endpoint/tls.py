@@ -59,6 +59,20 @@ class PeerCertificate:
             tuple(f"{kind}:{name}" for kind, name in names[:MAX_NAMES] if len(str(name)) <= MAX_TEXT),
         )
 
+    @classmethod
+    def of_pem(cls, text: str, subject: str) -> PeerCertificate | None:
+        """A certificate of which somebody else tells the subject, None if it is none.
+
+        Args:
+            text: It, as PEM.
+            subject: Its distinguished name in the form of RFC 4514.
+        """
+        try:
+            encoded = ssl.PEM_cert_to_DER_cert(text)
+        except ValueError:
+            return None
+        return cls(hashlib.sha256(encoded).hexdigest(), subject if len(subject) <= MAX_TEXT else "")
+
 
 def distinguished_name(parts: Any) -> str:
     """A name as Python's ssl gives it, as RFC 4514 writes it: the most special part first."""

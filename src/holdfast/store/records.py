@@ -17,7 +17,7 @@ from holdfast.core.records import Record, State
 from holdfast.exceptions import StoreFormatError
 
 RECORD_FORMAT = 2
-"""1: without ``released_at``."""
+"""1: without ``released_at`` and ``transport``."""
 
 QUEUE = b"q"
 PARTITION = b"p"
@@ -56,6 +56,7 @@ def encode_record(record: Record) -> bytes:
             record.headers,
             record.wants_reply,
             record.released_at,
+            record.transport,
         )
     )
 

@@ -1,0 +1,83 @@
+"""What HTTP and TLS said of a message, as its record keeps it: a handler may run after a restart, or another day.
+
+Owns which headers are kept, their bound, and their bytes. Most messages have nothing to keep, which costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from holdfast.endpoint.arguments import is_header_name
+from holdfast.endpoint.http_exchange import Request
+from holdfast.endpoint.tls import PeerCertificate
+from holdfast.exceptions import ConfigurationError
+
+EVERY: Final = "*"
+SECRET: Final = frozenset((b"authorization", b"proxy-authorization", b"cookie"))
+"""What ``*`` does not stand for: a store is no place for passwords. Named, they are kept."""
+MAX_BYTES: Final = 8192
+"""Bytes of names and values that are kept of one message; headers beyond are left out whole."""
+
+Facts = tuple[dict[str, str], PeerCertificate | None]
+
+
+class Keeper:
+    """Takes of a request what is to be kept with its message.
+
+    Args:
+        names: HTTP headers, in any case; ``*`` for all but those that prove who somebody is.
+
+    Raises:
+        ConfigurationError: a name that no header can have.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        if isinstance(names, str | bytes):
+            raise ConfigurationError(
+                f"keep_http_headers={names!r} is one name, and a list is asked for",
+                remedy=f"Write keep_http_headers=[{names!r}].",
+            )
+        given = list(names)
+        for name in given:
+            if name != EVERY and not is_header_name(name):
+                raise ConfigurationError(f"no HTTP header is called {name!r}", remedy="Such as X-Request-ID.")
+        self._every = EVERY in given
+        self._names = tuple(dict.fromkeys(name.lower().encode("ascii") for name in given if name != EVERY))
+        self._keeps_headers = bool(given)
+
+    def facts_of(self, request: Request) -> bytes:
+        """What is kept of a request, b"" for nothing."""
+        certificate = request.certificate
+        if certificate is None and not self._keeps_headers:
+            return b""
+        headers = self._headers(request.headers)
+        return _encode((headers, certificate)) if headers or certificate is not None else b""
+
+    def _headers(self, given: Mapping[bytes, bytes]) -> dict[str, str]:
+        names = list(self._names)
+        if self._every:
+            names += [name for name in given if name not in SECRET and name not in self._names]
+        kept: dict[str, str] = {}
+        size = 0
+        for name in names:
+            value = given.get(name)
+            if value is not None and size + len(name) + len(value) <= MAX_BYTES:
+                size += len(name) + len(value)
+                kept[name.decode("latin-1")] = value.decode("latin-1")
+        return kept
+
+
+def read_facts(data: bytes) -> Facts:
+    """What :meth:`Keeper.facts_of` kept; nothing of bytes that are none of its, as a newer version's may be."""
+    try:
+        facts: Facts = _decode(data)
+        return facts
+    except msgspec.MsgspecError:
+        return {}, None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Facts).decode
