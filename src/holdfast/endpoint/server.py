@@ -399,7 +399,7 @@ class Destination:
         if isinstance(read, EnvelopeError):
             self._refuse(exchange, read)
             return
-        envelope.transport = self._keeper.facts_of(request)
+        read.transport = self._keeper.facts_of(exchange.request)
         self._unanswered.add(exchange)
         party = party_of(exchange.request) if isinstance(read.control, CreateSequence) else ""
         self.engine.protocol.receive(read, exchange, self.engine.clock(), party=party)
