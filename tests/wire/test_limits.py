@@ -201,6 +201,7 @@ URIS = {
             ("the address of the Offer's Endpoint", "urn:a", "urn:o", LONG),
         )
     },
+    "the name of a header block": message(header=f"<h{'x' * 48} xmlns='urn:h' s:mustUnderstand='1'/>"),
     "the fault's code": message(
         f"<s:Fault><s:Code><s:Value>s:Sender</s:Value><s:Subcode><s:Value>r:{LONG[4:]}{LONG[4:]}</s:Value></s:Subcode>"
         "</s:Code></s:Fault>"
@@ -219,6 +220,24 @@ def test_no_uri_that_may_be_kept_is_longer_than_the_limit(name: str) -> None:
         wire.decode(URIS[name], limits=Limits(max_uri=48))
     assert caught.value.message == f"{name} is longer than 48 characters"
     assert caught.value.soap == "1.2"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        f"<{'x' * 10_000}/>".encode(),
+        message().replace(b"s:Header>", b"s:Head%b>" % (b"x" * 10_000)),
+        message("<r:CloseSequence><r:Identifier>urn:i</r:Identifier></r:CloseSequence><" + "x" * 10_000 + "/>"),
+        message(action=f"urn:{'x' * 10_000}"),
+        message(header=f"<r:Sequence><r:Identifier>i</r:Identifier><r:MessageNumber>{'9' * 10_000}</r:MessageNumber>"),
+        message(header=f"<h{'x' * 10_000} xmlns='urn:h' s:mustUnderstand='1'/>"),
+    ],
+    ids=["root", "part of the Envelope", "beside an RM message", "action", "number", "block"],
+)
+def test_what_is_wrong_is_told_in_few_words_however_long_it_is(data: bytes) -> None:
+    with pytest.raises(EnvelopeError) as caught:
+        wire.decode(data)
+    assert len(caught.value.message) < 400
 
 
 def test_an_endpoint_with_many_bytes_of_reference_parameters_is_refused() -> None:

@@ -56,7 +56,7 @@ def decode(data: bytes, *, limits: Limits = DEFAULT) -> Envelope:
     start = data[:2]
     if start == b"<?" or start == b"<\0" or start[:1] != b"<":
         data = _as_utf8(data)
-    if has_many_attributes(data, limits.max_attributes):
+    if len(data) > limits.max_attributes and has_many_attributes(data, limits.max_attributes):
         raise LimitExceeded(f"an element has more than {limits.max_attributes} attributes")
     envelope = decode_known(data, limits)
     if envelope is None:

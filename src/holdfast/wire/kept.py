@@ -66,6 +66,8 @@ def _uris(envelope: Envelope) -> Iterator[tuple[str, str | None]]:
         yield f"{type(control).__name__}'s Identifier", control.identifier
     elif isinstance(control, CreateSequence) and control.offer is not None:
         yield "Offer's Identifier", control.offer.identifier
+    for name in envelope.not_understood:
+        yield "the name of a header block", name
     if fault is not None:
         yield "the fault's code", fault.code
         yield "the fault's Identifier", fault.identifier

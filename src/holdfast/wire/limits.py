@@ -20,7 +20,7 @@ class Limits:
             bytes, so three bytes of ``<a>`` would otherwise buy fifty times their size in memory.
         max_attributes: Attributes of one element, namespace declarations counted. 16,384: all of them are in memory
             at once, as objects fifty times their size.
-        max_namespace: Characters of a namespace's name. 1,024: the parser goes through it for every attribute that
+        max_namespace: Characters of a namespace's name. 2,048: the parser goes through it for every attribute that
             has a prefix; the longest in use have about a hundred.
         max_declarations: Namespaces in scope of the Body or of a header block, at least 16. 1,024: whatever is kept
             may need them.
@@ -45,7 +45,7 @@ class Limits:
     max_bytes: int = 16 * 1024 * 1024
     max_depth: int = 64
     max_attributes: int = 16_384
-    max_namespace: int = 1_024
+    max_namespace: int = 2_048
     max_declarations: int = 1_024
     max_inserted_bytes: int = 1024 * 1024
     max_headers: int = 64

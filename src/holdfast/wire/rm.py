@@ -209,7 +209,7 @@ def decode_control(node: Node, dialect: Dialect) -> Control:
         return CloseSequenceResponse(_identifier(node))
     if kind is TerminateSequenceResponse:
         return TerminateSequenceResponse(_identifier(node))
-    raise EnvelopeError(f"{node.name!r} is no WS-RM {dialect.rm.value} message")
+    raise EnvelopeError(f"{node.told!r} is no WS-RM {dialect.rm.value} message")
 
 
 # --- writing; the prefixes s, wsa and wsrm must be in scope ----------------------------------------------------------

@@ -21,6 +21,10 @@ PIECE = 64 * 1024
 """Bytes given to the parser at a time: between two pieces other threads get their turn."""
 
 
+MAX_TOLD = 200
+"""Characters of a name in an error."""
+
+
 class Source:
     """The document that nodes are cut from, and what may still be written into its pieces to let them stand alone."""
 
@@ -93,6 +97,11 @@ class Node:
     def local(self) -> str:
         """Its local name."""
         return self.name.rpartition("}")[2]
+
+    @property
+    def told(self) -> str:
+        """Its name as an error tells it: no more of it than anybody reads, or a log should hold."""
+        return self.name if len(self.name) <= MAX_TOLD else f"{self.name[:MAX_TOLD]}..."
 
     @property
     def text(self) -> str:
@@ -327,7 +336,7 @@ class _Builder:
     def open_envelope(self, node: Node) -> None:
         soap = SOAP_OF_NS.get(node.namespace)
         if node.local != "Envelope" or soap is None:
-            raise VersionMismatch(f"the root element is {node.name!r}, not a SOAP 1.1 or 1.2 Envelope")
+            raise VersionMismatch(f"the root element is {node.told!r}, not a SOAP 1.1 or 1.2 Envelope")
         self.document = Document(soap)
         self.soap_ns = node.namespace
 
@@ -342,7 +351,7 @@ class _Builder:
             self.content_start = tag_end(self.data, node.start)
             self.parser.CharacterDataHandler = None
         else:
-            raise EnvelopeError(f"{node.name!r} has no place in an Envelope here")
+            raise EnvelopeError(f"{node.told!r} has no place in an Envelope here")
 
     def open_content(self, node: Node) -> None:
         """The Body's first child decides: RM messages and faults become nodes, anything else stays bytes."""
@@ -351,7 +360,7 @@ class _Builder:
             self.document.content = node
             self.parser.CharacterDataHandler = self.on_text
         elif self.document.content is not None:
-            raise EnvelopeError(f"{node.name!r} beside an RM message or a fault in the Body")
+            raise EnvelopeError(f"{node.told!r} beside an RM message or a fault in the Body")
         else:
             self.parser.StartElementHandler = self.on_inner_start
             self.parser.EndElementHandler = self.on_inner_end
