@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from waiting import until
 
 from holdfast import Destination, Message, Source
 from holdfast.core.records import Batch, Record
+from holdfast.endpoint import engine
 from holdfast.endpoint.engine import open_off_loop
 from holdfast.exceptions import StoreDamaged
+from holdfast.store import MemoryStore
 from holdfast.store.rocksdb import RocksDBStore
 
 COUNT = 300
@@ -132,3 +137,64 @@ async def test_a_gap_in_what_a_store_gives_ends_the_answer_without_its_trailer(t
             store.read("q", 0, start, end)
     assert len(store.read("q", 0, 5, 10)) == 5
     store.close()
+
+
+class HangingStore(MemoryStore):
+    """Its disk does not answer until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def commit(self, batch: Batch) -> None:
+        assert self.answers.wait(60)
+        super().commit(batch)
+
+
+async def health(service: Any) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"{service.admin_url}/healthz") as answer:
+        return answer.status, await answer.text()
+
+
+async def test_a_sync_that_hangs_is_seen_by_health_and_in_the_log_and_goes_on_when_the_disk_answers(
+    serve: Any, peer: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(engine, "HANGING_SECONDS", 0.05)
+    monkeypatch.setattr(engine, "_WATCH_SECONDS", 0.01)
+    store = HangingStore()
+    service = await serve(Destination(store, partitions=1))
+    assert (await health(service))[0] == 200
+    store.answers.clear()
+    creating = asyncio.ensure_future(peer(service.url).create())
+    await until(lambda: "store hangs" in caplog.text)
+    status, said = await health(service)
+    assert status == 503
+    assert "has not answered" in said
+    store.answers.set()
+    assert (await creating).status == 200
+    await until(lambda: "store hangs no more" in caplog.text)
+    assert (await health(service))[0] == 200
+
+
+async def test_while_the_reserve_is_in_use_nothing_new_is_accepted_and_what_is_stored_can_be_read(
+    serve: Any, peer: Any
+) -> None:
+    store = MemoryStore()
+    service = await serve(Destination(store, partitions=1))
+    one = peer(service.url)
+    await one.create()
+    await one.message(1)
+    store.trouble = "The disk was full."
+    assert (await one.message(2)).status == 503
+    status, said = await health(service)
+    assert status == 503
+    assert "The disk was full" in said
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{service.admin_url}/queues/inbox/0/records?from=0&to=1") as answer:
+            assert answer.status == 200
+        body = {"epoch": service.app.queue.epoch, "offsets": {"0": 1}}
+        async with session.put(f"{service.admin_url}/queues/inbox/cursors/r", json=body) as answer:
+            assert answer.status == 200, "what is read may be given up"
+    store.trouble = ""
+    assert (await one.message(2)).status in (200, 202)

@@ -21,7 +21,7 @@ from holdfast.endpoint.letters_admin import LetterRoutes
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.metrics import DestinationCollector
 from holdfast.endpoint.server import Destination, json_answer
-from holdfast.exceptions import HoldfastError, StoreError
+from holdfast.exceptions import StoreError
 
 
 class Admin:
@@ -76,14 +76,10 @@ class Admin:
         await route(Asked(exchange, exchange.request.method, query), **names)
 
     async def _health(self, asked: Asked) -> None:
-        failure = self._app.engine.failure
-        if failure is None:
-            json_answer(asked.exchange, 200, {"status": "ok"})
-        else:
-            message, remedy = str(failure), "Free space or repair the disk, then start again."
-            if isinstance(failure, HoldfastError):
-                message, remedy = failure.message, failure.remedy
-            raise Refused(503, f"the store failed: {message}", remedy)
+        wrong = self._app.engine.health()
+        if wrong is not None:
+            raise Refused(503, wrong.message, wrong.remedy)
+        json_answer(asked.exchange, 200, {"status": "ok"})
 
     async def _metrics(self, asked: Asked) -> None:
         asked.exchange.respond(200, generate_latest(self._registry), CONTENT_TYPE_LATEST.encode())

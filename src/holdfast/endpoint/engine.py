@@ -21,8 +21,14 @@ from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record, Snapshot
-from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed
 from holdfast.store import CommitThread, Store, open_store
+
+HANGING_SECONDS = 5.0
+"""A commit that takes longer is told in the log and by health: the disk does not answer."""
+
+_WATCH_SECONDS = 1.0
 
 
 class Clock:
@@ -104,6 +110,8 @@ class Engine:
         self._timer_at = 0.0
         self._idle: asyncio.Event | None = None
         self._waiting: set[asyncio.Future[None]] = set()
+        self._watch: asyncio.TimerHandle | None = None
+        self._told = ""
 
     def start(
         self,
@@ -143,6 +151,7 @@ class Engine:
         self.protocol.recover(snapshot, self.clock())
         if not queue.epoch or is_restored:
             queue.begin(secrets.token_hex(8))
+        self._look_after()
         return snapshot
 
     def read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
@@ -207,6 +216,39 @@ class Engine:
         if self._idle is not None:
             self._idle.set()
             self._idle = None
+
+    def health(self) -> HoldfastError | None:
+        """What is wrong, if anything: the store has failed, it is short of space, or its disk does not answer."""
+        if self.failure is not None:
+            if isinstance(self.failure, HoldfastError):
+                return StoreFailed(f"the store failed: {self.failure.message}", remedy=self.failure.remedy)
+            return StoreFailed(
+                f"the store failed: {self.failure}", remedy="Free space or repair the disk, then start again."
+            )
+        if self.store.trouble:
+            return StoreFailed(self.store.trouble, remedy="Free space; it is looked for every few seconds.")
+        if self._thread is not None and (seconds := self._thread.pending_seconds) >= HANGING_SECONDS:
+            return StoreFailed(
+                f"the store's disk has not answered for {seconds:.0f} seconds; nothing is acknowledged meanwhile",
+                remedy="Look after the disk; it goes on by itself when that answers.",
+            )
+        return None
+
+    def _look_after(self) -> None:
+        """Once a second: put into the log what health would say, when it begins and when it is over."""
+        wrong = self.health() if self.failure is None else None
+        kind = "" if wrong is None else "store short of space" if self.store.trouble else "store hangs"
+        if wrong is not None and kind != self._told:
+            log.warning(kind, what=wrong.message, remedy=wrong.remedy)
+        elif self._told and not kind:
+            log.warning(f"{self._told} no more")
+        self._told = kind
+        self._watch = self._loop.call_later(_WATCH_SECONDS, self._look_after)
+
+    def _stop_looking(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
 
     def check(self) -> None:
         """Raise :class:`StoreFailed` if the store has failed, :class:`StoreDamaged` if it was found damaged."""
@@ -275,12 +317,14 @@ class Engine:
 
     async def give_up(self) -> None:
         """End the thread, if there is one, and leave undone what was asked for: starting has failed."""
+        self._stop_looking()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.close)
             self._thread = None
 
     async def stop(self) -> None:
         """Make what was asked for durable and end the thread; the store is left open for its owner to close."""
+        self._stop_looking()
         if self._timer is not None:
             self._timer.cancel()
         if self._thread is not None:

@@ -26,6 +26,12 @@ class DestinationCollector(Collector):
         yield _counter("holdfast_commits", "Batches made durable.", commits.batches)
         yield _counter("holdfast_syncs", "Syncs of the store that they took.", commits.syncs)
         yield _counter("holdfast_commit_seconds", "Seconds spent in them.", commits.seconds)
+        pending = GaugeMetricFamily(
+            "holdfast_commit_pending_seconds",
+            "For how long the commit in progress has been with the disk.",
+            value=commits.pending_seconds,
+        )
+        yield pending
         yield _counter(
             "holdfast_transmissions", "Messages sent by ourselves, repeats included.", app.sender.transmissions
         )

@@ -390,6 +390,9 @@ class Destination:
         if self.engine.failure is not None:
             _refuse_all(exchange)
             return
+        if self.store.trouble:
+            _refuse_all(exchange, b"The disk is full; what is stored is drained, and nothing new is accepted.\n")
+            return
         self._decoder.read(request.body, partial(self._take, exchange))
 
     def _take(self, exchange: Exchange, read: Envelope | EnvelopeError) -> None:
@@ -503,8 +506,8 @@ def _returned(handler: Handler) -> object:
     return getattr(handler, "__annotations__", {}).get("return", _UNSAID)
 
 
-def _refuse_all(exchange: Exchange) -> None:
-    exchange.respond(503, b"The store failed; nothing is accepted.\n", b"text/plain", ((b"Retry-After", b"5"),))
+def _refuse_all(exchange: Exchange, why: bytes = b"The store failed; nothing is accepted.\n") -> None:
+    exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"5"),))
 
 
 def respond(effect: Respond) -> None:

@@ -14,6 +14,9 @@ class Store(Protocol):
     thread at any time, and see every batch whose ``commit`` has returned.
     """
 
+    trouble: str
+    """Why nothing new should be stored, though it could be (the disk is nearly full); "" for nothing."""
+
     def load(self) -> Snapshot:
         """Everything but the records, as the last durable batch left it. Called once, after opening."""
         ...

@@ -44,6 +44,8 @@ class Changes:
         self.records = 0
         self.serial = store._serial
         self.garbage = store._garbage
+        self.erased: list[tuple[bytes, bytes]] = []
+        self.erased_bytes = 0
         self._store = store
 
     def add(self, batch: Batch) -> WriteBatch:
@@ -180,8 +182,7 @@ class Changes:
 
     def _trim(self, batch: Batch, out: WriteBatch) -> None:
         store = self._store
-        written = store._written_records
-        mean = store._written_bytes / written if written else UNKNOWN_RECORD_BYTES
+        mean = self._mean()
         trimmed = {}
         for where, offset in batch.trims.items():
             one = self._known(where)
@@ -189,12 +190,12 @@ class Changes:
                 self.garbage += (first - one.first) * mean
                 one.first = first
                 trimmed[where] = one
-        if self.garbage > SWEEP_BYTES:
+        if self.garbage > (0 if store.trouble else SWEEP_BYTES):
             self.garbage = 0.0
             for where in [*store._unswept, *self.partitions]:
                 one = self._known(where)
                 if one is not None and one.swept < one.first:
-                    erase(out, one, one.first)
+                    self._erase(out, one, one.first)
                     one.swept = one.first
                     trimmed[where] = one
         for where, one in trimmed.items():
@@ -203,12 +204,25 @@ class Changes:
     def _delete(self, where: tuple[str, int], out: WriteBatch) -> None:
         one = self._known(where)
         if one is not None:
-            erase(out, one, one.end)
+            self._erase(out, one, one.end)
             out.delete(layout.partition_key(layout.PARTITION, *where))
             self.partitions[where] = None
         prefix = layout.partition_key(layout.CURSOR, *where)
         for name in self._store._cursors.pop(where, ()):
             out.delete(prefix + name.encode())
+
+    def _mean(self) -> float:
+        """About how many bytes a record has."""
+        written = self._store._written_records
+        return self._store._written_bytes / written if written else UNKNOWN_RECORD_BYTES
+
+    def _erase(self, out: WriteBatch, one: Partition, end: int) -> None:
+        """Delete a partition's bytes below ``end``, and note that they are still on the disk."""
+        erase(out, one, end)
+        if end > one.swept:
+            self.erased.append((one.records + layout.number(one.swept), one.records + layout.number(end)))
+            self.erased_bytes += int((end - one.swept) * self._mean())
+            out.put(layout.TRIMMED, layout.number(self._store.trimmed_bytes + self.erased_bytes))
 
     def _known(self, where: tuple[str, int]) -> Partition | None:
         """Our copy of a partition, None if there is none."""

@@ -21,6 +21,7 @@ class MemoryStore:
     """
 
     def __init__(self) -> None:
+        self.trouble = ""
         self._queues: dict[str, bytes] = {}
         self._first: dict[_Partition, int] = {}
         self._records: dict[_Partition, list[bytes]] = {}

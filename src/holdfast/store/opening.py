@@ -20,18 +20,22 @@ from holdfast.store.descriptors import open_tables, soft_limit
 
 MEMTABLE_BYTES = 32 << 20
 MEMTABLES = 6
+SPARE_MEGABYTES = 16
+"""What a start needs besides what is in the logs, rounded up generously."""
 
 _DAMAGE = ("Corruption", "IO error: No such file", "Not implemented")
 REMEDY = "Run: holdfast store check {0}; then restore it from a copy, or see: holdfast store repair {0}"
 
 
-def make_options(*, keep_prefix: bool) -> Options:
+def make_options(*, keep_prefix: bool, compacts: bool = True) -> Options:
     """How the engine is opened.
 
     Args:
         keep_prefix: Whether to go on with what is before damage in a log.
+        compacts: Whether the engine compacts by itself, which needs space before it gives some back.
     """
     options = Options(raw_mode=True)
+    options.set_disable_auto_compactions(not compacts)
     # An incomplete last write, which nobody acknowledged, is dropped; damage is an error, not a silent loss.
     options.set_wal_recovery_mode(
         DBRecoveryMode.point_in_time() if keep_prefix else DBRecoveryMode.tolerate_corrupted_tail_records()
@@ -91,10 +95,17 @@ def open_engine(path: Path, store: Path, options: Options, access: AccessType) -
         StoreFailed: They cannot be opened.
     """
     try:
-        return Rdict(str(path), options, access_type=access)
+        # Named for the column family too: else rocksdict takes most of them from what the store was made with.
+        return Rdict(str(path), options, column_families={"default": options}, access_type=access)
     except Exception as error:
         if "/LOCK" in str(error):
             raise directory.locked(store) from error
+        if "No space left" in str(error):
+            needed = (sum(log.stat().st_size for log in evidence.logs(path)) >> 20) + SPARE_MEGABYTES
+            raise StoreFailed(
+                f"The store at {store} cannot be opened: {error}",
+                remedy=f"Free about {needed} MB there, then start again: what is in its logs is written out first.",
+            ) from error
         raise explain(store, error, "opened") from error
 
 

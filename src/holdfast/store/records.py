@@ -25,6 +25,8 @@ RECORD = b"r"
 HELD = b"h"
 SEQUENCE = b"s"
 CURSOR = b"c"
+TRIMMED = b"!holdfast-trimmed"
+"""The key of about how many bytes were deleted and are still on the disk."""
 
 PREFIX_END = b"\xff" * 9
 """Appended to the prefix of a partition or sequence, it sorts after every key of it (numbers have eight bytes, names

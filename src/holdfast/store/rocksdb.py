@@ -25,12 +25,19 @@ from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, StoreFormatError
 from holdfast.store import directory, evidence, opening
 from holdfast.store import records as layout
-from holdfast.store.changes import UNKNOWN_RECORD_BYTES, Changes, Partition
+from holdfast.store.changes import SWEEP_BYTES, UNKNOWN_RECORD_BYTES, Changes, Partition
+from holdfast.store.keeper import COMPACT_BYTES, KEEP_BYTES, Keeper, gaps_between
 from holdfast.store.records import decode_record, decode_state
+from holdfast.store.reserve import Reserve
 
 _Item = tuple[bytes, bytes]
 
 _FREE_SPACE = "Free space or repair the disk, then start again."
+_SHORT_OF_SPACE = (
+    "The disk of the store at {} was full, and the space that was kept in reserve is in use. What is stored can be "
+    "drained; nothing new is accepted until there is space to fill the reserve again."
+)
+_BATCH_BYTES = 256  # what a batch counts besides its records
 _STALL_SECONDS = 30.0
 _STALL_STEP = 0.005
 _VIEW_TRIES = 20
@@ -55,12 +62,14 @@ class RocksDBStore:
 
     Attributes:
         stalls: How many commits had to wait for RocksDB to catch up.
+        trouble: Why nothing new should be stored, though it could be; "" for nothing.
     """
 
     def __init__(self, path: str | Path, *, read_only: bool = False, keep_prefix: bool = False) -> None:
         self.path = Path(path)
         self._home = self.path.absolute()  # files are opened as it goes, wherever the process is by then
         self.stalls = 0
+        self.trouble = ""
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._unswept: dict[tuple[str, int], Partition] = {}
         # What is there to delete with a sequence or a partition; looking it up would step over all deleted keys.
@@ -76,6 +85,10 @@ class RocksDBStore:
         self._view: opening.View | None = None
         # Held from the first write of a group until readers may see it: who misses something looks again under it.
         self._committing = threading.Lock()
+        self._reserve = Reserve(self._home)
+        self._keeper: Keeper | None = None
+        self._unkept = 0
+        self._trimmed_noted = 0
         found = directory.read_format(self.path)
         if read_only:
             self._open_view(found)
@@ -215,8 +228,7 @@ class RocksDBStore:
             if self._view is not None:
                 self._view.close()
             else:
-                self._db.close()
-                self._note_serial()
+                self._close_engine()
         except Exception as error:
             if self._lock is not None:
                 del self._db  # what cannot be closed ends with its last name
@@ -232,41 +244,90 @@ class RocksDBStore:
             if self._lock is not None:
                 self._lock.release()
 
+    def _close_engine(self) -> None:
+        if self._keeper is not None:
+            self._keeper.close()
+        if self._failure is None and self.trimmed_bytes != self._trimmed_noted:
+            self._db.put(layout.TRIMMED, layout.number(self.trimmed_bytes))
+        self._db.close()
+        self._note_serial()
+
     def _open_engine(self, keep_prefix: bool) -> None:
         # Read again: between the first look and the lock somebody else may have made or upgraded it.
         found = directory.read_format(self.path)
-        options = opening.make_options(keep_prefix=keep_prefix)
-        options.create_if_missing(found is None)
         if found is None:
             directory.begin(self.path)
         else:
             directory.upgrade(self.path, found)
             if keep_prefix:
                 evidence.forget_note(self.path)
+            self._reserve.give_up_if_needed()
             opening.require_whole(self.path)
+        compacts = not self._reserve.is_in_use
+        options = opening.make_options(keep_prefix=keep_prefix, compacts=compacts)
+        options.create_if_missing(found is None)
         engine = self._home / directory.ENGINE
         try:
             self._db = opening.open_engine(engine, self.path, options, AccessType.read_write())
         except StoreDamaged:
             if keep_prefix or not opening.only_the_end_is_torn(self.path):
                 raise
-            options = opening.make_options(keep_prefix=True)
+            options = opening.make_options(keep_prefix=True, compacts=compacts)
             self._db = opening.open_engine(engine, self.path, options, AccessType.read_write())
         try:
             if found is None:
                 directory.finish(self.path)
             self._find_content()
             opening.require_reached(self.path, self._serial)
+            self._begin_keeping()
         except BaseException:
             opening.give_up(self._db)
             del self._db  # what cannot be closed ends with its last name
             raise
 
-    def _note_serial(self) -> None:
-        """Leave evidence of how far everything is durable; without space for it there is only less evidence."""
-        with contextlib.suppress(OSError):
+    def _begin_keeping(self) -> None:
+        self._keeper = Keeper(self._db, self._reserve, self._note_serial, self._count, self._reserve_is_filled)
+        if self._reserve.is_in_use:
+            self.trouble = _SHORT_OF_SPACE.format(self.path)
+        with self._reading():
+            noted = cast("bytes | None", self._db.get(layout.TRIMMED))
+        # A store that was trimmed before such notes were made may have anything on the disk.
+        was_trimmed = any(one.swept for one in self._partitions.values())
+        trimmed = layout.last_number(noted) if noted else COMPACT_BYTES + 1 if was_trimmed else 0
+        self._trimmed_noted = trimmed
+        if trimmed > SWEEP_BYTES:
+            # After a start less is worth the work: a queue may be consumed to its end, and nothing come any more.
+            trimmed = max(trimmed, COMPACT_BYTES + 1)
+        if trimmed:
+            self._keeper.add(gaps_between(self._partitions.values()), trimmed)
+        if trimmed > SWEEP_BYTES or self._reserve.is_in_use:
+            self._keeper.wake()
+
+    def _reserve_is_filled(self) -> None:
+        self._db.set_options({"disable_auto_compactions": "false"})
+        self.trouble = ""
+
+    def _count(self) -> int:
+        """How many records there are."""
+        return sum(one.end - one.first for one in list(self._partitions.values()))
+
+    @property
+    def trimmed_bytes(self) -> int:
+        """About how many bytes were deleted and are still on the disk."""
+        return self._keeper.trimmed if self._keeper is not None else 0
+
+    def _note_serial(self) -> bool:
+        """Leave evidence of how far everything is durable; False, and nothing, if the directory is not ours now."""
+        assert self._lock is not None
+        try:
+            self._lock.require_in_place()
             if self._failure is None:
                 evidence.note(self._home, self._serial)
+        except StoreFailed:
+            return False
+        except OSError:
+            return True  # without space for a note there is only less evidence
+        return True
 
     def _open_view(self, found: int | None) -> None:
         """Open the engine's files for reading only, also while another process writes them."""
@@ -406,3 +467,11 @@ class RocksDBStore:
         self._written_records += changes.records
         self._serial = changes.serial
         self._garbage = changes.garbage
+        self._unkept += changes.bytes + _BATCH_BYTES
+        assert self._keeper is not None
+        if changes.erased:
+            self._keeper.add(changes.erased, changes.erased_bytes)
+            self._trimmed_noted = self._keeper.trimmed
+        if self._unkept > KEEP_BYTES or changes.erased:
+            self._unkept = 0
+            self._keeper.wake()

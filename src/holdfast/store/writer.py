@@ -71,6 +71,7 @@ class CommitThread(Generic[Token]):
         self._waiting: deque[tuple[Token, Batch]] = deque()
         self._changed = threading.Condition()
         self._busy = False
+        self._since = 0.0
         self._closing = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-commit", daemon=True)
@@ -86,6 +87,12 @@ class CommitThread(Generic[Token]):
     def ready(self) -> bool:
         """Whether :meth:`submit` would neither block nor raise."""
         return self._failure is None and not self._closing and len(self._waiting) < self._depth
+
+    @property
+    def pending_seconds(self) -> float:
+        """For how long the commit in progress has been with the store, 0.0 if there is none: a disk may hang."""
+        since = self._since
+        return perf_counter() - since if since else 0.0
 
     def submit(self, token: Token, batch: Batch) -> None:
         """Hand over a batch, which must not be changed any more. Blocks while ``depth`` batches wait.
@@ -136,7 +143,7 @@ class CommitThread(Generic[Token]):
             return group
 
     def _commit(self, batches: list[Batch]) -> None:
-        started = perf_counter()
+        self._since = started = perf_counter()
         if len(batches) > 1 and self._group_store is not None:
             self._group_store.commit_group(batches)
             self.syncs += 1
@@ -144,6 +151,7 @@ class CommitThread(Generic[Token]):
             for batch in batches:
                 self._store.commit(batch)
                 self.syncs += 1
+        self._since = 0.0
         self.seconds += perf_counter() - started
         self.batches += len(batches)
         for batch in batches:

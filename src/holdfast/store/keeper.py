@@ -1,0 +1,176 @@
+"""What an open store does beside its commits, in a thread of its own: give space back, leave notes, keep a reserve.
+
+A thread begins with the first work for it; small stores never have one. Compacting a trimmed range gives its space back
+to the disk. It is done when a share of what the tables hold was trimmed, and in pieces, so that what it costs stays in
+proportion to what it frees, and closing waits for one piece at most.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rocksdict import CompactOptions, Rdict
+
+from holdfast.store.changes import Partition
+from holdfast.store.records import PREFIX_END, RECORD, number
+from holdfast.store.reserve import Reserve
+
+KEEP_BYTES = 4 << 20
+"""Written since it last looked after the store."""
+COMPACT_BYTES = 32 << 20
+"""Trimmed and swept, at least, before a compaction while the store is open."""
+COMPACT_SHARE = 8
+"""So many times what was trimmed may be in the tables; more is waited for until the share is reached."""
+MOST_RANGES = 64
+"""Ranges compacted one by one after a start; more are joined."""
+LOOK_AGAIN_SECONDS = 10.0
+"""Between looks for free space while the reserve is in use, and before another try at what could not be compacted."""
+
+SPARE_BYTES = 4 << 20
+"""Of the space that is left, not counted on."""
+
+Range = tuple[bytes, bytes]
+Table = dict[str, Any]
+"""What the engine tells of one of its tables."""
+
+
+class Keeper:
+    """Looks after one store that is open for writing.
+
+    Args:
+        engine: The store's engine.
+        reserve: Its reserve.
+        note: Leaves a note of how far everything is durable; False if the store's directory is not its own any more.
+        count: How many records there are.
+        on_reserve: Called when the reserve is filled again.
+    """
+
+    def __init__(
+        self,
+        engine: Rdict,
+        reserve: Reserve,
+        note: Callable[[], bool],
+        count: Callable[[], int],
+        on_reserve: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._reserve = reserve
+        self._note = note
+        self._count = count
+        self._on_reserve = on_reserve
+        self._wanted = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._ranges: list[Range] = []
+        self.trimmed = 0
+        """About how many bytes were deleted and are not given back."""
+
+    def add(self, ranges: Iterable[Range], trimmed: int) -> None:
+        """Records in these ranges of keys were deleted, about so many bytes."""
+        with self._lock:
+            self._ranges += ranges
+            self.trimmed += trimmed
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._wanted.set()
+        if self._thread is None and not self._closing.is_set():
+            self._thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Finish the piece in progress, then end."""
+        self._closing.set()
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            is_in_place = self._note()
+            is_done = self._give_back()
+            if is_in_place and not self._closing.is_set():
+                was_in_use = self._reserve.is_in_use
+                self._reserve.fill()
+                if was_in_use and not self._reserve.is_in_use:
+                    self._on_reserve()
+            self._wanted.wait(LOOK_AGAIN_SECONDS if self._reserve.is_in_use or not is_done else None)
+            self._wanted.clear()
+
+    def _give_back(self) -> bool:
+        """Compact what was trimmed, if it is worth it; False if it could not be done now."""
+        with self._lock:
+            ranges, trimmed = self._ranges, self.trimmed
+        least = 0 if self._reserve.is_in_use else COMPACT_BYTES
+        if trimmed <= least:
+            return True
+        tables = self._engine.live_files()
+        if least and trimmed < sum(table["size"] for table in tables) // COMPACT_SHARE:
+            return True
+        if not least and not self._fits(tables):
+            return False
+        for begin, end in _joined(ranges):
+            for piece in _pieces(tables, begin, end):
+                if self._closing.is_set():
+                    return True
+                _compact(self._engine, *piece)
+        # The engine does not say whether it has done it: what was on top must be gone.
+        left = {table["name"] for table in self._engine.live_files()}
+        if any(table["name"] in left for table in tables if not table["level"] and _touches(table, ranges)):
+            return False
+        with self._lock:
+            del self._ranges[: len(ranges)]
+            self.trimmed -= trimmed
+        return True
+
+    def _fits(self, tables: list[Table]) -> bool:
+        """Whether there is space for what is not trimmed, with some to spare: it is written before anything goes. If it
+        were not there, the engine would stop all its work."""
+        share = self._count() / max(sum(table["num_entries"] for table in tables), 1)
+        needed: float = 2 * share * sum(table["size"] for table in tables) + SPARE_BYTES
+        return self._reserve.free() > needed
+
+
+def gaps_between(partitions: Iterable[Partition]) -> list[Range]:
+    """The ranges in which records may have been and are no more: before, between and behind those that are there.
+
+    Args:
+        partitions: All there are.
+    """
+    bounds = sorted((one.records + number(one.first), one.records + number(one.end)) for one in partitions)
+    step = -(-len(bounds) // MOST_RANGES) or 1
+    begins = [RECORD, *(end for _, end in bounds[step - 1 :: step])]
+    ends = [*(first for first, _ in bounds[step - 1 :: step]), RECORD + PREFIX_END]
+    return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
+
+
+def _joined(ranges: list[Range]) -> list[Range]:
+    """The same ranges, those that touch made one."""
+    joined: list[Range] = []
+    for begin, end in sorted(ranges):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+def _touches(table: Table, ranges: list[Range]) -> bool:
+    return any(bool(table["start_key"] < end and begin <= table["end_key"]) for begin, end in ranges)
+
+
+def _pieces(tables: list[Table], begin: bytes, end: bytes) -> list[Range]:
+    """The range cut where tables end, so that no piece covers many."""
+    ends = {table["end_key"] for table in tables if table["level"]}
+    cuts = [begin, *sorted(cut for cut in ends if begin < cut < end), end]
+    return list(itertools.pairwise(cuts))
+
+
+def _compact(engine: Rdict, begin: bytes, end: bytes) -> None:
+    options = CompactOptions()
+    options.set_exclusive_manual_compaction(False)  # else what the engine itself wants to compact would wait
+    engine.compact_range(begin, end, options)

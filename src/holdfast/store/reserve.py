@@ -1,0 +1,70 @@
+"""Space kept in reserve beside a store: a file of a known size, given up when a start would fail for a full disk.
+
+RocksDB cannot even open a store on a full disk: it writes out what is in its logs first. With the reserve given up it
+can, and what is there can be drained, which frees space. Until there is enough to fill the reserve again, nothing new
+should be accepted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from holdfast.store import directory
+
+RESERVE_BYTES = 64 << 20
+"""Enough for what the logs hold when a disk is full, a memtable or two, and for some commits."""
+
+
+class Reserve:
+    """The reserve of one store; only whoever has the store's lock touches it.
+
+    Args:
+        store: The store's directory.
+
+    Attributes:
+        is_in_use: It was given up, and could not be filled again yet.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._file = store / directory.BALLAST
+        self.is_in_use = False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a reserve to give up."""
+        return self._file.exists()
+
+    def give_up_if_needed(self) -> None:
+        """Give it up if there is less space than it holds."""
+        with contextlib.suppress(OSError):  # what cannot be looked at or removed gives no space; opening will tell
+            if self.is_there and self.free() < RESERVE_BYTES:
+                self._file.unlink()
+                self.is_in_use = True
+
+    def fill(self) -> None:
+        """Fill it, unless that would leave less space than it takes itself."""
+        if self.is_there:
+            return
+        draft = self._file.with_suffix(".new")
+        try:
+            if self.free() < 2 * RESERVE_BYTES:
+                return
+            with draft.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+            draft.replace(self._file)
+        except (OSError, AttributeError):  # no space after all, or a file system that cannot promise any
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            return
+        self.is_in_use = False
+
+    def free(self) -> int:
+        """Bytes that are free where the store is.
+
+        Raises:
+            OSError: That cannot be asked.
+        """
+        space = os.statvfs(self._file.parent)
+        return space.f_bavail * space.f_frsize
