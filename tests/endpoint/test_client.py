@@ -36,9 +36,12 @@ from holdfast import (
     Versions,
 )
 from holdfast.core.messages import CreateSequence, Envelope, Fault
+from holdfast.core.records import Batch
 from holdfast.core.versions import ALL_VERSIONS, RM, Addressing
 from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.http_server import HTTPServer
+from holdfast.exceptions import StoreFailed
+from holdfast.store import MemoryStore
 from holdfast.testing.ports import free_ports
 from holdfast.wire import content_type, decode, encode
 
@@ -639,3 +642,36 @@ async def test_a_key_that_is_stopped_fails_no_send_to_another_and_flush_waits_fo
             await source.flush(60)
         assert source.progress.acknowledged == 3
     await until(lambda: len(got) == 3)
+
+
+class FullDisk(MemoryStore):
+    """Takes no batch once it is full."""
+
+    is_full = False
+
+    def commit(self, batch: Batch) -> None:
+        if self.is_full:
+            raise StoreFailed("no space left on device", remedy="Free some.")
+        super().commit(batch)
+
+
+async def test_after_its_store_failed_a_source_says_which_messages_are_safe_and_not_to_be_sent_again() -> None:
+    store = FullDisk()
+    source = Source("http://127.0.0.1:9/", store)
+    await source.open()
+    sent = [await source.send(f"<n>{number}</n>", action=ACTION) for number in range(2)]
+    waiting = asyncio.ensure_future(sent[0].acknowledged(60))
+    await asyncio.sleep(0)
+    store.is_full = True
+    with pytest.raises(StoreFailed, match="no space left on device") as caught:
+        await source.send("<n>2</n>", action=ACTION)
+    assert "Whether this message was stored is not known" in caught.value.message
+    assert "holdfast outbox list" in caught.value.remedy
+    for stored in (waiting, sent[1].acknowledged(60)):
+        with pytest.raises(StoreFailed, match="no space left on device") as caught:
+            await stored
+        assert "2 unacknowledged messages that were stored before are safe there: do not send again" in (
+            caught.value.message
+        )
+    with contextlib.suppress(StoreFailed):
+        await source.close(0.0)

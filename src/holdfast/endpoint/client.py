@@ -52,7 +52,7 @@ from holdfast.endpoint.message import Body, Message
 from holdfast.endpoint.outgoing import outgoing_record
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.server import SOURCES_QUEUE, respond
-from holdfast.endpoint.stopped import stop_error, unheard_text
+from holdfast.endpoint.stopped import stop_error, stored_error, unheard_text, unstored_error
 from holdfast.endpoint.wsdl import read_port, source_policy
 from holdfast.exceptions import (
     ConfigurationError,
@@ -106,6 +106,7 @@ class Sent:
         Raises:
             NotAcknowledged: not in that time. The message is still stored and still tried.
             SequenceFault, SequenceLost, DeliveryError: nothing more is sent until somebody decides; says what to do.
+            StoreFailed: the store failed meanwhile. The message was stored before, and is not to be sent again.
         """
         await self._source.wait_acknowledged(self._lane, self.offset, timeout, self.message_id)
 
@@ -373,7 +374,8 @@ class Source:
             await self._listener.close()
             await self._engine.stop()
             self._store.close()
-            self._fail_all(DeliveryError("the source was closed", remedy="Open it again: stored messages go on."))
+            closed = DeliveryError("the source was closed", remedy="Open it again: stored messages go on.")
+            self._fail_all(closed, closed)
 
     async def _end_finished(self, timeout: float) -> None:
         ending = [
@@ -527,6 +529,8 @@ class Source:
         future = lane.acknowledged.get(offset)
         if future is None:
             self._check_lane(lane)
+            if self._engine.failure is not None:
+                raise self._safe_error(self._engine.failure)
             future = lane.acknowledged[offset] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout):
@@ -714,12 +718,17 @@ class Source:
             self.on_progress(self.progress)
 
     def _store_failed(self, error: BaseException) -> None:
-        log.critical("store failed", error=repr(error))
-        self._fail_all(error)
+        log.critical("store failed", error=repr(error), unacknowledged=self.progress.outstanding)
+        self._fail_all(self._safe_error(error), unstored_error(error, str(self._store_location)))
 
-    def _fail_all(self, error: BaseException) -> None:
+    def _safe_error(self, error: BaseException) -> BaseException:
+        """For who waits for a stored message, or its reply: it is safe, and not to be sent again."""
+        return stored_error(error, str(self._store_location), self.progress.outstanding)
+
+    def _fail_all(self, error: BaseException, unstored: BaseException) -> None:
+        """Fail whoever waits: for what is stored with ``error``, to be stored with ``unstored``."""
         for lane in self._lanes.values():
-            fail(lane.submitted.values(), error)
+            fail(lane.submitted.values(), unstored)
             fail(lane.acknowledged.values(), error)
             fail([lane.ended] if lane.ended is not None else [], error)
             lane.submitted.clear()

@@ -8,7 +8,16 @@ from __future__ import annotations
 from holdfast.core.events import Stopped, Unheard
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.outbound import UNSENDABLE
-from holdfast.exceptions import SEQUENCE_FAULTS, DeliveryError, HoldfastError, NotAcknowledged, PeerFault, SequenceLost
+from holdfast.exceptions import (
+    SEQUENCE_FAULTS,
+    DeliveryError,
+    HoldfastError,
+    NotAcknowledged,
+    PeerFault,
+    SequenceLost,
+    StoreDamaged,
+    StoreFailed,
+)
 from holdfast.store import IN_MEMORY
 
 _REMEDY = "Put it right"
@@ -53,6 +62,39 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
         said = f"the destination {to} answered {stopped.code} and {stopped.reason}"
     remedy = _REMEDIES.get(stopped.code, _REMEDY)
     return PeerFault(said, code=stopped.code, remedy=f"{safe} {remedy}, then: {resume}")
+
+
+def stored_error(error: BaseException, store: str, waiting: int) -> BaseException:
+    """The error for who waits for a message that was stored before the store failed.
+
+    Args:
+        error: What is wrong with the store. If it is damaged, nothing is known to be safe, and that is said instead.
+        store: Where it is.
+        waiting: Stored messages that are not acknowledged.
+    """
+    if isinstance(error, StoreDamaged):
+        return error
+    them = f"The {waiting} unacknowledged messages that were stored before are" if waiting != 1 else "The message is"
+    return StoreFailed(
+        f"the store {store} failed: {_message(error)}\n  {them} safe there: do not send again what was stored",
+        remedy="Free space or repair the disk, then start again: what is stored is sent, and arrives once.",
+    )
+
+
+def unstored_error(error: BaseException, store: str) -> BaseException:
+    """The error for who waits for a message to be stored while the store fails; arguments as for
+    :func:`stored_error`."""
+    if isinstance(error, StoreDamaged):
+        return error
+    return StoreFailed(
+        f"the store {store} failed: {_message(error)}\n  Whether this message was stored is not known",
+        remedy="Free space or repair the disk, and see if it is there before you send it again: "
+        f"holdfast outbox list {store}",
+    )
+
+
+def _message(error: BaseException) -> str:
+    return error.message if isinstance(error, HoldfastError) else str(error)
 
 
 def unheard_text(unheard: Unheard, to: str, local: str) -> str:
