@@ -68,7 +68,7 @@ class BodyReader:
         try:
             if refusal := self._refusal(body):
                 return dict(self._empty), refusal
-            problems = _Problems()
+            problems = _Problems(may_be_nil=b"nil" in body)
             values = self._root.read(etree.fromstring(body, self._parser), problems)
         except etree.XMLSyntaxError as error:
             return dict(self._empty), f"not well-formed: {error.msg}"
@@ -88,9 +88,10 @@ class BodyReader:
 
 
 class _Problems:
-    """What is wrong with one body, as far as it is told."""
+    """What is wrong with one body, as far as it is told; and whether an element of it may be nil."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_be_nil: bool) -> None:
+        self.may_be_nil = may_be_nil
         self.texts: list[str] = []
         self._more = 0
 
@@ -124,17 +125,17 @@ class _Field:
         self.convert: Convert | None = None
         if self.struct is None:
             self.convert = converter(path + field.name, kind, lenient)
+        self.one_text = None if self.many else self.convert
 
     def value(self, element: Any, problems: _Problems, name: str) -> Any:
         """Of the one element, or of one of many."""
-        attributes = element.attrib
-        if attributes and attributes.get(NIL, "").strip() in ("true", "1"):
+        if problems.may_be_nil and element.get(NIL, "").strip() in ("true", "1"):
             if self.required and not self.many:
                 problems.add(f"{name} is nil")
             return None
         text = element.text
         if self.struct is not None:
-            if text and not attributes and not len(element) and text.strip():
+            if text and not len(element) and text.strip() and not element.attrib:
                 problems.add(f"{name}: {_shown(text)} is a text, not an element with children")
                 return None
             since = len(problems.texts)
@@ -183,16 +184,20 @@ class _Struct:
         by_tag = self._by_tag
         for child in element:
             tag = child.tag
-            try:
-                slot = by_tag[tag]
-            except KeyError:
-                slot = self._slot(tag)
+            slot = by_tag[tag] if tag in by_tag else self._slot(tag)
             if slot is not None:
                 found.setdefault(slot, []).append(child)
-        return {
-            field.name: self._value(field, element, found.get(slot), problems)
-            for slot, field in enumerate(self._fields)
-        }
+        values: dict[str, Any] = {}
+        for slot, field in enumerate(self._fields):
+            children = found.get(slot)
+            if children and field.one_text and len(children) == 1 and not problems.may_be_nil and not len(children[0]):
+                try:  # what most fields are, without a detour; whatever is wrong is found again, and told, below
+                    values[field.name] = field.one_text(children[0].text or "")
+                    continue
+                except Misfit:
+                    pass
+            values[field.name] = self._value(field, element, children, problems)
+        return values
 
     def _slot(self, tag: str) -> int | None:
         """Which field takes elements of this name."""

@@ -186,6 +186,11 @@ def _moment(text: str, nanoseconds: bool) -> tuple[datetime, bool]:
     year, month_and_day, hour, rest, fraction, zone = match.groups()
     if fraction and len(fraction) > 6 and fraction[6:].strip("0") and not nanoseconds:
         raise Misfit("finer than a microsecond")
+    if hour != "24" and len(year) == 4:
+        try:
+            return datetime.fromisoformat(text), zone is not None
+        except ValueError:
+            pass  # the reason is found below
     day = _day(year, month_and_day, "a dateTime")
     midnight = hour == "24"  # endOfDayFrag: the first instant of the next day
     if midnight and (rest != "00:00" or (fraction or "").strip("0")):
