@@ -286,6 +286,22 @@ def test_a_body_with_nothing_in_it_is_empty(body: str | None) -> None:
     assert wire.decode(data).body == b""
 
 
+@pytest.mark.parametrize(
+    "text", ["text", "&#65;", "<![CDATA[x]]>", " a<x/>", "a<!-- --><x/>", "<!-- -->a<x/>", f"a{'b' * 99}"]
+)
+def test_text_where_the_bodys_element_should_be_is_refused_on_every_path(text: str) -> None:
+    data = message(body=text)
+    for _ in range(2):
+        wire.decode(message())
+    assert decode_usual(data, wire.DEFAULT) is None
+    with pytest.raises(EnvelopeError, match="text where an element should be"):
+        wire.decode(data)
+
+
+def test_a_body_of_comments_and_white_space_is_empty() -> None:
+    assert wire.decode(message(body=" <!-- --> <!---->\n")).body == b""
+
+
 def test_an_envelope_without_header_is_an_application_message() -> None:
     envelope = wire.decode(f'<e:Envelope xmlns:e="{S11}"><e:Body><x/></e:Body></e:Envelope>'.encode())
     assert (envelope.soap, envelope.addressing, envelope.rm) == (SOAP.V1_1, None, None)

@@ -534,7 +534,7 @@ def read_body(data: bytes, at: int, envelope: Shape, limits: Limits) -> bytes | 
     first = body.find(b"<")
     if first < 0:
         return None if body.strip() else b""
-    if _NOT_PLAIN.match(body, first) is not None:
+    if _NOT_PLAIN.match(body, first) is not None or (first and body[:first].strip()):
         return None
     for declaration in shape.declarations:
         sign = declaration.sign

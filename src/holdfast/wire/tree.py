@@ -349,7 +349,7 @@ class _Builder:
                 raise LimitExceeded(f"the header is larger than {self.limits.max_header_bytes} bytes")
             self.body = node
             self.content_start = tag_end(self.data, node.start)
-            self.parser.CharacterDataHandler = None
+            self.parser.CharacterDataHandler = self.on_body_text
         else:
             raise EnvelopeError(f"{node.told!r} has no place in an Envelope here")
 
@@ -362,6 +362,7 @@ class _Builder:
         elif self.document.content is not None:
             raise EnvelopeError(f"{node.told!r} beside an RM message or a fault in the Body")
         else:
+            self.parser.CharacterDataHandler = None
             self.parser.StartElementHandler = self.on_inner_start
             self.parser.EndElementHandler = self.on_inner_end
             self.parser.StartNamespaceDeclHandler = partial(_check_namespace, self.limits)
@@ -383,6 +384,11 @@ class _Builder:
             self.parser.EndElementHandler = self.on_end
             self.parser.StartNamespaceDeclHandler = self.on_declaration
             self.on_end(name)
+
+    def on_body_text(self, text: str) -> None:
+        # SOAP 1.2 part 1, section 5.3: elements and white space. As an element nobody could read it.
+        if text.strip(" \t\r\n"):
+            raise EnvelopeError("the Body holds text where an element should be")
 
     def on_text(self, text: str) -> None:
         self.stack[-1].texts.append(text)
@@ -407,9 +413,6 @@ class _Builder:
             return
         if self.tops:
             self.document.body = self.source.cut(start, end, self.tops, node.scope)
-        else:
-            raw = self.data[start:end]
-            self.document.body = raw if raw.strip() else b""
 
 
 def tag_end(data: bytes, start: int) -> int:
