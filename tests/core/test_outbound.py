@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import pytest
+
 from holdfast.core.events import Effect, Stopped, Transmit
 from holdfast.core.messages import (
     Acknowledge,
@@ -12,7 +14,10 @@ from holdfast.core.messages import (
     CreateSequenceResponse,
     Envelope,
     Fault,
+    Sequence,
     SequenceAcknowledgement,
+    TerminateSequence,
+    TerminateSequenceResponse,
 )
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import SourcePolicy
@@ -228,6 +233,29 @@ def test_a_destination_that_takes_no_number_at_all_stops_the_outbox_instead_of_m
     sending.refuse(sent[0], "MessageNumberRollover", identifier="urn:s:a", max_message_number=0)
     assert outbox.stopped == "MessageNumberRollover"
     assert "it takes no message at all" in sending.stopped[0].reason
+
+
+# --- a Sequence that the destination closed ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_is_submitted_after_the_destination_closed_an_idle_sequence_goes_in_another(is_restarted: bool) -> None:
+    sending = Sending()
+    outbox, sent = sending.opened("a", "1")
+    final = SequenceAcknowledgement("urn:s:a", ((1, 1),), final=True)
+    sending.answer(sent[0], control=Acknowledge(), acknowledgements=(final,))
+    if is_restarted:
+        sending = Sending(sending.store)
+        outbox = sending.open()
+    sending.submit(outbox, "2")
+    (end,) = sending.take()
+    assert isinstance(end.envelope.control, TerminateSequence)
+    sending.answer(end, control=TerminateSequenceResponse("urn:s:a"))
+    (create,) = sending.take()
+    sending.grant(create, "urn:s:another")
+    (message,) = sending.take()
+    assert (message.envelope.sequence, message.envelope.body) == (Sequence("urn:s:another", 1), b"2")
+    assert sending.stopped == []
 
 
 # --- what cannot be written -------------------------------------------------------------------------------------------

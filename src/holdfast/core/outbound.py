@@ -235,6 +235,7 @@ class Outbound:
             source.suspended = "given up"
             self._stop(outbox, "given up", "the destination gave no sign of life", now)
             return
+        source.go_on_after_close()
         if source.is_full and source.is_complete and not source.end_wanted:
             source.want_end(now)
         source.proceed(now)

@@ -552,6 +552,11 @@ class RMSource:
         self.end_wanted = True
         self.proceed(now)
 
+    def go_on_after_close(self) -> None:
+        """If the peer closed it and has all that was sent, nothing is lost: what is submitted goes to the next one."""
+        if self.state is SourceState.CLOSED and self.acknowledged.covers(self.highest_sent):
+            self.limit = min(self.limit, self.highest_sent)
+
     def proceed(self, now: float) -> None:
         """Take the next step towards the end if it is wanted and everything is acknowledged."""
         if not self.end_wanted or not self.is_complete:
