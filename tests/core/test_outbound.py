@@ -235,7 +235,7 @@ def test_a_destination_that_takes_no_number_at_all_stops_the_outbox_instead_of_m
     assert "it takes no message at all" in sending.stopped[0].reason
 
 
-# --- a Sequence that the destination closed ----------------------------------------------------------------------------
+# --- a Sequence that the destination closed ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

@@ -165,7 +165,7 @@ def acknowledge_a_request_without_its_reply(monkeypatch: pytest.MonkeyPatch) -> 
     replace(monkeypatch, RMProtocol, "_awaits_reply", lambda self, envelope: False)
 
 
-@mutant("ReplyBeforeAcknowledgement")
+@mutant("ReplyBeforeAcknowledgement", "AnswersSurviveRestart")
 def forget_over_a_crash_that_a_reply_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     def to_state(self: RMDestination) -> Any:
         return {**original(self), "awaiting": []}
@@ -245,6 +245,85 @@ def forget_that_a_sequence_was_granted(monkeypatch: pytest.MonkeyPatch) -> None:
         return source
 
     replace(monkeypatch, RMSource, "from_state", classmethod(from_state))
+
+
+@mutant("InOrder")
+def deliver_what_comes_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, RMDestination, "is_too_late", lambda self, number: False)
+
+
+@mutant("HandledOnce")
+def go_on_to_the_next_while_one_waits_for_its_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failed(self: HandlerCursor, offset: int, now: float) -> bool:
+        entry = self._running[offset]
+        is_due_again: bool = original(self, offset, now)
+        if is_due_again and self.in_order:
+            line = self._waiting[entry.sequence]
+            if len(line) > 1:
+                self._ready[line[1].offset] = line[1]
+        return is_due_again
+
+    original = replace(monkeypatch, HandlerCursor, "failed", failed)
+
+
+@mutant("HandledOnce")
+def call_a_handler_at_most_once_before_that_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, HandlerCursor, "give_up_on", lambda self, offset: None)
+
+
+@mutant("EndsAreDurable", "FinalIsFinal")
+def make_an_acknowledgement_final_before_the_end_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _end(self: Inbound, destination: RMDestination, *rest: Any, **named: Any) -> None:
+        original(self, destination, *rest, **named)
+        destination.settle()
+
+    original = replace(monkeypatch, Inbound, "_end", _end)
+
+
+@mutant("EndsAreDurable")
+def tell_of_the_end_while_a_reply_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, RMDestination, "may_tell_end", property(lambda self: self.settled))
+
+
+@mutant("ReplyBeforeAcknowledgement", "NothingUnacknowledgedDropped")
+def give_up_the_replies_of_a_sequence_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(self: RMDestination, last_message_number: int | None) -> Any:
+        self.awaiting.clear()
+        return original(self, last_message_number)
+
+    original = replace(monkeypatch, RMDestination, "end", end)
+
+
+@mutant("NothingUnacknowledgedDropped", "AnswersSurviveRestart")
+def forget_the_replies_of_a_sequence_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def over(self: Replies, destination: RMDestination, *, by_source: bool) -> None:
+        original(self, destination, by_source=True)
+
+    original = replace(monkeypatch, Replies, "over", over)
+
+
+@mutant("AnswersSurviveRestart")
+def forget_over_a_crash_which_replies_were_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_state(self: RMDestination) -> Any:
+        return {**original(self), "answered": []}
+
+    original = replace(monkeypatch, RMDestination, "to_state", to_state)
+
+
+@mutant("AcknowledgedIsRemembered")
+def acknowledge_a_request_before_that_its_reply_was_heard_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def acknowledged(self: Replies, identifier: str, now: float) -> None:
+        original(self, identifier, now)
+        for destination in self._inbound.destinations.values():
+            for number in [number for number, was_answered in destination.heard.items() if not was_answered]:
+                destination.acknowledged.add(number)
+
+    original = replace(monkeypatch, Replies, "acknowledged", acknowledged)
+
+
+@mutant("Liveness")
+def stay_with_a_sequence_that_the_peer_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, RMSource, "go_on_after_close", lambda self: None)
 
 
 @mutant("Liveness")

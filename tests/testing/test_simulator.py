@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.core.destination import RMDestination
 from holdfast.core.messages import IncompleteSequenceBehavior
+from holdfast.core.policy import Assurance, Delivery
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
 from holdfast.testing.clock import EPOCH, SimClock
@@ -79,6 +80,7 @@ def test_every_promise_holds_and_everything_heals_in_thousands_of_worlds(first: 
         counts.update(Simulator(seed).run().counts)
     # A simulator in which nothing goes wrong would prove nothing.
     assert counts["crashes"] > CHUNK / 10 and counts["exchanges lost"] > CHUNK and counts["duplicate dropped"] > CHUNK
+    assert counts["restarts compared"] > CHUNK / 2
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -153,6 +155,21 @@ def test_the_options_are_drawn_from_the_seed_and_each_fault_is_missing_in_some_w
     for fault in ("lose_request", "lose_response", "duplicate", "delay"):
         rates = {getattr(world.network, fault) for world in worlds}
         assert 0.0 in rates and len(rates) > 1
+
+
+def test_a_third_of_the_worlds_is_turned_to_what_others_seldom_see() -> None:
+    turned = [Simulator(seed).options for seed in range(300)]
+    drawn = [Options.draw(random.Random(seed)) for seed in range(300)]
+    rare = [one for one, other in zip(turned, drawn, strict=True) if one != other]
+    assert 60 < len(rare) < 140
+    assert sum(one.ends > 0 for one in rare) > 10
+    assert sum(one.assurance == Assurance(Delivery.AT_MOST_ONCE, True) for one in rare) > 10
+    assert sum(one.handler_failures > 0.0 for one in rare) > 20
+    assert all(one.offer or not one.requests for one in rare if one.assurance.delivery is Delivery.AT_MOST_ONCE)
+
+
+def test_what_is_given_is_not_turned_to_the_rare() -> None:
+    assert all(Simulator(seed, Options(messages=1)).options == Options(messages=1) for seed in range(30))
 
 
 def test_loss_replaces_what_was_drawn() -> None:

@@ -6,15 +6,24 @@ endpoints; it never asks an endpoint whether it did right. Override the moments 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast.core.messages import Envelope, IncompleteSequenceBehavior, SequenceAcknowledgement
+from holdfast.core.messages import (
+    CloseSequence,
+    CloseSequenceResponse,
+    Envelope,
+    IncompleteSequenceBehavior,
+    SequenceAcknowledgement,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
 from holdfast.core.outbox import outbox_queue, replies_queue
 from holdfast.core.policy import Delivery
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
-from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLE, DestinationState
+from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLE
 from holdfast.testing.ledger import LAST_MESSAGE
 from holdfast.testing.node import INBOX, Node, saved_sequences
 
@@ -56,6 +65,9 @@ class Invariant:
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         """A batch became durable; the ledger has it already."""
+
+    def leaving(self, world: World, node: Node, envelope: Envelope) -> None:
+        """Any envelope leaves an endpoint; the ledger does not have it yet."""
 
     def sent(self, world: World, node: Node, envelope: Envelope) -> None:
         """An envelope with a Sequence header leaves an endpoint; the ledger does not have it yet."""
@@ -109,10 +121,14 @@ class AcknowledgedIsRemembered(Invariant):
     """What is acknowledged is in the saved state, so that a restart says and filters the same."""
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
-        accepted = world.ledger.disks[node.index].accepted.get(acknowledgement.identifier)
+        disk = world.ledger.disks[node.index]
+        accepted = disk.accepted.get(acknowledgement.identifier)
+        awaiting = disk.behaviors[acknowledgement.identifier]["awaiting"] if accepted is not None else ()
         for number in numbers_of(acknowledgement):
             if accepted is None or number not in accepted:
                 self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier}, saved are {accepted}")
+            if number in awaiting:
+                self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier}, saved as unanswered")
 
 
 class RangesNeverShrink(Invariant):
@@ -143,6 +159,9 @@ class FinalIsFinal(Invariant):
     """After an acknowledgement with Final nothing is added: no other range is said, no message accepted."""
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
+        state = world.ledger.disks[node.index].behaviors.get(acknowledgement.identifier)
+        if acknowledgement.final and node.index == 1 and state is not None and state["state"] == "created":
+            self.broken(f"{node.name} says Final of {acknowledgement.identifier}, whose end is not durable")
         final = world.ledger.words[node.index].finals.get(acknowledgement.identifier)
         if final is not None and final != acknowledgement.ranges:
             self.broken(
@@ -157,18 +176,45 @@ class FinalIsFinal(Invariant):
                 self.broken(f"{node.name} accepts {accepted} of {identifier} after Final {final}")
 
 
+class EndsAreDurable(Invariant):
+    """That a Sequence has ended is said only once it is durable, and no request that was accepted awaits its reply."""
+
+    def leaving(self, world: World, node: Node, envelope: Envelope) -> None:
+        if node.index == 0:
+            return  # the Sequence of its replies is over with that of its requests, the end of which was durable
+        for identifier, is_answered in _told_ended(envelope):
+            state = world.ledger.disks[node.index].sequences.get(identifier)
+            if state is None or state["role"] == "source":
+                continue
+            if state["state"] == "created":
+                self.broken(f"{node.name} says that {identifier} has ended, which is not durable")
+            if is_answered and state["awaiting"]:
+                self.broken(f"{node.name} says that {identifier} has ended, while {state['awaiting']} await replies")
+
+
+def _told_ended(envelope: Envelope) -> Iterator[tuple[str, bool]]:
+    """The Sequences that an envelope says have ended, and whether their requests must have been answered: whose source
+    ended them, or broke them, waits for nothing."""
+    control, fault = envelope.control, envelope.fault
+    if isinstance(control, CloseSequenceResponse | TerminateSequenceResponse):
+        yield control.identifier, False
+    elif isinstance(control, CloseSequence | TerminateSequence):
+        yield control.identifier, True
+    elif fault is not None and fault.code in ("SequenceClosed", "SequenceTerminated", "UnknownSequence"):
+        yield fault.identifier or "", True
+
+
 class ReplyBeforeAcknowledgement(Invariant):
-    """A request is never acknowledged before its reply is durable (wcf: the call would end without it)."""
+    """A request is never acknowledged before its reply is durable (wcf: the call would end without it), unless it was
+    discarded with its Sequence."""
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
         ledger = world.ledger
         disk = ledger.disks[node.index]
-        destination = node.protocol.inbound.destinations.get(acknowledgement.identifier)
-        if destination is None or destination.state is not DestinationState.CREATED:
-            return  # ended without its source's wish: what it accepted is final, answered or not
         for number in numbers_of(acknowledgement):
-            body = ledger.words[1 - node.index].bodies.get((acknowledgement.identifier, number), b"")
-            if body in ledger.wants_reply and b"r" + body[1:] not in disk.replies:
+            key = (acknowledgement.identifier, number)
+            body = ledger.words[1 - node.index].bodies.get(key, b"")
+            if body in ledger.wants_reply and b"r" + body[1:] not in disk.replies and key not in disk.dropped:
                 self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier} without its reply")
 
 
@@ -292,17 +338,26 @@ class NothingUnacknowledgedDropped(Invariant):
         if not world.ledger.has_arrived(1 - node.index, body):
             self.broken(f"{node.name} {verb} {body.decode()}, which has not arrived")
         is_answered = b"r" + body[1:] in world.ledger.disks[node.index].replies
-        if body in world.ledger.wants_reply and not is_answered and not world.ledger.reply_is_lost(body):
+        if body in world.ledger.wants_reply and not is_answered and not world.ledger.is_discarded(body):
             self.broken(f"{node.name} {verb} {body.decode()} without having its reply")
 
 
 class HandledOnce(Invariant):
-    """The handler gets nothing again that is durably done, and in order only what follows what it is done with."""
+    """The handler gets nothing again that is durably done, and in order only what follows what it is done with; at most
+    once, it gets nothing that is not durably marked as done before, and nothing twice."""
+
+    def __init__(self) -> None:
+        self._called: set[tuple[int, int]] = set()
 
     def handed_over(self, world: World, node: Node, partition: int, offset: int) -> None:
         disk = world.ledger.disks[node.index]
         done = disk.done.get(partition)
-        if done is not None and offset + 1 in done:
+        is_marked = done is not None and offset + 1 in done
+        if node.setup.destination_policy.assurance.delivery is Delivery.AT_MOST_ONCE:
+            if not is_marked or (partition, offset) in self._called:
+                self.broken(f"{node.name} hands over offset {offset} of partition {partition}, which may happen twice")
+            self._called.add((partition, offset))
+        elif is_marked:
             self.broken(f"{node.name} hands over offset {offset} of partition {partition}, which is done with")
         records = disk.queues[partition]
         if offset >= len(records):
@@ -403,6 +458,7 @@ ALL_INVARIANTS: tuple[type[Invariant], ...] = (
     AcknowledgedIsRemembered,
     RangesNeverShrink,
     FinalIsFinal,
+    EndsAreDurable,
     ReplyBeforeAcknowledgement,
     AtMostOnce,
     InOrder,

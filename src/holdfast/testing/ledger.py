@@ -160,10 +160,10 @@ class Ledger:
         records = self.disks[0].outbound[outbox_queue(OUTBOX)]
         self.words[0].in_doubt.update(record.body for record in records[first : last + 1])
 
-    def reply_is_lost(self, body: bytes) -> bool:
-        """Whether a Sequence the request came in ended early at the destination, so that no reply can come from it."""
-        states, numbers = self.disks[1].behaviors, self.words[0].numbers
-        return any(name in states and states[name]["state"] != "created" for name, _ in numbers.get(body, ()))
+    def is_discarded(self, body: bytes) -> bool:
+        """Whether a message was discarded at the destination with its Sequence, so that nobody replies to it there."""
+        dropped, numbers = self.disks[1].dropped, self.words[0].numbers
+        return any(key in dropped for key in numbers.get(body, ()))
 
     def has_arrived(self, receiver: int, body: bytes) -> bool:
         """Whether the message is durably accepted at the receiver under any number."""
@@ -172,12 +172,12 @@ class Ledger:
 
 
 def seen_by_the_other(disk: DurableState, words: Words) -> tuple[DurableState, Words]:
-    """What the invariants that watch one endpoint may ask of the other one: which messages are accepted there, in which
-    state its Sequences are, what it transmitted, and what its application was told. Of what is returned nothing else is
-    there, so that asking for it is an AttributeError."""
+    """What the invariants that watch one endpoint may ask of the other one: which messages are accepted there and which
+    were discarded, what it transmitted, and what its application was told. Of what is returned nothing else is there,
+    so that asking for it is an AttributeError."""
     seen_disk, seen_words = object.__new__(DurableState), object.__new__(Words)
     seen_disk.accepted = disk.accepted
-    seen_disk.behaviors = {name: {"state": state["state"]} for name, state in disk.behaviors.items()}
+    seen_disk.dropped = disk.dropped
     seen_words.bodies, seen_words.numbers = words.bodies, words.numbers
     seen_words.in_doubt = words.in_doubt
     return seen_disk, seen_words

@@ -30,7 +30,7 @@ def unfinished(world: World, *, may_stop: bool) -> str | None:
         if record.body not in queued and record.body not in discarded and not skips(destination):
             return f"{record.body.decode()} has not reached the application"
         has_reply = b"r" + record.body[1:] in ledger.disks[0].replies
-        if record.wants_reply and not has_reply and not (may_stop and ledger.reply_is_lost(record.body)):
+        if record.wants_reply and not has_reply and not ledger.is_discarded(record.body):
             return f"the reply to {record.body.decode()} has not come"
     for partition, records in disk.queues.items():
         done = disk.done.get(partition)

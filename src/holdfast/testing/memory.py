@@ -133,7 +133,7 @@ class Memory:
         seen_disk, seen_words = seen_by_the_other(disk, words)
         view = (
             tuple((name, ranges.as_pairs()) for name, ranges in seen_disk.accepted.items()),
-            tuple((name, state["state"]) for name, state in seen_disk.behaviors.items()),
+            frozenset(seen_disk.dropped),
             tuple(seen_words.bodies.items()),
             frozenset(seen_words.in_doubt),
         )

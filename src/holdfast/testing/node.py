@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.core.cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.events import Acknowledged, Delivered, Effect, Ended, Incident, Respond, Stopped, Submitted, Transmit
 from holdfast.core.messages import Acknowledge, Envelope
-from holdfast.core.outbox import Outbox
-from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.outbox import Outbox, ReadRecords
+from holdfast.core.policy import Delivery, DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import HANDLER, Queue
 from holdfast.core.records import Batch, Record
@@ -134,6 +134,8 @@ class Node:
         self.protocol: RMProtocol
         self.cursors: list[HandlerCursor] = []
         self.ends: list[int] = []
+        self._running: set[tuple[int, int]] = set()
+        """What a handler that is called at most once is at: partition and offset."""
         self.outbox: Outbox | None = None
         self.end_wanted = False
 
@@ -145,10 +147,22 @@ class Node:
         self.run += 1
         self.is_up = True
         snapshot = self.store.load()
-        self.protocol = self.build(
-            Queue(INBOX, self.setup.partitions, drops_handled=self.setup.trims),
-            self.store.read,
-            self.new_identifier,
+        self.protocol = self.make_protocol(self.store.read, self.new_identifier)
+        self.protocol.recover(snapshot, now)
+        self._recover_cursors()
+        if self.setup.choices:
+            self.outbox = self.protocol.outbound.open(OUTBOX, self.world.nodes[1].setup.address, [*self.setup.choices])
+            if self.end_wanted:
+                self.protocol.outbound.want_end(self.outbox, now)
+
+    def make_protocol(self, read: ReadRecords, new_identifier: Callable[[], str]) -> RMProtocol:
+        """Its core, as it is before it has recovered."""
+        queue = Queue(INBOX, self.setup.partitions, drops_handled=self.setup.trims)
+        queue.is_handled = True
+        return self.build(
+            queue,
+            read,
+            new_identifier,
             self.world.jitter,
             destination_policy=self.setup.destination_policy,
             source_policy=self.setup.source_policy,
@@ -157,20 +171,31 @@ class Node:
             replies=always,
             **({"local": self.setup.address} if self.setup.address else {}),
         )
-        self.protocol.inbound.queue.is_handled = True
-        self.protocol.recover(snapshot, now)
-        self._recover_cursors()
-        if self.setup.choices:
-            self.outbox = self.protocol.outbound.open(OUTBOX, self.world.nodes[1].setup.address, [*self.setup.choices])
-            if self.end_wanted:
-                self.protocol.outbound.want_end(self.outbox, now)
 
     def _recover_cursors(self) -> None:
         queue = self.protocol.inbound.queue
         in_order = self.setup.destination_policy.assurance.in_order
-        states = map(queue.handled, range(self.setup.partitions))
+        states = [queue.handled(one, at_most_once=self._is_at_most_once) for one in range(self.setup.partitions)]
         self.cursors = [HandlerCursor(self.setup.handling, in_order, state) for state in states]
         self.ends = queue.ends
+        self._running = set()
+        if self._is_at_most_once:
+            self._answer_lost(queue.firsts)
+
+    @property
+    def _is_at_most_once(self) -> bool:
+        return self.setup.destination_policy.assurance.delivery is Delivery.AT_MOST_ONCE
+
+    def _answer_lost(self, firsts: list[int]) -> None:
+        """Requests that were being handled at the crash are answered, and not handled again."""
+        for destination in self.protocol.inbound.destinations.values():
+            for number in sorted(destination.unanswered - destination.held):
+                for partition, cursor in enumerate(self.cursors):
+                    for offset in range(firsts[partition], self.ends[partition]):
+                        record = self.record(partition, offset)
+                        is_it = (record.sequence, record.message_number) == (destination.identifier, number)
+                        if is_it and cursor.is_done(offset):
+                            self.protocol.reply(record, self._reply(record), self.now)
 
     def crash(self, survivors: int) -> None:
         """Die. Of the batches on their way to the disk, the oldest ``survivors`` made it."""
@@ -224,25 +249,33 @@ class Node:
 
     def handled(self, partition: int, offset: int, record: Record) -> None:
         """The handler succeeded: its answer, if one is awaited, and that it is done are saved together."""
-        reply = None
-        if record.wants_reply:
-            body = b"r" + record.body[1:]
-            reply = Record("", 0, "urn:reply", body, self.now, "urn:reply:" + body.decode())
-        self._done(partition, offset, record, reply)
+        self._done(partition, offset, record, self._reply(record))
+
+    def _reply(self, record: Record) -> Record | None:
+        if not record.wants_reply:
+            return None
+        body = b"r" + record.body[1:]
+        return Record("", 0, "urn:reply", body, self.now, "urn:reply:" + body.decode())
 
     def handler_failed(self, partition: int, offset: int, record: Record) -> None:
-        """The handler failed: it is due again, or a dead letter, which a requester is told of."""
-        if not self.cursors[partition].failed(offset, self.now):
+        """The handler failed: it is due again, or (at most once: at once) done with, which a requester is told of."""
+        if self._is_at_most_once or not self.cursors[partition].failed(offset, self.now):
             self.handled(partition, offset, record)
 
     def _done(self, partition: int, offset: int, record: Record, reply: Record | None) -> None:
         cursor = self.cursors[partition]
         cursor.finished(offset)
+        self._running.discard((partition, offset))
         self.protocol.reply(record, reply, self.now)
-        queue = self.protocol.inbound.queue
-        queue.move_cursor(HANDLER, partition, cursor.floor, self.now, cursor.to_state())
+        self._save_cursor(partition)
         if self.setup.trims:
-            queue.trim(partition)
+            self.protocol.inbound.queue.trim(partition)
+
+    def _save_cursor(self, partition: int) -> None:
+        cursor = self.cursors[partition]
+        running = (offset for where, offset in self._running if where == partition)
+        floor = min(cursor.floor, min(running, default=cursor.floor))
+        self.protocol.inbound.queue.move_cursor(HANDLER, partition, floor, self.now, cursor.to_state())
 
     # --- outputs --------------------------------------------------------------------------------------------------
 
@@ -303,8 +336,18 @@ class Node:
                 offset = cursor.next_offset
                 cursor.offer(offset, self.record(partition, offset).sequence if not cursor.is_done(offset) else "")
             while (taken := cursor.take(self.now)) is not None:
-                self.world.handed_over(self, partition, taken)
-                self.world.surroundings.handler_started(self, partition, taken)
+                if self._is_at_most_once:
+                    # Marked before it is called, as the dispatcher does: what is lost then is not handled again.
+                    self._running.add((partition, taken))
+                    cursor.give_up_on(taken)
+                    self._save_cursor(partition)
+                    self.protocol.commit.then(partial(self._start_handler, partition, taken))
+                else:
+                    self._start_handler(partition, taken, self.now)
+
+    def _start_handler(self, partition: int, offset: int, _now: float) -> None:
+        self.world.handed_over(self, partition, offset)
+        self.world.surroundings.handler_started(self, partition, offset)
 
     def record(self, partition: int, offset: int) -> Record:
         """A durable record of its queue."""

@@ -53,6 +53,7 @@ class Options:
         partition_rate: How often, at an event, the network is parted for a while.
         crash_source, crash_destination: How often, at an event, an endpoint crashes.
         again: Whether more is submitted once everything has ended.
+        ends: How often somebody closes or terminates a Sequence at the destination.
         clock_jumps: Whether a restarted endpoint finds its wall clock moved.
         asked_only: Whether the destination acknowledges only what it is asked for; never drawn.
         hides_limit: Whether its MessageNumberRollover says no limit; never drawn.
@@ -91,6 +92,7 @@ class Options:
     crash_destination: float = 0.0
     clock_jumps: bool = False
     again: bool = False
+    ends: int = 0
     asked_only: bool = False
     hides_limit: bool = False
 
@@ -147,6 +149,32 @@ class Options:
             clock_jumps=chance.random() < 0.3,
             again=chance.random() < 0.3,
         )
+
+    def turned_to_the_rare(self, chance: random.Random) -> Options:
+        """Every third world is turned to what others seldom see: Sequences that the destination ends, handlers that are
+        retried, at-most-once in order; the others are left as they are."""
+        turn = chance.choice((None,) * 6 + ("ended", "ended and retried", "at most once"))
+        options = self
+        if turn is None:
+            return options
+        if turn == "at most once":
+            assurance = Assurance(Delivery.AT_MOST_ONCE, True)
+            # With requests, only where an Offer lets nothing be dropped.
+            requests = self.requests if self.offer else 0.0
+            return replace(options, assurance=assurance, requests=requests, handler_failures=chance.choice((0.0, 0.3)))
+        ending = chance.choice(("by hand", "expires", "inactivity"))
+        options = replace(
+            options,
+            storm=chance.choice((10.0, 30.0)),
+            ends=chance.randint(1, 3) if ending == "by hand" else 0,
+            # Longer than a handler takes with all that is between: otherwise nobody would ever get a reply.
+            expires=chance.uniform(8.0, 12.0) if ending == "expires" else self.expires,
+            inactivity_timeout=chance.uniform(6.0, 10.0) if ending == "inactivity" else self.inactivity_timeout,
+            handler_latency=chance.choice((0.01, 1.0, 2.0)),
+        )
+        if turn == "ended and retried":
+            options = replace(options, handler_failures=chance.choice((0.3, 0.7)))
+        return options
 
     @staticmethod
     def _network(chance: random.Random) -> NetworkFaults:
@@ -219,7 +247,7 @@ class Options:
     def may_stop(self) -> bool:
         """Whether the source's application may be told that a Sequence was lost: nothing else here ends one early."""
         refused = self.destination_limit is not None and self.versions.rm is RM.V1_0
-        return refused or self.expires is not None or self.inactivity_timeout is not None
+        return refused or self.expires is not None or self.inactivity_timeout is not None or self.ends > 0
 
     def lines(self) -> list[str]:
         """One line a field, for the head of a run."""

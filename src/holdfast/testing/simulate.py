@@ -20,6 +20,7 @@ _ROWS = (
     ("fault raised", "faults raised"),
     ("crashes", "crashes"),
     ("batches", "batches durable"),
+    ("restarts compared", "destinations compared with restarted ones"),
     ("sequence created", "Sequences created"),
     ("sequence terminated", "Sequences terminated"),
     ("sequence lost", "Sequences lost, and said so"),

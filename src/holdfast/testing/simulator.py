@@ -22,6 +22,7 @@ from holdfast.testing.liveness import unfinished
 from holdfast.testing.network import PERFECT, Network
 from holdfast.testing.node import Arrival, Exchange, Node
 from holdfast.testing.options import Options
+from holdfast.testing.restarted import Heard
 from holdfast.testing.world import World
 
 REQUEST_TIMEOUT = 60.0
@@ -94,6 +95,8 @@ class Simulator:
         self.seed = seed
         self.random = random.Random(seed)
         drawn = Options.draw(self.random) if options is None else options
+        if options is None:
+            drawn = drawn.turned_to_the_rare(random.Random(f"rare {seed}"))
         self.options = drawn if loss is None else drawn.with_loss(loss)
         self.network = Network(self.options.network, self.random)
         self._trace = trace
@@ -112,6 +115,7 @@ class Simulator:
         self._crashes_left = 8
         self._open: dict[Arrival, None] = {}
         self._disk_free_at = [0.0, 0.0]
+        self._heard = Heard(self.world.nodes[1])
 
     def run(self) -> Report:
         """The storm, then the healing.
@@ -151,7 +155,10 @@ class Simulator:
             self._at(chance.random() * options.storm * 0.6, partial(self._submit, number, wants_reply))
         if chance.random() < 0.5:
             self._at(options.storm * (0.6 + 0.4 * chance.random()), self._end)
+        for _ in range(options.ends):
+            self._at(options.storm * 0.6 * self.random.random(), self._end_inbound)
         self._until(EPOCH + options.storm, lambda: False)
+        self._compare_with_restarted()
 
     def _heal(self) -> None:
         self.world.note(lambda: "the storm is over: no more faults, everything must arrive")
@@ -248,13 +255,33 @@ class Simulator:
     def _rejoin(self) -> None:
         self.network.is_partitioned = False
 
+    def _end_inbound(self) -> Node | None:
+        """Play an operator of the destination's: end the newest Sequence that is open there."""
+        node = self.world.nodes[1]
+        if not node.is_up:
+            return None
+        inbound = node.protocol.inbound.destinations.values()
+        is_open = [destination.identifier for destination in inbound if not destination.is_over]
+        terminate = self.random.random() < 0.5
+        if not is_open:
+            return None
+        self.world.note(lambda: f"somebody {'terminates' if terminate else 'closes'} {is_open[-1]} at {node.name}")
+        node.protocol.end_inbound(is_open[-1], node.now, terminate=terminate)
+        return node
+
     def _crash(self, node: Node) -> None:
         self._crashes_left -= 1
+        if node.index == 1:
+            self._compare_with_restarted()
         self.world.crash(node, self.random.randint(0, len(node.store.pending)))
         for arrival in [arrival for arrival in self._open if arrival.exchange.receiver == node.index]:
             del self._open[arrival]
             self._at(self.network.delay(), partial(self._fail, arrival.exchange))
         self._at(self.random.choice((0.001, 0.5, 10.0)) * self.random.random(), partial(self._restart_later, node))
+
+    def _compare_with_restarted(self) -> None:
+        if self._heard.compare():
+            self.world.count("restarts compared")
 
     def _restart_later(self, node: Node) -> Node | None:
         if node.is_up:
@@ -339,6 +366,8 @@ class Simulator:
         self.world.note(lambda: f"#{exchange.number} arrives at {node.name}")
         arrival = Arrival(exchange, node.run, response_delay)
         self._open[arrival] = None
+        if node.index == 1:
+            self._heard.hear(exchange.transmit.envelope)
         node.receive(arrival)
         return node
 

@@ -25,7 +25,7 @@ class Watch:
         kinds: Each is made anew.
     """
 
-    __slots__ = ("after", "handed_over", "pumped", "reported", "said", "sent", "stored")
+    __slots__ = ("after", "handed_over", "leaving", "pumped", "reported", "said", "sent", "stored")
 
     def __init__(self, kinds: Iterable[type[Invariant]]) -> None:
         invariants = [kind() for kind in kinds]
@@ -34,6 +34,7 @@ class Watch:
 
     after: list[Invariant]
     handed_over: list[Invariant]
+    leaving: list[Invariant]
     pumped: list[Invariant]
     reported: list[Invariant]
     said: list[Invariant]
@@ -152,6 +153,8 @@ class World:
         self.surroundings.respond(arrival, envelope)
 
     def _leaving(self, node: Node, envelope: Envelope) -> None:
+        for invariant in self.watches[node.index].leaving:
+            invariant.leaving(self, node, envelope)
         for acknowledgement in envelope.acknowledgements:
             self._say(node, acknowledgement, envelope)
         if envelope.sequence is not None:

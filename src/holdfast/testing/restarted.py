@@ -1,0 +1,122 @@
+"""What a restart must not change: a destination that was killed answers what is said again as one that was not.
+
+At a moment at which everything is durable the living endpoint is copied, and another one is made from its disk. Both
+hear again all that the endpoint was ever told, and must give the same answers.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import fields, replace
+
+from holdfast.core.events import Respond
+from holdfast.core.messages import ANONYMOUS_EPR, Envelope
+from holdfast.core.protocol import RMProtocol
+from holdfast.store.memory import MemoryStore
+from holdfast.testing.invariants import InvariantViolation
+from holdfast.testing.node import Node
+from holdfast.testing.store import SimStore
+from holdfast.testing.words import describe
+
+INVARIANT = "AnswersSurviveRestart"
+
+
+class Heard:
+    """What an endpoint was told, each thing once.
+
+    Args:
+        node: The endpoint.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._envelopes: dict[str, Envelope] = {}
+
+    def hear(self, envelope: Envelope) -> None:
+        """A request arrives."""
+        self._envelopes.setdefault(repr(envelope), replace(envelope))
+
+    def compare(self) -> bool:
+        """See that a restart would change no answer; whether it could be seen: not while something is not durable.
+
+        Raises:
+            InvariantViolation: it would.
+        """
+        node = self._node
+        if not node.is_up or node.store.pending or node.protocol.wants_commit or node.protocol.effects:
+            return False
+        living, restarted = _Twin.living(node), _Twin.restarted(node)
+        for envelope in self._envelopes.values():
+            said, again = living.ask(envelope), restarted.ask(envelope)
+            if said != again:
+                what = f"{node.name} answers {describe(envelope)} with {said}, and after a restart with {again}"
+                raise InvariantViolation(INVARIANT, what)
+        return True
+
+
+class _Name:
+    """Stands for an endpoint whose copy makes identifiers."""
+
+    def __init__(self, node: Node) -> None:
+        self.name = node.name
+        self.identifiers = node.identifiers
+
+    def new_identifier(self) -> str:
+        self.identifiers += 1
+        return f"urn:{self.name}:{self.identifiers}"
+
+
+class _Twin:
+    """A copy of an endpoint that nobody hears but who asks it, with a disk of its own that is never late."""
+
+    def __init__(self, protocol: RMProtocol, disk: MemoryStore, now: float) -> None:
+        self._protocol = protocol
+        self._disk = disk
+        self._now = now
+        # The run's own chance is not to be used up by what never happens.
+        protocol.outbound._jitter = _no_jitter
+
+    @classmethod
+    def living(cls, node: Node) -> _Twin:
+        """The endpoint as it is."""
+        store = SimStore(_nobody)
+        store.durable = deepcopy(node.store.durable)
+        shared = {id(node): _Name(node), id(node.store): store, id(ANONYMOUS_EPR): ANONYMOUS_EPR}
+        return cls(deepcopy(node.protocol, shared), store.durable, node.now)
+
+    @classmethod
+    def restarted(cls, node: Node) -> _Twin:
+        """The endpoint that would come up if this one were killed now."""
+        disk, name = deepcopy(node.store.durable), _Name(node)
+        protocol = node.make_protocol(disk.read, name.new_identifier)
+        protocol.recover(disk.load(), node.now)
+        return cls(protocol, disk, node.now)
+
+    def ask(self, envelope: Envelope) -> str:
+        """What it answers, in words; "nothing yet" if that takes time."""
+        exchange = object()
+        self._protocol.receive(replace(envelope), exchange, self._now)
+        answer = "nothing yet"
+        while True:
+            for effect in self._protocol.take_effects():
+                if isinstance(effect, Respond) and effect.exchange is exchange:
+                    answer = _whole(effect.envelope)
+            if not self._protocol.wants_commit:
+                return answer
+            self._disk.commit(self._protocol.take_batch())
+            self._protocol.batch_durable(self._now)
+
+
+def _whole(envelope: Envelope | None) -> str:
+    if envelope is None:
+        return "nothing (202)"
+    said = {field.name: getattr(envelope, field.name) for field in fields(envelope)}
+    return f"{describe(envelope)} { ({name: value for name, value in said.items() if value}) }"
+
+
+def _no_jitter() -> float:
+    return 0.0
+
+
+def _nobody(_batch: object) -> None:
+    pass
