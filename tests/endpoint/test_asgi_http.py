@@ -10,8 +10,10 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from waiting import until
 
-from holdfast.endpoint.asgi import HIGH_WATER, serve_asgi
+from holdfast import Destination
+from holdfast.endpoint.asgi import HIGH_WATER, Buffered, serve_asgi
 from holdfast.endpoint.http_exchange import Exchange, Handler, HTTPLimits, Request
 
 App = Callable[[Any, Any, Any], Any]
@@ -237,8 +239,62 @@ class Wire:
     def body(self) -> bytes:
         return b"".join(message.get("body", b"") for message in self.sent)
 
-    async def run(self, handler: Handler, **limits: Any) -> None:
+    async def run(self, handler: Handler, buffered: Buffered | None = None, **limits: Any) -> None:
         async def send(message: Any) -> None:
             self.sent.append(message)
 
-        await serve_asgi(handler, self.scope, self._messages.get, send, HTTPLimits(**limits))
+        await serve_asgi(handler, self.scope, self._messages.get, send, HTTPLimits(**limits), buffered)
+
+
+async def test_all_requests_together_hold_no_more_than_the_limit_and_give_it_back() -> None:
+    waiting: list[Exchange] = []
+    buffered = Buffered(1000)
+    first, second, declared = Wire({}, b"x" * 600), Wire({}, b"y" * 600), Wire({}, b"")
+    declared.scope["headers"] = [(b"content-length", b"600")]
+    serving = asyncio.ensure_future(first.run(waiting.append, buffered))
+    await until(lambda: bool(waiting))
+    assert buffered.held == 600
+    for refused in (second, declared):
+        await refused.run(waiting.append, buffered)
+        start = refused.sent[0]
+        assert (start["status"], dict(start["headers"])[b"retry-after"]) == (503, b"1")
+    assert (len(waiting), buffered.held) == (1, 600)
+    waiting[0].respond(200)
+    await serving
+    assert buffered.held == 0
+    await Wire({}, b"y" * 600).run(echo, buffered)
+    assert buffered.held == 0
+
+
+@pytest.mark.parametrize("how", ["it goes away", "it is too large", "it takes too long", "the handler fails"])
+async def test_what_was_held_is_given_back_however_a_request_ends(how: str) -> None:
+    buffered = Buffered(1000)
+    wire = Wire({}, b"x" * 500, more=how != "the handler fails")
+    if how == "it goes away":
+        wire.disconnect()
+
+    def handler(exchange: Exchange) -> None:
+        raise ValueError("a handler's mistake")
+
+    await wire.run(handler, buffered, max_body=100 if how == "it is too large" else 1000, body_timeout=0.01)
+    assert buffered.held == 0
+
+
+async def test_a_destination_keeps_max_buffered_under_asgi() -> None:
+    app = Destination(":memory:", limits=HTTPLimits(max_body=1000, max_buffered=1000))
+    headers = [(b"content-type", b"text/xml")]
+    held = Wire({"headers": headers}, b"x" * 800, more=True)
+    async with app.lifespan():
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        first = asyncio.ensure_future(app(held.scope, held._messages.get, send))
+        await until(lambda: app._buffered.held == 800)
+        second = Wire({"headers": headers}, b"y" * 800)
+        await app(second.scope, second._messages.get, send)
+        assert sent[0]["status"] == 503
+        held.disconnect()
+        await first
+        assert app._buffered.held == 0

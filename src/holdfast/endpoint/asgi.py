@@ -13,6 +13,14 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast.endpoint.http_exchange import Exchange, Handler, HTTPLimits, Request, check_headers
+from holdfast.endpoint.http_refusals import (
+    BODY_TIMEOUT,
+    BODY_TOO_LARGE,
+    MALFORMED,
+    OUT_OF_ROOM,
+    UNKNOWN_CODING,
+    Refusal,
+)
 from holdfast.endpoint.tls import PeerCertificate
 
 logger = logging.getLogger(__name__)
@@ -26,8 +34,29 @@ HIGH_WATER = 64 * 1024
 """Bytes written but not yet taken by the ASGI server from which ``write`` asks for a pause."""
 
 
+class Buffered:
+    """How much of requests' contents is held at a time, over all that share it.
+
+    Args:
+        most: Bytes; more is refused.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.held = 0
+        self._most = most
+
+    def fits(self, size: int) -> bool:
+        """Whether so many bytes more may be held."""
+        return self.held + size <= self._most
+
+
 async def serve_asgi(
-    handler: Handler, scope: Scope, receive: Receive, send: Send, limits: HTTPLimits | None = None
+    handler: Handler,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    limits: HTTPLimits | None = None,
+    buffered: Buffered | None = None,
 ) -> None:
     """Serve one ASGI ``http`` scope: read the request, give it to the handler, send its answer when it comes.
 
@@ -37,6 +66,8 @@ async def serve_asgi(
         receive: ASGI's source of the content and of the disconnect.
         send: ASGI's sink for the answer.
         limits: ``max_body``, ``body_timeout`` and ``response_timeout`` are kept; the defaults if None.
+        buffered: What is held of all requests together, ``max_buffered`` of the limits being the most; shared by all
+            calls that serve one application. None: this request is the only one.
 
     Raises:
         ValueError: The scope is not an ``http`` one.
@@ -44,19 +75,27 @@ async def serve_asgi(
     if scope["type"] != "http":
         raise ValueError(f"an http scope is served here, not {scope['type']!r}")
     limits = limits or HTTPLimits()
+    content = _Content(limits.max_body, buffered or Buffered(limits.max_buffered))
+    try:
+        await _serve(handler, scope, receive, send, limits, content)
+    finally:
+        content.release()
+
+
+async def _serve(
+    handler: Handler, scope: Scope, receive: Receive, send: Send, limits: HTTPLimits, content: _Content
+) -> None:
     headers = _headers(scope)
-    refusal = _refusal(headers, limits)
-    body: bytes | None = b""
-    if refusal is None:
-        try:
-            body = await asyncio.wait_for(_read(receive, limits.max_body), limits.body_timeout)
-        except TimeoutError:
-            refusal = (408, "the content took too long")
-        except _TooLarge:
-            refusal = (413, "the content is too large")
-    if refusal is not None:
-        await _refuse(send, *refusal)
-    elif body is not None:
+    body: bytes | None = None
+    try:
+        _check_head(headers)
+        content.check_declared(int(headers.get(b"content-length", b"0")))
+        body = await asyncio.wait_for(content.read(receive), limits.body_timeout)
+    except TimeoutError:
+        await _refuse(send, BODY_TIMEOUT)
+    except _Refused as refused:
+        await _refuse(send, refused.refusal)
+    if body is not None:
         exchange = ASGIExchange(_request(scope, headers, body))
         await _answer(handler, exchange, receive, send, limits)
 
@@ -162,8 +201,50 @@ class ASGIExchange(Exchange):
             callback()
 
 
-class _TooLarge(Exception):
-    """The content is larger than the limit."""
+class _Refused(Exception):
+    """The request is not handed over. Never leaves this module."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+
+
+class _Content:
+    """One request's content, counted from its first byte until the request is answered."""
+
+    def __init__(self, most: int, buffered: Buffered) -> None:
+        self._most = most
+        self._buffered = buffered
+        self._size = 0
+
+    def check_declared(self, size: int) -> None:
+        """Refuse what could not be held before it is read."""
+        if size > self._most:
+            raise _Refused(BODY_TOO_LARGE)
+        if not self._buffered.fits(size):
+            raise _Refused(OUT_OF_ROOM)
+
+    async def read(self, receive: Receive) -> bytes | None:
+        """It, whole, or None if the peer went before its end."""
+        pieces = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            piece = message.get("body", b"")
+            self._size += len(piece)
+            self._buffered.held += len(piece)
+            if self._size > self._most:
+                raise _Refused(BODY_TOO_LARGE)
+            if not self._buffered.fits(0):
+                raise _Refused(OUT_OF_ROOM)
+            if not message.get("more_body", False):
+                return bytes(pieces + piece) if pieces else bytes(piece)
+            pieces += piece
+
+    def release(self) -> None:
+        """It is no longer held."""
+        self._buffered.held -= self._size
+        self._size = 0
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:
@@ -174,29 +255,11 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
     return headers
 
 
-def _refusal(headers: dict[bytes, bytes], limits: HTTPLimits) -> tuple[int, str] | None:
-    length = headers.get(b"content-length", b"0")
-    if not length.isdigit():
-        return 400, "the Content-Length is no number"
-    if int(length) > limits.max_body:
-        return 413, "the content is too large"
+def _check_head(headers: dict[bytes, bytes]) -> None:
+    if not headers.get(b"content-length", b"0").isdigit():
+        raise _Refused(MALFORMED)
     if headers.get(b"content-encoding", b"identity").lower() not in (b"", b"identity"):
-        return 415, "the content may not be encoded"
-    return None
-
-
-async def _read(receive: Receive, max_body: int) -> bytes | None:
-    """The content whole, or None if the peer went before its end."""
-    pieces = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        pieces += message.get("body", b"")
-        if len(pieces) > max_body:
-            raise _TooLarge
-        if not message.get("more_body", False):
-            return bytes(pieces)
+        raise _Refused(UNKNOWN_CODING)
 
 
 def _request(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Request:
@@ -263,12 +326,13 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def _refuse(send: Send, status: int, text: str) -> None:
-    body = text.encode() + b"\n"
+async def _refuse(send: Send, refusal: Refusal) -> None:
+    body = refusal.text.encode() + b"\n"
     headers = [
         (b"content-type", b"text/plain"),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
+        *((name.lower(), value) for name, value in refusal.headers),
     ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -45,12 +45,13 @@ from holdfast.endpoint.arguments import (
     to_assurance,
     to_retention,
 )
-from holdfast.endpoint.asgi import serve_asgi
+from holdfast.endpoint.asgi import Buffered, serve_asgi
 from holdfast.endpoint.decoding import Decoder
 from holdfast.endpoint.dispatcher import Dispatcher, Handler
 from holdfast.endpoint.engine import Clock, Engine, open_off_loop
 from holdfast.endpoint.http_exchange import Exchange, HTTPLimits
 from holdfast.endpoint.http_media import refuse_unless_soap
+from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.parties import party_of
 from holdfast.endpoint.readers import Readers
@@ -102,6 +103,7 @@ class Destination:
             only if they are named. At most 8 KB a message; what is beyond is left out.
         limits: What HTTP peers may use, when it is served by ASGI; a server of ours has its own.
         wire_limits: What one envelope may be like.
+        wsdl: The service's WSDL 1.1 in UTF-8, a file's path or its bytes, which GET with ``?wsdl`` gives out as it is.
 
     Raises:
         ConfigurationError: for an assurance or a number that cannot be.
@@ -124,6 +126,7 @@ class Destination:
         keep_http_headers: Iterable[str] = (),
         limits: HTTPLimits | None = None,
         wire_limits: Limits = DEFAULT,
+        wsdl: str | Path | bytes | None = None,
     ):
         check_whole("partitions", partitions)
         check_whole("concurrency", concurrency)
@@ -167,6 +170,8 @@ class Destination:
         self._allowed = AllowList(allow_addresses)
         self._keeper = Keeper(keep_http_headers)
         self._limits = limits or HTTPLimits()
+        self._buffered = Buffered(self._limits.max_buffered)
+        self._wsdl = read_wsdl(wsdl) if wsdl is not None else None
         self._wire_limits = wire_limits
         self._decoder = Decoder(wire_limits)
         self._starting: asyncio.Lock | None = None
@@ -385,6 +390,8 @@ class Destination:
     def handle(self, exchange: Exchange) -> None:
         """Take one HTTP request; the answer follows. Must be started."""
         request = exchange.request
+        if exchange.request.method != "POST" and give_wsdl(exchange, self._wsdl):
+            return
         if refuse_unless_soap(exchange):
             return
         if self.engine.failure is not None:
@@ -468,7 +475,7 @@ class Destination:
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             await self.start()
-            await serve_asgi(self.handle, scope, receive, send, self._limits)
+            await serve_asgi(self.handle, scope, receive, send, self._limits, self._buffered)
         else:
             await send({"type": "websocket.close", "code": 1003})
 
