@@ -117,8 +117,8 @@ class HTTPLimits:
     Attributes:
         max_body: Largest request content; more is refused with 413 before it is read.
         max_header_bytes: Largest request line and header section; more is refused with 431.
-        max_buffered: All request contents held at a time, over all connections, until they are answered; more is refused
-            with 503.
+        max_buffered: All request contents held at a time, over all connections, until they are answered; more is
+            refused with 503.
         max_connections: Connections at a time; more are refused with 503.
         max_pipelined: Requests one peer may send ahead of their answers.
         header_timeout: From a request's first byte (or the connection's opening) to the end of its headers.
