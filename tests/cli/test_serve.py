@@ -260,3 +260,24 @@ def test_a_certificate_that_is_none_is_a_sentence(run: Any, module: str, tmp_pat
     result = run("serve", f"{module}:app", "--tls-key", "server.pem")
     assert result.code == 2
     assert "--tls-cert" in result.err
+
+
+def test_what_the_queue_keeps_and_that_it_was_restored_can_be_said_from_the_shell(
+    start: Any, run: Any, module: str
+) -> None:
+    refused = run("serve", f"{module}:app", "--port", "0", "--retention", "7 d")
+    assert refused.code == 2
+    assert '"7d readers 30d 50GB"' in refused.err
+    epochs = set()
+    for options in ([], [], ["--restored", "--retention", "1h"]):
+        service = start("serve", f"{module}:app", "--port", "0", *options)
+        service.url()
+        service.process.send_signal(signal.SIGTERM)
+        result = service.end()
+        assert result.code == 0
+        assert ("keeps='1h readers 30d'" in result.err) == bool(options)
+        assert ("event='new epoch'" in result.err) == bool(options)
+        store = RocksDBStore("inbox", read_only=True)
+        epochs.add(store.load().queues["inbox"]["epoch"])
+        store.close()
+    assert len(epochs) == 2

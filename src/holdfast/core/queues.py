@@ -42,6 +42,9 @@ PARTITIONS_AT_ONCE = 16
 MEASURE_EVERY = 1.0
 """Seconds between two steps that count the bytes of what came, where size counts."""
 
+MEASURE_PAUSE = 0.02
+"""Seconds between two steps while there is much to count, as when size begins to count."""
+
 _READER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SIZES = "own/sizes"
 
@@ -449,7 +452,7 @@ class Queue:
                 left -= one.sizes.total - total
             if is_marked:
                 self._commit.batch.cursors[self.name, partition, _SIZES] = one.sizes.to_state()
-        self._measure_due = now if left <= 0 else None
+        self._measure_due = now + MEASURE_PAUSE if left <= 0 else None
         sizes = [one.sizes for one in self.partitions if one.sizes is not None]
         for limit, name in ((self.retention.size, "expired"), (self.retention.reader_size, "lapsed")):
             if limit is not None:

@@ -75,7 +75,7 @@ class RetentionPolicy:
             else:
                 kind, value = _quantity(word, text)
                 values[f"{prefix}{kind}"] = value
-        if not values:
+        if not values or words[-1].lower() == "readers":
             raise _unfit(text)
         return cls(**values)  # type: ignore[arg-type]
 
