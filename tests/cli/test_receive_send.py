@@ -389,3 +389,10 @@ def test_the_outbox_is_the_librarys_own(run: Any, served: Any, tmp_path: Path) -
     result = run("send", "--resume", "--to", served.url)
     assert result.code == 1
     assert "holds messages for http://127.0.0.1:9/" in result.err
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "soon"])
+def test_a_timeout_that_is_no_time_is_wrong_usage(run: Any, tmp_path: Path, seconds: str) -> None:
+    result = run("send", "--to", "http://127.0.0.1:9/", "--timeout", seconds, *orders(tmp_path, 1))
+    assert (result.code, "--timeout" in result.err) == (2, True), result.err
+    assert not (tmp_path / "outbox").exists()

@@ -177,11 +177,20 @@ def test_what_is_wrong_in_a_module_is_told_with_its_own_lines_and_no_others(
     assert "importlib" not in result.err
 
 
-def test_a_setting_that_cannot_be_is_told_with_its_file_and_line(start: Any, tmp_path: Path) -> None:
-    (tmp_path / "wrong_module.py").write_text("import holdfast\n\napp = holdfast.Destination(assurance='exactly')\n")
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("assurance='exactly'", "'exactly' is no delivery assurance"),
+        ("handling=holdfast.HandlingPolicy(attempts=0)", "HandlingPolicy.attempts cannot be 0"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_told_with_its_file_and_line(
+    start: Any, tmp_path: Path, setting: str, why: str
+) -> None:
+    (tmp_path / "wrong_module.py").write_text(f"import holdfast\n\napp = holdfast.Destination({setting})\n")
     result = start("serve", "wrong_module:app").end()
     assert result.code == 1
-    assert f"holdfast: {tmp_path}/wrong_module.py, line 3: 'exactly' is no delivery assurance" in result.err
+    assert f"holdfast: {tmp_path}/wrong_module.py, line 3: {why}" in result.err
 
 
 def test_a_port_that_is_taken_is_a_sentence(run: Any, module: str) -> None:

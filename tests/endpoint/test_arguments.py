@@ -136,11 +136,14 @@ async def test_a_first_handler_comes_too_late_once_the_destination_runs() -> Non
         ({"handling": 5}, "handling cannot be 5"),
         ({"limits": 5}, "limits cannot be 5"),
         ({"wire_limits": 5}, "wire_limits cannot be 5"),
-        ({"allow_addresses": "http://partner.example/"}, "a list is asked for"),
+        ({"allow_addresses": "http://partner.example/"}, "no list of addresses"),
+        ({"allow_addresses": 5}, "no list of addresses"),
+        ({"store": 5}, "store cannot be 5"),
+        ({"store": None}, "store cannot be None"),
     ],
 )
 def test_a_destination_that_cannot_be_is_refused(given: dict[str, Any], what: str) -> None:
-    refused(lambda: Destination(":memory:", **given), what)
+    refused(lambda: Destination(**{"store": ":memory:"} | given), what)
 
 
 # --- a source ---------------------------------------------------------------------------------------------------------
@@ -167,12 +170,16 @@ def test_a_destination_that_cannot_be_is_refused(given: dict[str, Any], what: st
         ({"headers": {"Authorization": "x\r\nEvil: y"}}, "the value of the HTTP header Authorization cannot be sent"),
         ({"headers": {"Authorization": None}}, "the value of the HTTP header Authorization cannot be sent"),
         ({"address": "http://me.example/"}, "there is none"),
+        ({"store": 5}, "store cannot be 5"),
+        ({"to": 5}, "5 is not an http or https URL"),
+        ({"to": b"http://a/"}, "is not an http or https URL"),
+        ({"to": "http://a b/"}, "is not an http or https URL"),
         ({"listen": 8080}, "listen=8080 is no place"),
         ({"listen": ("127.0.0.1", 70000)}, "port of listen cannot be 70000"),
     ],
 )
 def test_a_source_that_cannot_be_is_refused(make: Any, given: dict[str, Any], what: str) -> None:
-    refused(lambda: make(URL, ":memory:", **given), what)
+    refused(lambda: make(**{"to": URL, "store": ":memory:"} | given), what)
 
 
 def test_a_header_that_cannot_be_sent_keeps_its_secret() -> None:

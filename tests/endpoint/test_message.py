@@ -73,3 +73,9 @@ def test_bodies_of_every_kind_become_one_element_or_are_refused() -> None:
     for wrong in ("text", "<a/><b/>", "<a", b"\xff\xfe", "<!DOCTYPE a><a/>"):
         with pytest.raises(EnvelopeError):
             body_bytes(wrong)
+
+
+def test_a_fault_may_be_given_an_error_as_its_reason_and_any_text() -> None:
+    for reason in (KeyError("a"), "no XML: \0"):
+        body = fault_body(ApplicationFault(reason), "1.2")  # type: ignore[arg-type]
+        assert etree.fromstring(body) is not None

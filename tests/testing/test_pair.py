@@ -204,9 +204,14 @@ def test_a_test_that_is_not_asynchronous_gets_the_blocking_source(tmp_path: Path
     assert threading.active_count() <= before + 1, "an idle worker of an executor may stay"
 
 
-def test_patience_is_a_time() -> None:
-    with pytest.raises(holdfast.ConfigurationError, match="patience cannot be 0"):
-        pair(orders([]), patience=0)
+@pytest.mark.parametrize(
+    "given", [{"patience": 0}, {"network": 0.3}, {"store": "directory"}, {"app": "orders:app"}, {"tiemout": 3}]
+)
+def test_what_cannot_be_paired_is_refused_before_anything_runs(given: dict[str, Any]) -> None:
+    with pytest.raises((holdfast.ConfigurationError, TypeError)), pair(**{"app": orders([])} | given):
+        pytest.fail("it runs")
+    with pytest.raises(holdfast.ConfigurationError, match="lossy"):
+        lossy("often")  # type: ignore[arg-type]
 
 
 async def test_time_waits_for_a_commit_however_long_it_takes() -> None:

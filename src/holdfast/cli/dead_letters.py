@@ -49,7 +49,7 @@ def dead_letters() -> None:
     """
 
 
-@dead_letters.command(name="list")
+@dead_letters.command(name="list", short_help="List the dead letters, the oldest first.")
 @click.argument("store", required=False)
 @click.option("--from", "start", type=click.IntRange(min=0), default=0, show_default=True, help="Begin at this letter.")
 @click.option("--limit", type=click.IntRange(min=1), default=PAGE, show_default=True, help="List so many at most.")
@@ -82,7 +82,7 @@ def list_(store: str | None, start: int, limit: int, admin: str | None, as_json:
         click.echo(f"There are no dead letters in {admin or location}.")
 
 
-@dead_letters.command()
+@dead_letters.command(short_help="Show one dead letter whole.")
 @click.argument("store", required=False, metavar="[STORE]")
 @click.argument("letter", required=False, metavar="LETTER")
 @admin_option
@@ -139,7 +139,7 @@ def _change(how: str, store: str | None, letters: tuple[str, ...], every: bool, 
 ALL = click.option("--all", "every", is_flag=True, help="All that are there.")
 
 
-@dead_letters.command()
+@dead_letters.command(short_help="Hand dead letters to their handler once more.")
 @click.argument("store", required=False)
 @click.argument("letters", nargs=-1, metavar="[LETTER]...")
 @ALL
@@ -160,7 +160,7 @@ def retry(store: str | None, letters: tuple[str, ...], every: bool, admin: str |
     _tell("retried", done, count, f"{_several(done)} handed to the handler {when}.", as_json)
 
 
-@dead_letters.command()
+@dead_letters.command(short_help="Give dead letters up.")
 @click.argument("store", required=False)
 @click.argument("letters", nargs=-1, metavar="[LETTER]...")
 @ALL

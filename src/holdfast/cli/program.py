@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import ssl
@@ -29,6 +30,20 @@ def log_options(default: str) -> Callable[[F], F]:
         )(command)
 
     return add
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds, 0 or more, that a clock can reach: neither ``nan`` nor ``inf``."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return number
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from holdfast.cli.failure import failure_facts
-from holdfast.cli.program import log_options, run_interruptible, wrong_usage
+from holdfast.cli.program import Seconds, log_options, run_interruptible, wrong_usage
 from holdfast.cli.progress import Shown, progress
 from holdfast.exceptions import (
     ConfigurationError,
@@ -94,7 +94,7 @@ class Run:
     is_flag=True,
     help='Each line of FILES is a message: {"body": "<a/>", "action": …, "key": …}.',
 )
-@click.option("--timeout", type=click.FloatRange(min=0), help="Seconds for all of it.  [default: as long as it takes]")
+@click.option("--timeout", type=Seconds(), help="Seconds for all of it.  [default: as long as it takes]")
 @click.option("--rm", type=click.Choice(["1.0", "1.1", "1.2"]), help="WS-RM version.  [default: found out]")
 @click.option("--addressing", type=click.Choice(["2004/08", "2005/08"]), help="WS-Addressing version.")
 @click.option("--soap", type=click.Choice(["1.1", "1.2"]), help="SOAP version.")

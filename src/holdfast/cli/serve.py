@@ -225,7 +225,7 @@ def _import(name: str) -> ModuleType:
 
 def _broken(name: str, error: Exception) -> ConfigurationError:
     """What a module raised while it was imported, with the lines that led there, of it and of what it calls."""
-    between = ("<frozen", importlib.__file__, __file__)
+    between = ("<frozen", "<string>", importlib.__file__, __file__)  # "<string>": what dataclasses make
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(between)]
     if isinstance(error, HoldfastError):
         package = Path(holdfast.__file__).parent

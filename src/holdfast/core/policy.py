@@ -26,6 +26,9 @@ class Assurance:
     delivery: Delivery = Delivery.EXACTLY_ONCE
     in_order: bool = True
 
+    def __post_init__(self) -> None:
+        check_settings(self)
+
     @classmethod
     def parse(cls, text: str) -> Assurance:
         """From words such as ``"exactly-once in-order"`` or ``"at-most-once"``.
@@ -33,7 +36,7 @@ class Assurance:
         Raises:
             ConfigurationError: for any other word, or none of the three assurances.
         """
-        words = text.lower().replace(",", " ").split()
+        words = str(text).lower().replace(",", " ").split()
         deliveries = [word for word in words if word != "in-order"]
         try:
             (word,) = deliveries

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -22,7 +23,7 @@ def check_settings(
     """See that every field of a dataclass is what its annotation says.
 
     Args:
-        settings: An instance; to be called from its ``__post_init__``.
+        settings: An instance; to be called from its ``__post_init__``. What its ``repr`` hides is not told.
         least: Field -> the least that it may be. Without it: 1 for whole numbers, more than 0 for others.
         most: Field -> the most that it may be.
 
@@ -30,8 +31,10 @@ def check_settings(
         ConfigurationError: names the class, the field and what it may be.
     """
     cls: type[Any] = type(settings)
+    shown = {field.name: field.repr for field in fields(cls)}
     for name, kinds in _kinds(cls).items():  # type: ignore[arg-type] # a class can be hashed
-        _check(f"{cls.__name__}.{name}", getattr(settings, name), kinds, least.get(name), most.get(name))
+        value, is_secret = getattr(settings, name), not shown[name]
+        _check(f"{cls.__name__}.{name}", value, kinds, least.get(name), most.get(name), is_secret=is_secret)
 
 
 @cache
@@ -52,6 +55,15 @@ def check_whole(name: str, value: object, least: int = 1, most: int | None = Non
     _check(name, value, (int,), least, most)
 
 
+def check_share(name: str, value: object) -> None:
+    """See that an argument is a number from 0 to 1.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    _check(name, value, (float,), 0, 1)
+
+
 def check_seconds(name: str, value: object, *, zero: bool = True, endless: bool = True) -> None:
     """See that an argument is a number of seconds, and no negative one.
 
@@ -67,25 +79,32 @@ def check_seconds(name: str, value: object, *, zero: bool = True, endless: bool 
     _check(name, value, (float, NoneType) if endless else (float,), 0.0 if zero else None, None)
 
 
-def _check(where: str, value: object, kinds: tuple[Any, ...], least: float | None, most: float | None) -> None:
-    if value is None and NoneType in kinds:
-        return
-    allowed = _told(kinds, least, most)
-    remedy = f"It may be {allowed}."
-    if isinstance(value, bool) and bool in kinds:
-        return
-    if isinstance(value, int | float) and not isinstance(value, bool) and (int in kinds or float in kinds):
-        if isinstance(value, float) and (float not in kinds or not math.isfinite(value)):
-            raise ConfigurationError(f"{where} cannot be {value!r}", remedy=remedy)
+def _check(
+    where: str,
+    value: object,
+    kinds: tuple[Any, ...],
+    least: float | None,
+    most: float | None,
+    *,
+    is_secret: bool = False,
+) -> None:
+    if not _fits(value, kinds, least, most):
+        shown = "what was given" if is_secret else repr(value)
+        raise ConfigurationError(f"{where} cannot be {shown}", remedy=f"It may be {_told(kinds, least, most)}.")
+
+
+def _fits(value: object, kinds: tuple[Any, ...], least: float | None, most: float | None) -> bool:
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, int | float) and (int in kinds or float in kinds):
+        try:
+            is_number = math.isfinite(value) and (float in kinds or isinstance(value, int))
+        except OverflowError:  # more than any float
+            is_number = float not in kinds
         lowest = least if least is not None else 1 if int in kinds else 0
         is_low = value <= 0 if least is None and int not in kinds else value < lowest
-        if is_low or (most is not None and value > most):
-            raise ConfigurationError(f"{where} cannot be {value!r}", remedy=remedy)
-        return
-    classes = tuple(get_origin(kind) or kind for kind in kinds if kind not in (int, float, bool))
-    if isinstance(value, classes):
-        return
-    raise ConfigurationError(f"{where} cannot be {value!r}", remedy=remedy)
+        return is_number and not is_low and (most is None or value <= most)
+    return isinstance(value, tuple(get_origin(kind) or kind for kind in kinds if kind not in (int, float, bool)))
 
 
 def _told(kinds: tuple[Any, ...], least: float | None, most: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +24,9 @@ _NO_URL = re.compile("[\x00-\x20\x7f\ud800-\udfff]")
 
 _OUR_QUEUES = ("dead-letters", "outbox", "replies")
 """The first parts of the names of queues that are kept beside a destination's own."""
+
+
+_OF_A_STORE = ("load", "commit", "read", "close")
 
 
 def to_assurance(given: str | Assurance) -> Assurance:
@@ -191,6 +195,18 @@ def check_listener(listen: object, address: str) -> None:
     if not isinstance(listen, tuple | list) or len(listen) != 2 or not isinstance(listen[0], str):
         raise ConfigurationError(f"listen={listen!r} is no place", remedy="Such as listen=('0.0.0.0', 8090).")
     check_whole("the port of listen", listen[1], 0, 65535)
+
+
+def check_store(store: object) -> None:
+    """See that a store is a place, or one that is open.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if not isinstance(store, str | Path) and not all(callable(getattr(store, name, None)) for name in _OF_A_STORE):
+        raise ConfigurationError(
+            f"store cannot be {store!r}", remedy="Give the path of a directory, ':memory:', or an open store."
+        )
 
 
 def check_class(name: str, value: object, kind: type | tuple[type, ...]) -> None:

@@ -38,6 +38,7 @@ from holdfast.endpoint.arguments import (
     check_class,
     check_headers,
     check_listener,
+    check_store,
     check_url,
     check_versions,
     to_assurance,
@@ -160,6 +161,7 @@ class Source:
     ):
         check_seconds("timeout", timeout, zero=False, endless=False)
         check_versions(versions)
+        check_store(store)
         check_headers(headers)
         check_listener(listen, address)
         check_class("policy", policy, SourcePolicy)

@@ -21,6 +21,11 @@ def reason_of(error: BaseException) -> str:
     text = _told(lambda: "".join(traceback.format_exception(error)), error)
     if len(text) > MAX_REASON:
         text = f"{text[: MAX_REASON // 2]}…{text[-MAX_REASON // 2 :]}"
+    return no_xml_escaped(text)
+
+
+def no_xml_escaped(text: str) -> str:
+    """The text with what no XML document may hold escaped."""
     return _NO_XML.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 

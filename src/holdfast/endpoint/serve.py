@@ -21,7 +21,7 @@ from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.listening import listening_at
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.server import Destination
-from holdfast.exceptions import StoreDamaged
+from holdfast.exceptions import ConfigurationError, StoreDamaged
 
 COLLECT_EVERY = 20_000
 """Objects that may become garbage in cycles before a collection: a few megabytes."""
@@ -45,7 +45,7 @@ class Listeners:
             those of connections to peers; what is left is for peers, up to ``max_connections``.
 
     Raises:
-        ConfigurationError: for a port that there is not.
+        ConfigurationError: for a port that there is not, or one for both.
     """
 
     host: str = "127.0.0.1"
@@ -69,6 +69,11 @@ class Listeners:
 
     def __post_init__(self) -> None:
         check_settings(self, least={"port": 0, "admin_port": 0}, most={"port": 65535, "admin_port": 65535})
+        if self.port and (self.host, self.port) == (self.admin_host, self.admin_port):
+            raise ConfigurationError(
+                f"both listeners cannot be at {self.host}:{self.port}",
+                remedy="Give the admin listener a port of its own, such as 8081.",
+            )
 
 
 class Service:

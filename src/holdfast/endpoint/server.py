@@ -42,6 +42,7 @@ from holdfast.endpoint.arguments import (
     check_class,
     check_handler,
     check_queue_name,
+    check_store,
     to_assurance,
     to_retention,
 )
@@ -131,14 +132,15 @@ class Destination:
         check_whole("partitions", partitions)
         check_whole("concurrency", concurrency)
         check_queue_name(queue)
+        check_store(store)
         check_class("policy", policy, DestinationPolicy)
         check_class("source_policy", source_policy, SourcePolicy)
         check_class("handling", handling, HandlingPolicy)
         check_class("limits", limits, HTTPLimits)
         check_class("wire_limits", wire_limits, Limits)
-        if isinstance(allow_addresses, str | bytes):
+        if isinstance(allow_addresses, str | bytes) or not isinstance(allow_addresses, Iterable):
             raise ConfigurationError(
-                f"allow_addresses={allow_addresses!r} is one address, and a list is asked for",
+                f"allow_addresses={allow_addresses!r} is no list of addresses",
                 remedy=f"Write allow_addresses=[{allow_addresses!r}].",
             )
         self.policy = policy or DestinationPolicy()

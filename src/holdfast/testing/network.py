@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from holdfast.core.settings import check_settings
+from holdfast.core.settings import check_settings, check_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,5 +111,6 @@ def lossy(probability: float, seed: int = 0) -> Network:
     Raises:
         ConfigurationError: it is no probability.
     """
+    check_share("the probability of lossy()", probability)
     half = probability / 2
     return Network(NetworkFaults(probability, probability, half, half), random.Random(seed))

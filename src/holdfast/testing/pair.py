@@ -18,11 +18,12 @@ from typing import Any
 
 from holdfast.core.settings import check_seconds
 from holdfast.endpoint import sync
+from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.client import Source
 from holdfast.endpoint.engine import Clock
 from holdfast.endpoint.http_exchange import Exchange, Request
 from holdfast.endpoint.server import Destination
-from holdfast.exceptions import NotAcknowledged
+from holdfast.exceptions import ConfigurationError, NotAcknowledged
 from holdfast.http.outcome import Done, Outcome, Response, TransportError
 from holdfast.testing.network import Network, lossy
 
@@ -223,6 +224,10 @@ class Pair:
         self, app: Destination, network: Network, store: Path | None, patience: float, options: dict[str, Any]
     ) -> None:
         check_seconds("patience", patience, zero=False, endless=False)
+        check_class("network", network, Network)
+        check_class("store", store, Path)
+        if not isinstance(app, Destination):
+            raise ConfigurationError(f"{app!r} is no holdfast.Destination", remedy="Give yours: pair(app).")
         self._app = app
         self._network = network
         self._store = store
