@@ -74,6 +74,8 @@ async def test_letters_are_listed_and_shown_with_the_reason_and_the_message_as_i
     assert "token" in shown["headers"]
     assert "failure" not in shown["headers"]
     assert shown["reason"].startswith("Traceback")
+    assert "test_letters.py" in shown["reason"]
+    assert "dispatcher.py" not in shown["reason"], "how we called the handler explains nothing"
 
     _, page = await ask(service, "dead-letters?from=1&limit=1")
     assert ([one["letter"] for one in page["dead_letters"]], page["next"]) == ([1], 2)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import os
 import re
 import traceback
 from collections.abc import Callable
 from html import escape
+from pathlib import Path
+from types import TracebackType
+
+import holdfast
+
+_OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (holdfast.__file__, concurrent.futures.__file__))
 
 MAX_REASON = 64 * 1024
 """Characters of a traceback that are kept with a dead letter: its beginning and its end."""
@@ -17,11 +25,19 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def reason_of(error: BaseException) -> str:
-    """The traceback."""
-    text = _told(lambda: "".join(traceback.format_exception(error)), error)
+    """The traceback, from the handler on: how we called it explains nothing."""
+    text = _told(lambda: "".join(traceback.format_exception(type(error), error, _behind_ours(error))), error)
     if len(text) > MAX_REASON:
         text = f"{text[: MAX_REASON // 2]}…{text[-MAX_REASON // 2 :]}"
     return no_xml_escaped(text)
+
+
+def _behind_ours(error: BaseException) -> TracebackType | None:
+    """What of a traceback lies behind our own calls; all of it where nothing does."""
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(_OURS):
+        found = found.tb_next
+    return found or error.__traceback__
 
 
 def no_xml_escaped(text: str) -> str:
