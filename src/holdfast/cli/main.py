@@ -35,6 +35,7 @@ COMMANDS = {
         "dead_letters",
         "See, retry or discard what no handler could handle.",
     ),
+    "store": ("holdfast.cli.store", "store", "Check a store, or repair one that is damaged."),
     "land": ("holdfast.pipeline.land_job", "land_command", "Land a queue as Parquet files, with Spark."),
     "reland": ("holdfast.pipeline.reland_job", "reland_command", "Read landed bodies again, by another schema."),
     "simulate": ("holdfast.cli.simulate", "simulate", "Run the shipped simulator."),

@@ -158,6 +158,20 @@ class DirectoryLock:
         os.close(self._file)
 
 
+@contextlib.contextmanager
+def kept_shut(path: Path) -> Iterator[bool]:
+    """Whether nobody has the store open; then nobody can open it while the block runs. Changes nothing."""
+    try:
+        file = os.open(path / LOCK, os.O_RDONLY)
+    except OSError:
+        yield True
+        return
+    try:
+        yield _try_lock(file)
+    finally:
+        os.close(file)
+
+
 def locked(path: Path, holder: str = "") -> StoreLocked:
     """The error for a store that somebody has open; ``holder`` is a process id, "" if unknown."""
     if holder == str(os.getpid()):

@@ -8,6 +8,7 @@ is looked at, and refused if anything shows that more was durable than would be 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,10 +131,7 @@ class View:
     def __init__(self, store: Path, *, logs: bool = True) -> None:
         self._links = tempfile.TemporaryDirectory(prefix="holdfast-view-")
         try:
-            for file in (store / directory.ENGINE).iterdir():
-                is_shown = logs or file.suffix != ".log"
-                if is_shown and file.suffix != ".json" and file.name not in ("LOCK", "LOG"):
-                    (Path(self._links.name) / file.name).symlink_to(file.resolve())
+            self._link(store / directory.ENGINE, Path(self._links.name), logs)
             options = make_options(keep_prefix=True)
             options.set_max_open_files(-1)  # all at once, before they are deleted
             options.create_if_missing(False)
@@ -141,6 +139,12 @@ class View:
         except BaseException:
             self._links.cleanup()
             raise
+
+    def _link(self, engine: Path, links: Path, logs: bool) -> None:
+        for file in engine.iterdir():
+            is_shown = logs or file.suffix != ".log"
+            if is_shown and file.suffix != ".json" and file.name not in ("LOCK", "LOG"):
+                (links / file.name).symlink_to(file.resolve())
 
     def close(self) -> None:
         """Give the files up."""
@@ -150,8 +154,35 @@ class View:
             self._links.cleanup()
 
 
-def require_whole(store: Path) -> None:
+class RebuiltView(View):
+    """The same files, with what names the tables made anew from all tables and logs there are. The files stay as they
+    are. What was deleted, and is in a table that was not removed yet, may come back.
+
+    Args:
+        store: The store's directory.
+
+    Raises:
+        StoreDamaged: A table cannot be read at all, so that nobody knows what was in it.
+    """
+
+    def _link(self, engine: Path, links: Path, logs: bool) -> None:
+        for file in engine.iterdir():
+            if file.suffix == ".sst":
+                (links / file.name).symlink_to(file.resolve())
+            elif file.suffix == ".log":
+                shutil.copyfile(file, links / file.name)
+        Rdict.repair(str(links), make_options(keep_prefix=True))
+        left_out = sorted(file.name for file in (links / "lost").glob("*.sst") if file.stat().st_size)
+        if left_out:
+            raise damaged(engine.parent, f"of {', '.join(left_out)} nothing can be read.")
+
+
+def require_whole(store: Path, *, by_note: bool = True) -> None:
     """Refuse a store of whose durable batches some are in no file that opening it would read. Changes nothing.
+
+    Args:
+        store: The store's directory.
+        by_note: Whether to ask the note of what was durable, too.
 
     Raises:
         StoreDamaged: Some are missing, or cannot be read.
@@ -179,7 +210,8 @@ def require_whole(store: Path) -> None:
                     f"{table.name} holds batches up to {serial}, and nothing names it; without it there are {known}. "
                     "What names the tables (MANIFEST) was cut short.",
                 )
-        require_reached(store, known)
+        if by_note:
+            require_reached(store, known)
 
 
 def require_reached(store: Path, serial: int) -> None:

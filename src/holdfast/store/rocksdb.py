@@ -65,6 +65,8 @@ class RocksDBStore:
         trouble: Why nothing new should be stored, though it could be; "" for nothing.
     """
 
+    view_tries = _VIEW_TRIES
+
     def __init__(self, path: str | Path, *, read_only: bool = False, keep_prefix: bool = False) -> None:
         self.path = Path(path)
         self._home = self.path.absolute()  # files are opened as it goes, wherever the process is by then
@@ -103,11 +105,11 @@ class RocksDBStore:
     def load(self) -> Snapshot:
         """See :meth:`Store.load`."""
         snapshot = Snapshot(bounds={where: (one.first, one.end) for where, one in self._partitions.items()})
-        for key, value in self._scan(layout.QUEUE):
+        for key, value in self.scan(layout.QUEUE):
             snapshot.queues[layout.key_name(key)] = decode_state(value)
-        for key, value in self._scan(layout.SEQUENCE):
+        for key, value in self.scan(layout.SEQUENCE):
             snapshot.sequences[layout.key_name(key)] = decode_state(value)
-        for key, value in self._scan(layout.CURSOR):
+        for key, value in self.scan(layout.CURSOR):
             queue, partition, name = layout.split_partition_key(key)
             snapshot.cursors[queue, partition, name.decode()] = decode_state(value)
         snapshot.held = {sequence: sorted(numbers) for sequence, numbers in self._held.items() if numbers}
@@ -219,6 +221,27 @@ class RocksDBStore:
             self.path, f"the record at offset {expected} of partition {partition} of {queue!r} is missing."
         )
 
+    @property
+    def serial(self) -> int:
+        """The number of the last batch that is in it."""
+        return self._serial
+
+    def held(self, sequence: str, numbers: list[int]) -> list[Record]:
+        """What is held for a Sequence.
+
+        Raises:
+            StoreDamaged: It is not all there.
+        """
+        prefix = layout.name_key(layout.HELD, sequence)
+        found = []
+        for message in numbers:
+            with self._reading():
+                data = cast("bytes | None", self._db.get(prefix + layout.number(message)))
+            if data is None:
+                raise opening.damaged(self.path, f"the held message {message} of {sequence} is missing.")
+            found.append(decode_record(data))
+        return found
+
     def close(self) -> None:
         """See :meth:`Store.close`. Closing twice is no error."""
         if self._closed:
@@ -329,6 +352,9 @@ class RocksDBStore:
             return True  # without space for a note there is only less evidence
         return True
 
+    def _make_view(self) -> opening.View:
+        return opening.View(self.path)
+
     def _open_view(self, found: int | None) -> None:
         """Open the engine's files for reading only, also while another process writes them."""
         if found is None:
@@ -338,9 +364,9 @@ class RocksDBStore:
                 f"The store at {self.path} has format {found}, this version {directory.FORMAT}.",
                 remedy="Open it once for writing, which upgrades it.",
             )
-        for left in reversed(range(_VIEW_TRIES)):
+        for left in reversed(range(self.view_tries)):
             try:
-                self._view = opening.View(self.path)
+                self._view = self._make_view()
                 self._db = self._view.engine
                 self._find_content()
                 return
@@ -361,16 +387,16 @@ class RocksDBStore:
         self._find_partitions()
         with self._reading():
             self._serial = evidence.stamped_serial(self._db.get(evidence.STAMP))
-        for key, _ in self._scan(layout.CURSOR):
+        for key, _ in self.scan(layout.CURSOR):
             queue, partition, name = layout.split_partition_key(key)
             self._cursors.setdefault((queue, partition), set()).add(name.decode())
-        for key, _ in self._scan(layout.HELD, values=False):
+        for key, _ in self.scan(layout.HELD, values=False):
             self._held.setdefault(layout.key_name(key), set()).add(layout.last_number(key))
 
     def _find_partitions(self) -> None:
         entries = [
             (layout.split_partition_key(key)[:2], layout.decode_entry(value))
-            for key, value in self._scan(layout.PARTITION)
+            for key, value in self.scan(layout.PARTITION)
         ]
         with self._reading():
             cursor = self._db.iter()
@@ -388,7 +414,7 @@ class RocksDBStore:
             finally:
                 del cursor  # as in _missing
 
-    def _scan(self, tag: bytes, *, values: bool = True) -> Iterator[_Item]:
+    def scan(self, tag: bytes, *, values: bool = True) -> Iterator[_Item]:
         """Everything under a tag; without ``values`` they are empty."""
         # No upper bound for the iterator: rocksdict 0.3 frees it too early, and the iteration ends anywhere.
         last = tag

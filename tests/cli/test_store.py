@@ -1,0 +1,69 @@
+"""``holdfast store``: what is wrong with a store, and what a repair would give up, before it does anything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast.core.records import Batch, Record
+from holdfast.store.rocksdb import RocksDBStore
+
+
+def make(path: Path) -> None:
+    store = RocksDBStore(path)
+    for n in range(20):
+        store.commit(Batch(appends=[("inbox", 0, n, Record("urn:s", n + 1, "urn:a", b"<x/>", 0.0))]))
+    shutil.copytree(path, path.with_name("inbox"))
+    store.close()
+
+
+def damage(path: Path) -> None:
+    (log,) = (path / "db").glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    log.write_bytes(data)
+
+
+def test_a_whole_store_is_said_to_be_whole_also_while_a_server_has_it_open(
+    run: Any, served: Any, tmp_path: Path
+) -> None:
+    make(tmp_path / "made")
+    result = run("store", "check", "inbox")
+    assert (result.code, result.out) == (0, "inbox is whole: 20 records, up to batch 20.\n")
+    assert run("store", "repair", "inbox").out == "inbox needs no repair.\n"
+    with holdfast.sync.Source(served.url, store=":memory:") as source:
+        source.send("<n/>", action="urn:a").acknowledged(60)
+    result = run("store", "check", "served")
+    assert result.code == 0
+    assert "Somebody has it open" in result.out
+
+
+def test_a_damaged_store_is_checked_refused_repaired_and_used_again(run: Any, tmp_path: Path) -> None:
+    make(tmp_path / "made")
+    damage(tmp_path / "inbox")
+    result = run("store", "check", "inbox")
+    assert result.code == 1
+    assert "was durable" in result.out
+    assert result.out.endswith("inbox is damaged. Restore it from a copy, or see: holdfast store repair inbox\n")
+    facts = json.loads(run("store", "check", "inbox", "--json").out)
+    assert facts["problems"]
+    assert facts["serial"] < facts["durable"]
+    result = run("store", "repair", "inbox")
+    assert result.code == 1
+    assert "This would be given up:\n- what came after batch" in result.out
+    assert run("store", "check", "inbox").code == 1, "nothing was done"
+    result = run("store", "repair", "--yes", "inbox")
+    assert result.code == 0
+    assert "was repaired. Given up:" in result.out
+    assert run("store", "check", "inbox").code == 0
+    RocksDBStore(tmp_path / "inbox").close()
+
+
+def test_what_is_no_store_is_a_sentence(run: Any) -> None:
+    for command in ("check", "repair"):
+        result = run("store", command, "nowhere")
+        assert result.code == 1
+        assert result.err.startswith("holdfast: There is no store at nowhere.")
