@@ -141,6 +141,36 @@ def test_what_nobody_read_is_deleted_with_a_word() -> None:
     assert told.detail["records"] == 5
 
 
+def test_only_time_in_which_the_queue_is_served_makes_its_records_old() -> None:
+    home = Home(retention=RetentionPolicy(7 * DAY))
+    home.fill(10)
+    home.at(3 * DAY)
+    home.now = 33 * DAY  # an outage, or a clock that is wrong
+    home = home.restart()
+    home.at(36 * DAY)
+    assert home.kept == range(10)
+    home = home.restart()
+    home.at(36.5 * DAY)
+    assert home.kept == range(10), "an earlier outage is remembered"
+    home.fill(5)
+    home.at(37.2 * DAY)
+    assert home.kept == range(10, 15)
+    home.now = 50 * DAY
+    home = home.restart()
+    home.at(56 * DAY)
+    assert home.kept == range(10, 15)
+    home.at(57 * DAY)
+    assert home.kept == range(15, 15)
+
+
+def test_that_a_queue_is_served_is_saved_now_and_then_while_it_holds_something() -> None:
+    home = Home(retention=RetentionPolicy(7 * DAY))
+    home.fill(1)
+    home.at(5 * DAY)
+    alive = home.store.load().queues["inbox"]["alive"]
+    assert 5 * DAY - 3700 <= alive <= 5 * DAY
+
+
 def test_what_the_handlers_are_not_done_with_is_kept_for_ever() -> None:
     home = Home(is_handled=True, retention=RetentionPolicy(60.0, None, 60.0))
     home.fill(5)
@@ -347,7 +377,9 @@ wild = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=8,
 )
-wild_states = st.dictionaries(st.sampled_from(["done", "offset", "at", "epoch", "partitions", "before", "x"]), wild)
+wild_states = st.dictionaries(
+    st.sampled_from(["done", "offset", "at", "epoch", "partitions", "before", "alive", "pauses", "marks"]), wild
+)
 names = st.sampled_from([HANDLER, "spark", "own/sizes", ASIDE + "x", "a b", "é", ""]) | st.text(max_size=20)
 
 

@@ -37,6 +37,9 @@ TRIM_EVERY = 256
 STEPS = 100
 """Records go by age in steps of a hundredth of it: that much older they may get."""
 LONGEST_STEP = 3600.0
+"""Seconds after which a queue that holds something is looked at again, and that it is served is saved."""
+MOST_PAUSES = 100
+"""Times in which a queue was not served, of which it knows."""
 PARTITIONS_AT_ONCE = 16
 """Partitions looked at in one step; bounds its work."""
 MEASURE_EVERY = 1.0
@@ -158,6 +161,8 @@ class Queue:
         """How many the store says there are; None for a new queue."""
         self.cursors: dict[str, Cursor] = {}
         self.partitions = [Partition() for _ in range(count)]
+        self._alive = 0.0
+        self._pauses: list[tuple[float, float]] = []
         self._handled: dict[int, State] = {}
         self._misplaced: set[int] = set()
         self._due: float | None = None
@@ -208,7 +213,7 @@ class Queue:
         if self._lets_go:
             assert self.retention is not None
             if one.due is None and self.retention.age is not None:
-                self._look_at(one, now + self.retention.age)
+                self._look_at(one, now + min(self.retention.age, LONGEST_STEP))
             if one.sizes is not None and self._measure_due is None:
                 self._measure_due = now + MEASURE_EVERY
 
@@ -397,6 +402,9 @@ class Queue:
                 self._expire(partition, now)
                 self.trim(partition)
         self._due = min((one.due for one in self.partitions if one.due is not None), default=None)
+        if now - self._alive >= LONGEST_STEP:
+            self._alive = now
+            self._describe()
 
     @property
     def _step(self) -> float:
@@ -425,15 +433,25 @@ class Queue:
         again = now + self._step
         if retention.age is not None:
             start = max(one.expired, one.first)
-            one.expired, at = first_younger(look, start, one.durable_end, now - retention.age)
+            one.expired, at = first_younger(look, start, one.durable_end, self._before(now, retention.age))
             if one.expired < one.durable_end:
                 dues.append(again if at is None else at + retention.age)
         if retention.reader_age is not None and self._waited_for():
             start = max(one.lapsed, one.first)
-            one.lapsed, at = first_younger(look, start, one.durable_end, now - retention.reader_age)
+            one.lapsed, at = first_younger(look, start, one.durable_end, self._before(now, retention.reader_age))
             if one.lapsed < one.durable_end:
                 dues.append(again if at is None else at + retention.reader_age)
-        one.due = max(again, min(dues)) if dues else None
+        one.due = min(max(again, min(dues)), now + LONGEST_STEP) if dues else None
+
+    def _before(self, now: float, age: float) -> float:
+        """What was delivered before is older than ``age``, counting only time in which the queue was served: neither
+        a long outage nor a clock that is wrong at the start makes old what nobody could read meanwhile."""
+        before = now - age
+        for start, end in reversed(self._pauses):
+            if end <= before:
+                break
+            before -= end - start
+        return before
 
     def _measure(self, now: float) -> None:
         """Count the bytes of what came, and see how far the retention lets go by size."""
@@ -471,7 +489,8 @@ class Queue:
     def _describe(self) -> None:
         befores = {str(number): one.before for number, one in enumerate(self.partitions) if one.before}
         description: State = {"kind": self.kind, "epoch": self.epoch, "partitions": len(self.partitions)}
-        self._commit.batch.queues[self.name] = {**description, "read": self.was_read, "before": befores}
+        served = {"alive": self._alive, "pauses": [list(pause) for pause in self._pauses]}
+        self._commit.batch.queues[self.name] = {**description, **served, "read": self.was_read, "before": befores}
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """Take over what the store held. A saved state that cannot be understood is set aside, and told."""
@@ -488,7 +507,9 @@ class Queue:
         for (queue, partition, name), state in snapshot.cursors.items():
             if queue == self.name and "/" not in name:  # those with a slash are no cursors
                 self._recover_cursor(name, partition, state)
-        self._recover_sizes(snapshot)
+        if self.retention is not None:
+            self._recover_sizes(snapshot, self.retention)
+            self._recover_pauses(snapshot, now)
         self._look_again(now)
         if self.dead_letters is not None:
             self.dead_letters.recover(snapshot, now)
@@ -508,6 +529,20 @@ class Queue:
         for number, one in enumerate(self.partitions):
             before = befores.get(str(number), "")
             one.before = before if isinstance(before, str) else ""
+
+    def _recover_pauses(self, snapshot: Snapshot, now: float) -> None:
+        state = snapshot.queues.get(self.name, {})
+        pauses, alive = state.get("pauses"), state.get("alive")
+        if isinstance(pauses, list) and all(_is_pause(pause) for pause in pauses):
+            self._pauses = [(pause[0], pause[1]) for pause in pauses]
+        newest = [self._look(number, one.end - 1) for number, one in enumerate(self.partitions) if one.end > one.first]
+        times = [record.delivered_at for record in newest if record is not None]
+        if type(alive) is float and alive > 0:
+            times.append(alive)
+        since = max(times, default=now)
+        if now - since > 2 * LONGEST_STEP:
+            self._pauses = [*self._pauses, (since, now)][-MOST_PAUSES:]
+        self._alive = now
 
     def _recover_cursor(self, name: str, partition: int, state: State) -> None:
         one = self.partitions[partition] if partition < len(self.partitions) else None
@@ -540,8 +575,7 @@ class Queue:
         detail = {"queue": self.name, "what": what, "so": so, "state": repr(state)[:200]}
         self._effects.append(Incident("saved state not understood, set aside", level="error", detail=detail))
 
-    def _recover_sizes(self, snapshot: Snapshot) -> None:
-        retention = self.retention or RetentionPolicy(None, None, None, None)
+    def _recover_sizes(self, snapshot: Snapshot, retention: RetentionPolicy) -> None:
         limits = [limit for limit in (retention.size, retention.reader_size) if limit is not None]
         if not limits:
             return
@@ -586,6 +620,11 @@ class Queue:
             "age": age,
             "idle": None if cursor.moved_at is None else max(0.0, now - cursor.moved_at),
         }
+
+
+def _is_pause(pause: object) -> bool:
+    is_pair = isinstance(pause, list) and len(pause) == 2 and all(type(one) is float for one in pause)
+    return is_pair and pause[0] <= pause[1]  # type: ignore[index]
 
 
 def _offset_of(name: str, state: State, end: int) -> int | None:

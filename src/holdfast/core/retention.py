@@ -34,7 +34,8 @@ class RetentionPolicy:
     """How long a queue keeps its records.
 
     Args:
-        age: Seconds; a record delivered longer ago is let go of. None: however old.
+        age: Seconds; a record delivered longer ago is let go of. Only time counts in which the queue was served: after
+            an outage readers find what they would have found before. None: however old.
         size: Bytes; while the queue holds more, its oldest records are let go of. None: however many.
         reader_age: Seconds; a reader's cursor keeps what it has not passed this long, if that is longer than ``age``.
             A reader that never comes back must not fill the disk. None: however long.
