@@ -128,3 +128,42 @@ def server_tls(option: str, certificate: str | None, key: str | None, client_ca:
             raise click.UsageError(f"{option}-key and {option}-client-ca need {option}-cert.")
         return None
     return server_context(certificate, key, client_ca)
+
+
+_PEER = {
+    "ca": ("--ca", "FILE", "Trust these authorities, for what is sent by https, instead of the system's: PEM file."),
+    "certificate": ("--cert", "FILE", "Show peers this certificate: PEM file."),
+    "key": ("--cert-key", "FILE", "Its key, if elsewhere."),
+    "proxy": ("--proxy", "URL", "Send through this HTTP proxy: http://[USER:WORD@]HOST:PORT."),
+}
+
+
+def peer_options(command: F) -> F:
+    """Add what is shown to peers that are sent to, what is trusted, and a proxy; :func:`to_peers` has their values."""
+    for name, (option, metavar, text) in reversed(_PEER.items()):
+        kind = click.Path(exists=True, dir_okay=False) if metavar == "FILE" else click.STRING
+        command = click.option(
+            option, name, metavar=metavar, type=kind, help=text, expose_value=False, callback=_remember
+        )(command)
+    return command
+
+
+def _remember(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    context.meta.setdefault(__name__, {})[option.name] = value
+
+
+def to_peers() -> dict[str, Any]:
+    """``ssl_context`` and ``proxy`` as the options of :func:`peer_options` say them, for the command that runs.
+
+    Raises:
+        click.UsageError: the proxy is none.
+        ConfigurationError: the files are not what they should be.
+    """
+    from holdfast.endpoint.arguments import check_proxy
+    from holdfast.endpoint.tls import client_context
+
+    given = dict(click.get_current_context().meta[__name__])
+    proxy = given.pop("proxy")
+    with wrong_usage():
+        check_proxy(proxy)
+    return {"ssl_context": client_context(**given), "proxy": proxy}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from holdfast.cli.failure import failure_facts
-from holdfast.cli.program import Seconds, log_options, run_interruptible, wrong_usage
+from holdfast.cli.program import Seconds, log_options, peer_options, run_interruptible, to_peers, wrong_usage
 from holdfast.cli.progress import Shown, progress
 from holdfast.exceptions import (
     ConfigurationError,
@@ -102,6 +102,7 @@ class Run:
 @click.option("--assurance", help="What is promised.  [default: the WSDL's, else exactly-once in-order]")
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header of every request.")
 @click.option("--json", "as_json", is_flag=True, help="End with a line of JSON on standard output.")
+@peer_options
 @log_options("critical")
 def send(
     files: tuple[str, ...],
@@ -137,7 +138,8 @@ def send(
     run = Run(files, logs=(log_level, log_json), **what)
     with wrong_usage():
         versions = _versions(rm, addressing, soap, profile)
-    options = {"versions": versions, "profile": profile, "assurance": assurance, "headers": _headers(headers)}
+    how = {"versions": versions, "profile": profile, "assurance": assurance, "headers": _headers(headers)}
+    options = how | to_peers()
     try:
         run.source = _source(to, wsdl, port, run.store, options)
         run_interruptible(_send(run.source, run, resume))

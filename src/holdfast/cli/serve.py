@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import holdfast
-from holdfast.cli.program import log_options, parse_address, run_loop, server_tls, wrong_usage
+from holdfast.cli.program import log_options, parse_address, peer_options, run_loop, server_tls, to_peers, wrong_usage
 from holdfast.exceptions import ConfigurationError, HoldfastError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def listen_options(command: Any) -> Any:
         ]
     ):
         command = option(command)
-    return command
+    return peer_options(command)
 
 
 def queue_options(command: Any) -> Any:
@@ -139,6 +139,9 @@ def make_service(
     from holdfast.endpoint.http_exchange import HTTPLimits
     from holdfast.endpoint.serve import Listeners, Service
 
+    sending = to_peers()
+    app.ssl_context = sending["ssl_context"] or app.ssl_context
+    app.proxy = sending["proxy"] or app.proxy
     admin_host, admin_port = parse_address(admin)
     if admin is None and (admin_token_file or admin_tls_cert or admin_names):
         raise click.UsageError("--admin-token-file, --admin-tls-cert and --admin-name need --admin.")

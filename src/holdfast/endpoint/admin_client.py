@@ -6,17 +6,18 @@ held with it, so that a process on another machine needs none of them. Knows no 
 
 from __future__ import annotations
 
-import base64
 import http.client
 import os
 import ssl
 import tempfile
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from holdfast.endpoint.admin_guard import read_token
+from holdfast.endpoint.arguments import check_proxy
 from holdfast.endpoint.tls import client_context
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.proxies import Proxy
 from holdfast.http.reasons import reason_of
 
 
@@ -51,9 +52,10 @@ class Access:
         Raises:
             ConfigurationError: one of them cannot be read, or is not what it should be.
         """
+        check_proxy(proxy)
         client_context(ca, certificate, key)  # says what is wrong with them
         pair = "\n".join(_text(file) for file in (certificate, key) if file is not None)
-        return cls(read_token(token_file), _text(ca) if ca is not None else None, pair or None, checked_proxy(proxy))
+        return cls(read_token(token_file), _text(ca) if ca is not None else None, pair or None, proxy)
 
     def ssl_context(self) -> ssl.SSLContext:
         """The context to connect with."""
@@ -83,17 +85,17 @@ class AdminConnection:
         self._headers = {"Authorization": f"Bearer {access.token}"} if access.token is not None else {}
         self._prefix = url.path.rstrip("/")
         host, port = url.hostname or "", url.port
-        proxy = urlsplit(access.proxy) if access.proxy is not None else None
-        authorization = _basic(proxy) if proxy is not None else {}
+        proxy = Proxy.parse(access.proxy) if access.proxy is not None else None
+        authorization = {"Proxy-Authorization": proxy.authorization} if proxy and proxy.authorization else {}
         if url.scheme == "https":
-            at = (proxy.hostname or "", proxy.port) if proxy is not None else (host, port)
+            at = (proxy.host, proxy.port) if proxy is not None else (host, port)
             self.http: http.client.HTTPConnection = http.client.HTTPSConnection(
                 *at, timeout=timeout, context=access.ssl_context()
             )
             if proxy is not None:
                 self.http.set_tunnel(host, port or 443, authorization)
         elif proxy is not None:
-            self.http = http.client.HTTPConnection(proxy.hostname or "", proxy.port, timeout=timeout)
+            self.http = http.client.HTTPConnection(proxy.host, proxy.port, timeout=timeout)
             self._prefix = f"http://{url.netloc}{self._prefix}"
             self._headers |= authorization
         else:
@@ -139,32 +141,6 @@ def describe_failure(error: Exception, url: str) -> tuple[str, str]:
     if isinstance(error, OSError):
         return reason_of(error), remedy
     return f"{type(error).__name__}: {error}", remedy
-
-
-def checked_proxy(proxy: str | None) -> str | None:
-    """A proxy's URL.
-
-    Raises:
-        ConfigurationError: it is not ``http://HOST:PORT``, with or without ``USER:PASSWORD@``.
-    """
-    if proxy is not None:
-        parts = urlsplit(proxy)
-        try:
-            usable = parts.scheme == "http" and parts.hostname and parts.port and parts.path in ("", "/")
-        except ValueError:
-            usable = False
-        if not usable:
-            raise ConfigurationError(
-                "the proxy's URL is not http://HOST:PORT", remedy="Such as http://proxy.example:3128."
-            )
-    return proxy
-
-
-def _basic(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
-    return {"Proxy-Authorization": f"Basic {base64.b64encode(pair).decode('ascii')}"}
 
 
 def _text(file: str) -> str:

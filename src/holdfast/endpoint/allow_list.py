@@ -49,6 +49,11 @@ class AllowList:
     """
 
     def __init__(self, entries: Iterable[str]) -> None:
+        if isinstance(entries, str | bytes) or not isinstance(entries, Iterable):
+            raise ConfigurationError(
+                f"allow_addresses={entries!r} is no list of addresses",
+                remedy=f"Write allow_addresses=[{entries!r}].",
+            )
         self._entries = [_entry(text) for text in entries]
 
     def allows(self, address: str) -> bool:

@@ -14,6 +14,7 @@ from holdfast.core.retention import RetentionPolicy
 from holdfast.core.settings import check_whole
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.proxies import Proxy
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 section 5.6.2."""
@@ -156,6 +157,17 @@ def check_url(name: str, url: object) -> None:
         raise ConfigurationError(
             f"{name}: {url!r} is not an http or https URL", remedy="Say where to send, such as http://localhost:8080/"
         )
+
+
+def check_proxy(proxy: object) -> None:
+    """See that something is the URL of an HTTP proxy, or None.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    check_class("proxy", proxy, str)
+    if isinstance(proxy, str):
+        Proxy.parse(proxy)
 
 
 def is_header_name(name: object) -> bool:

@@ -38,6 +38,7 @@ from holdfast.endpoint.arguments import (
     check_class,
     check_headers,
     check_listener,
+    check_proxy,
     check_store,
     check_url,
     check_versions,
@@ -129,7 +130,8 @@ class Source:
         assurance: Words such as "exactly-once in-order".
         policy: Limits and timers; its assurance is replaced by ``assurance`` if that is given.
         headers: HTTP headers for every request, e.g. Authorization.
-        ssl_context: For https; the system's trust if None.
+        ssl_context: For https: what to trust, and the certificate to show; the system's trust if None.
+        proxy: URL of an HTTP proxy to go through, ``http://user:word@proxy.example:3128``.
         timeout: Seconds for one HTTP exchange; a destination that replies late keeps it open that long.
         listen: ``(host, port)`` of a listener of its own for acknowledgements and replies, with the ``address`` the
             destination reaches it by; None: everything comes back on the HTTP responses, no inbound port is needed.
@@ -153,6 +155,7 @@ class Source:
         policy: SourcePolicy | None = None,
         headers: Mapping[str, str] | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        proxy: str | None = None,
         timeout: float = 60.0,
         listen: tuple[str, int] | None = None,
         address: str = "",
@@ -166,6 +169,7 @@ class Source:
         check_listener(listen, address)
         check_class("policy", policy, SourcePolicy)
         check_class("ssl_context", ssl_context, ssl.SSLContext)
+        check_proxy(proxy)
         check_class("offer", offer, bool)
         if profile is not None:
             if profile not in PROFILES or versions is not None:
@@ -192,7 +196,7 @@ class Source:
         self._offer = offer
         self._choices = self._make_choices()
         self._headers = headers
-        self._ssl = ssl_context
+        self._ssl, self._proxy = ssl_context, proxy
         self._timeout = timeout
         self._listen = listen
         self._address = address
@@ -297,7 +301,10 @@ class Source:
             self._local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
         self._sender = Sender(
             self._engine,
-            self._transport or HTTPClient(total_timeout=self._timeout, connections_per_host=64, ssl_context=self._ssl),
+            self._transport
+            or HTTPClient(
+                total_timeout=self._timeout, connections_per_host=64, ssl_context=self._ssl, proxy=self._proxy
+            ),
             self._headers,
             on_transport_error=self._transport_error,
         )

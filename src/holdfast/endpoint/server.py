@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import replace
@@ -41,6 +42,7 @@ from holdfast.endpoint.arguments import (
     check_action,
     check_class,
     check_handler,
+    check_proxy,
     check_queue_name,
     check_store,
     to_assurance,
@@ -104,6 +106,8 @@ class Destination:
             only if they are named. At most 8 KB a message; what is beyond is left out.
         limits: What HTTP peers may use, when it is served by ASGI; a server of ours has its own.
         wire_limits: What one envelope may be like.
+        ssl_context: For what it posts itself to https: what to trust, and the certificate to show.
+        proxy: URL of an HTTP proxy for what it posts itself.
         wsdl: The service's WSDL 1.1 in UTF-8, a file's path or its bytes, which GET with ``?wsdl`` gives out as it is.
 
     Raises:
@@ -127,6 +131,8 @@ class Destination:
         keep_http_headers: Iterable[str] = (),
         limits: HTTPLimits | None = None,
         wire_limits: Limits = DEFAULT,
+        ssl_context: ssl.SSLContext | None = None,
+        proxy: str | None = None,
         wsdl: str | Path | bytes | None = None,
     ):
         check_whole("partitions", partitions)
@@ -138,11 +144,8 @@ class Destination:
         check_class("handling", handling, HandlingPolicy)
         check_class("limits", limits, HTTPLimits)
         check_class("wire_limits", wire_limits, Limits)
-        if isinstance(allow_addresses, str | bytes) or not isinstance(allow_addresses, Iterable):
-            raise ConfigurationError(
-                f"allow_addresses={allow_addresses!r} is no list of addresses",
-                remedy=f"Write allow_addresses=[{allow_addresses!r}].",
-            )
+        check_class("ssl_context", ssl_context, ssl.SSLContext)
+        check_proxy(proxy)
         self.policy = policy or DestinationPolicy()
         if assurance is not None:
             self.policy = replace(self.policy, assurance=to_assurance(assurance))
@@ -165,6 +168,8 @@ class Destination:
         """Called when the store has failed: everybody is answered 503 from then on."""
         self.clock: Clock | None = None
         """What time it is, if not the machine's: for tests, set before it is started."""
+        self.ssl_context, self.proxy = ssl_context, proxy
+        """What it posts with; may be changed before it is started."""
         self._source_policy = source_policy
         self._handling = handling or HandlingPolicy()
         self._concurrency = concurrency
@@ -299,7 +304,9 @@ class Destination:
                 self.engine, self.queue, self.dead_letters, self.handlers, self._handling, self._concurrency
             )
         self.readers = Readers(self.engine, self.queue)
-        self.sender = Sender(self.engine, HTTPClient(), limits=self._wire_limits)
+        self.sender = Sender(
+            self.engine, HTTPClient(ssl_context=self.ssl_context, proxy=self.proxy), limits=self._wire_limits
+        )
         if self.dispatcher is not None:
             self.dispatcher.start()
         self.engine.touch()

@@ -25,13 +25,17 @@ async def read_port(location: str | Path, name: str | None, options: Mapping[str
     Args:
         location: An http or https URL, or the path of a file.
         name: The name of the wsdl:port, where there are several.
-        options: A source's; of these ``headers``, ``ssl_context`` and ``timeout`` serve here too.
+        options: A source's; of these ``headers``, ``ssl_context``, ``proxy`` and ``timeout`` serve here too.
 
     Raises:
         TransportError: It cannot be fetched.
         ConfigurationError: It is no WSDL 1.1, imports what is not followed, or has no port that can be used.
     """
-    client = HTTPClient(ssl_context=options.get("ssl_context"), total_timeout=options.get("timeout", 60.0))
+    client = HTTPClient(
+        ssl_context=options.get("ssl_context"),
+        proxy=options.get("proxy"),
+        total_timeout=options.get("timeout", 60.0),
+    )
     async with client:
         return (await read_description(location, client, options.get("headers") or {})).port(name)
 
