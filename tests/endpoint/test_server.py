@@ -27,6 +27,7 @@ from holdfast.core.messages import (
     LastMessage,
     RequestAcknowledgement,
     Sequence,
+    SequenceAcknowledgement,
     TerminateSequence,
     TerminateSequenceResponse,
 )
@@ -188,6 +189,60 @@ async def test_sequences_survive_a_restart_of_the_destination(serve: Any, peer: 
     assert (await one.message(2)).ranges == ((1, 3),)
     await until(lambda: len(got) + len(got_later) == 3)
     assert [number for number, _ in got + got_later] == [1, 2, 3]
+
+
+async def test_a_repeated_request_gets_the_same_answer_after_a_restart_as_before_it(
+    serve: Any, peer: Any, tmp_path: Path
+) -> None:
+    def priced() -> Destination:
+        app = Destination(tmp_path / "inbox")
+        app.on("urn:price")(lambda message: f"<price>{message.body.text}</price>")
+        return app
+
+    async def say_again() -> list[tuple[int, bytes]]:
+        answers = [
+            await one.request(number, b"<a>7</a>", "urn:price", message_id=f"urn:m{number}") for number in (1, 2)
+        ]
+        return [(answer.status, answer.envelope.body if answer.body else b"") for answer in answers]
+
+    app = priced()
+    service = await serve(app)
+    one = peer(service.url)
+    await one.create(offer="urn:offered:1")
+    assert await say_again() == [(200, b"<price>7</price>")] * 2
+    heard = SequenceAcknowledgement("urn:offered:1", ((1, 1),))
+    await one.say(control=Acknowledge(), acknowledgements=(heard,))
+    await app.engine.settled()  # it counts once it is durable
+    expected = [(202, b""), (200, b"<price>7</price>")]
+    assert await say_again() == expected
+    await service.close()
+    one.url = (await serve(priced())).url
+    assert await say_again() == expected
+
+
+async def test_an_accepted_request_gets_its_reply_though_an_operator_closed_its_sequence(serve: Any, peer: Any) -> None:
+    app = Destination(":memory:")
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.on("urn:price")
+    async def price(message: Any) -> str:
+        began.set()
+        await may_end.wait()
+        return "<price>7</price>"
+
+    one = peer((await serve(app)).url)
+    await one.create(offer="urn:offered:1")
+    waiting = asyncio.ensure_future(one.request(1, b"<a/>", "urn:price"))
+    await began.wait()
+    app.engine.protocol.end_inbound(one.identifier, app.engine.clock())
+    app.engine.touch()
+    await app.engine.settled()
+    may_end.set()
+    answer = await waiting
+    assert (answer.envelope.body, answer.ranges) == (b"<price>7</price>", ((1, 1),))
+    assert answer.envelope.acknowledgements[0].final
+    refused = await one.request(2, b"<a/>", "urn:price")
+    assert refused.envelope.fault.code == "SequenceClosed"
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
