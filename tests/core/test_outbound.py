@@ -6,10 +6,14 @@ import itertools
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from holdfast.core.events import Effect, Stopped, Transmit
+from holdfast.core.events import Discarded, Effect, Stopped, Transmit
 from holdfast.core.messages import (
     Acknowledge,
+    CloseSequence,
+    CloseSequenceResponse,
     CreateSequence,
     CreateSequenceResponse,
     Envelope,
@@ -19,6 +23,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from holdfast.core.outbound import DISCARDED
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
@@ -270,3 +275,131 @@ def test_a_message_that_cannot_be_written_stops_its_outbox_and_is_named() -> Non
     assert (stopped.reason, stopped.refused) == ("no XML", ("urn:s:a", 2))
     assert outbox.stopped
     assert sending.wait(60.0) == []
+
+
+# --- giving up a message ----------------------------------------------------------------------------------------------
+
+
+def bodies(sent: list[Transmit]) -> list[str]:
+    return [one.envelope.body.decode() for one in sent if one.number]
+
+
+def finish(sending: Sending, sent: Transmit) -> None:
+    """Answer CloseSequence and the TerminateSequence that follows."""
+    assert isinstance(sent.envelope.control, CloseSequence), sent
+    sending.answer(sent, control=CloseSequenceResponse(sent.envelope.control.identifier))
+    (terminate,) = sending.take()
+    assert isinstance(terminate.envelope.control, TerminateSequence)
+    sending.answer(terminate, control=TerminateSequenceResponse(terminate.envelope.control.identifier))
+
+
+def test_a_message_that_was_never_transmitted_is_given_up_without_doubt_for_any_other() -> None:
+    sending = Sending(initial_window=2, window=2)
+    outbox, sent = sending.opened("a", "1", "2", "3", "4", "5")
+    assert bodies(sent) == ["1", "2"]
+    assert not outbox.may_have_left(3)
+    sending.protocol.outbound.discard(outbox, 3, sending.now)
+    sending.acknowledge(sent[1], (1, 2))
+    (third,) = sending.take()
+    sending.acknowledge(third, (1, 3))
+    (close,) = sending.take()
+    finish(sending, close)
+    (create,) = sending.take()
+    sending.grant(create, "urn:s:next")
+    (fifth,) = sending.take()
+    assert (fifth.number, bodies([fifth])) == (1, ["5"])
+    sending.acknowledge(fifth, (1, 1))
+    assert outbox.is_empty and not outbox.stopped
+    assert [effect.offset for effect in sending.told if isinstance(effect, Discarded)] == [3]
+
+
+def test_a_refused_message_is_given_up_with_its_sequence_and_what_arrived_behind_it_is_not_sent_again() -> None:
+    sending = Sending(initial_window=4)
+    outbox, sent = sending.opened("a", "1", "2", "3", "4")
+    sending.acknowledge(sent[2], (1, 1), (3, 3))
+    sending.refuse(sent[1], "ActionNotSupported", is_rm=False, is_addressing=True)
+    assert outbox.stopped == "ActionNotSupported"
+    assert outbox.may_have_left(1)
+    assert outbox.in_doubt() == 2
+    sending.protocol.outbound.discard(outbox, 1, sending.now)
+    assert sending.take() == [], "4 may have arrived: somebody decides"
+    sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
+    (create,) = sending.take()
+    sending.grant(create, "urn:s:next")
+    assert bodies(sending.take()) == ["4"]
+
+
+def test_where_nothing_else_is_in_doubt_the_others_go_on_by_themselves() -> None:
+    sending = Sending(initial_window=1, window=1)
+    outbox, _ = sending.opened("a", "1", "2")
+    sending.protocol.outbound.discard(outbox, 0, sending.now)
+    assert not outbox.stopped
+    (create,) = sending.take()
+    sending.grant(create, "urn:s:next")
+    assert bodies(sending.take()) == ["2"]
+
+
+def test_where_others_are_in_doubt_a_running_outbox_stops_until_somebody_decides() -> None:
+    sending = Sending(initial_window=2)
+    outbox, _ = sending.opened("a", "1", "2")
+    sending.protocol.outbound.discard(outbox, 0, sending.now)
+    sending.settle()
+    assert outbox.stopped == DISCARDED
+    assert sending.take() == []
+
+
+def test_the_only_message_of_an_outbox_can_be_given_up() -> None:
+    sending = Sending()
+    outbox = sending.open()
+    sending.submit(outbox, "1")
+    sending.take()
+    sending.protocol.outbound.discard(outbox, 0, sending.now)
+    sending.settle()
+    assert outbox.is_empty
+    again = Sending(sending.store)
+    assert again.protocol.outbound.outboxes["a"].is_empty
+
+
+@given(st.data())
+def test_whatever_is_given_up_every_other_message_arrives_and_in_order_over_restarts(data: st.DataObject) -> None:
+    total = data.draw(st.integers(1, 8))
+    sending = Sending(initial_window=2, window=3)
+    arrived: list[str] = []
+    given_up: set[str] = set()
+    outbox = sending.open()
+    sending.submit(outbox, *map(str, range(total)))
+    got: dict[str, set[int]] = {}
+    for step in range(300):
+        if outbox.is_empty:
+            break
+        if step < 40 and data.draw(st.integers(0, 4)) == 0:
+            there = [n for n in range(outbox.first, total) if not outbox.is_acknowledged(n)]
+            if there:
+                offset = data.draw(st.sampled_from(there))
+                sending.protocol.outbound.discard(outbox, offset, sending.now)
+                given_up.add(str(offset))
+        elif step < 40 and data.draw(st.integers(0, 5)) == 0:
+            sending.settle()
+            sending = Sending(sending.store, initial_window=2, window=3)
+            outbox = sending.open()
+        if outbox.stopped:
+            sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
+        for sent in sending.take() or sending.wait(1.0):
+            control = sent.envelope.control
+            if isinstance(control, CreateSequence):
+                sending.grant(sent, f"urn:s:{step}")
+            elif isinstance(control, CloseSequence):
+                sending.answer(sent, control=CloseSequenceResponse(control.identifier))
+            elif isinstance(control, TerminateSequence):
+                sending.answer(sent, control=TerminateSequenceResponse(control.identifier))
+            elif sent.number:
+                assert sent.envelope.sequence is not None
+                numbers_there = got.setdefault(sent.envelope.sequence.identifier, set())
+                if sent.number not in numbers_there:
+                    numbers_there.add(sent.number)
+                    arrived.append(sent.envelope.body.decode())
+                sending.acknowledge(sent, *((number, number) for number in sorted(numbers_there)))
+    assert outbox.is_empty
+    assert set(arrived) | given_up == set(map(str, range(total))), "nothing is lost"
+    certain = [body for body in arrived if arrived.count(body) == 1]
+    assert certain == sorted(certain, key=int)

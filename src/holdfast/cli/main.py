@@ -30,6 +30,7 @@ COMMANDS = {
         "queues",
         "Show queues, and who reads them, of a store or server.",
     ),
+    "outbox": ("holdfast.cli.outbox", "outbox", "See what waits to be sent; let it go on, or give it up."),
     "dead-letters": (
         "holdfast.cli.dead_letters",
         "dead_letters",

@@ -74,6 +74,14 @@ class Acknowledged:
 
 
 @dataclass(slots=True)
+class Discarded:
+    """Somebody gave up the message at ``offset`` of the outbox ``key``: it is not sent, and that is durable."""
+
+    key: str
+    offset: int
+
+
+@dataclass(slots=True)
 class Unanswered:
     """The destination has the request with that MessageID, of the outbox ``key``, and will send no reply."""
 
@@ -146,4 +154,16 @@ class Incident:
     detail: dict[str, Any] | None = None
 
 
-Effect = Respond | Transmit | Delivered | Submitted | Acknowledged | Unanswered | Unheard | Ended | Stopped | Incident
+Effect = (
+    Respond
+    | Transmit
+    | Delivered
+    | Submitted
+    | Acknowledged
+    | Discarded
+    | Unanswered
+    | Unheard
+    | Ended
+    | Stopped
+    | Incident
+)

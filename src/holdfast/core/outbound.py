@@ -9,6 +9,7 @@ from typing import Protocol
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import (
     Acknowledged,
+    Discarded,
     Effect,
     Ended,
     Incident,
@@ -37,6 +38,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.outbox import Choice, Outbox, ReadRecords, outbox_queue, replies_queue
 from holdfast.core.policy import Delivery, SourcePolicy
+from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.source import ANSWERED_ENOUGH, ENDING_STATES, NOT_DURABLE_YET, Request, RMSource
 from holdfast.core.states import SourceAction, SourceEvent, SourceState
@@ -49,6 +51,9 @@ CXF's client never answers: it fails at a CloseSequence that comes to its decoup
 
 UNSENDABLE = "cannot be written"
 """Why an outbox is stopped whose next message no envelope can hold."""
+
+DISCARDED = "a message was given up"
+"""Why an outbox is stopped whose Sequence was given up with a message that may have been transmitted."""
 
 ENDING_FAULTS = ("UnknownSequence", "SequenceTerminated", "LastMessageNumberExceeded")
 
@@ -308,7 +313,7 @@ class Outbound:
             envelope.control = self._create_sequence(source)
         else:
             assert source.identifier is not None
-            last = source.last_number or min(source.available, source.limit)
+            last = source.last_number or max(min(source.available, source.limit), source.acknowledged.highest)
             if request is Request.CLOSE:
                 envelope.control = CloseSequence(source.identifier, last or None)
             elif request is Request.TERMINATE:
@@ -623,6 +628,8 @@ class Outbound:
         source.last_heard = now
         source.handle(event)
         if source.is_over:
+            if source.is_complete:
+                outbox.leave_out_arrived()
             self._drop(outbox, source)
             self.effects.append(Incident("sequence terminated", identifier))
         else:
@@ -695,6 +702,30 @@ class Outbound:
         self.commit.batch.queues[outbox.queue] = outbox.description()
         self.ready(outbox)
 
+    def discard(self, outbox: Outbox, offset: int, now: float) -> None:
+        """Give up one message; it has not been acknowledged. :class:`Discarded` follows when that is durable.
+
+        If it was never transmitted, the present Sequence ends before it, and the next one begins behind it. If it may
+        have been, its number cannot be skipped: the present Sequence is given up. What is known to have arrived in it
+        is not sent again. What was transmitted and is not acknowledged may have arrived, so that somebody decides
+        whether it is sent in a new one: the outbox is stopped, unless it is already.
+        """
+        assert outbox.first <= offset < outbox.durable_end and not outbox.is_acknowledged(offset), (outbox.key, offset)
+        source = outbox.source
+        if source is not None and outbox.may_have_left(offset):
+            in_doubt = outbox.in_doubt() - 1
+            outbox.leave_out_arrived()
+            self._drop(outbox, source)
+            if in_doubt and not outbox.stopped:
+                self._stop(outbox, DISCARDED, f"{in_doubt} others of its Sequence may have arrived", now)
+        outbox.leave_out(offset, offset)
+        if outbox.source is not None:
+            self.commit.save(outbox.source.local_id, outbox.source)  # with what is trimmed, that it is acknowledged
+        self.commit.batch.queues[outbox.queue] = outbox.description()
+        self.commit.batch.trims[outbox.queue, 0] = outbox.first
+        self.commit.then(partial(self._tell, Discarded(outbox.key, offset)))
+        self.ready(outbox)
+
     def _drop(self, outbox: Outbox, source: RMSource) -> None:
         outbox.source = None
         self.sources.pop(source.local_id, None)
@@ -705,6 +736,7 @@ class Outbound:
             self._offered.forget_offered(source.offer)
         self.commit.forget(source.local_id)
         outbox.first = max(outbox.first, source.start + source.records_done)
+        outbox.skip()
         self.commit.batch.trims[outbox.queue, 0] = outbox.first
 
     def close_outbox(self, key: str) -> None:
@@ -728,6 +760,7 @@ class Outbound:
                 key = description["key"]
                 outbox = self.outboxes[key] = Outbox(key, queue, description["to"], self._read, first, end)
                 outbox.stopped = description["stopped"]
+                outbox.left_out = AcknowledgementRanges.from_state(description.get("left_out", []))
                 # Nobody but a peer's request opens an outbox of replies again, so it must know what to speak.
                 outbox.choices = [
                     (Versions(rm, addressing, soap), offer)
@@ -737,7 +770,8 @@ class Outbound:
             if state["role"] != "source":
                 continue
             outbox = self._recovered_outbox(state, snapshot)
-            source = RMSource.from_state(state, self.policy, outbox.end - state["start"], now)
+            available = outbox.run_end(state["start"]) - state["start"]
+            source = RMSource.from_state(state, self.policy, available, now)
             if source.state is SourceState.NONE and not source.polled:
                 source.create(now)
             self.adopt(outbox, source)
@@ -745,6 +779,7 @@ class Outbound:
             if source.polled:
                 source.issue(now)
         for outbox in self.outboxes.values():
+            outbox.skip()
             self.ready(outbox)
 
     def _recovered_outbox(self, state: State, snapshot: Snapshot) -> Outbox:

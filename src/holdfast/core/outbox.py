@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.commit import GroupCommit
+from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, State
 from holdfast.core.source import RMSource
 from holdfast.core.versions import Versions
@@ -65,6 +66,10 @@ class Outbox:
         self.end_wanted = False
         self.answers: str | None = None
         """The inbound Sequence whose requests it answers, for an outbox of replies."""
+        self.left_out = AcknowledgementRanges()
+        """Offsets, each one higher, of records that no Sequence carries any more: given up by somebody, or known to
+        have arrived in a Sequence that was given up. A Sequence ends before the first of them, the next begins behind.
+        """
         self._read = read
         self._cache: dict[int, Record] = {}
         self._saved_first = first
@@ -158,9 +163,60 @@ class Outbox:
         return self.first <= self.offset_of(number) < self.durable_end
 
     def update_available(self) -> None:
-        """Tell the present Sequence how far durable messages reach."""
-        if self.source is not None:
-            self.source.available = self.durable_end - self.source.start
+        """Tell the present Sequence how far durable messages reach that are its own."""
+        source = self.source
+        if source is not None:
+            end = self.run_end(source.start)
+            source.is_cut = end < self.durable_end
+            source.available = end - source.start
+
+    def run_end(self, start: int) -> int:
+        """Where the records end that one Sequence can carry from ``start`` on."""
+        for lower, upper in self.left_out:
+            if upper > start:
+                return min(self.durable_end, max(start, lower - 1))
+        return self.durable_end
+
+    def leave_out(self, first: int, last: int) -> None:
+        """Records that no Sequence is to carry any more."""
+        self.left_out.add_range(first + 1, last + 1)
+        self.skip()
+        self.update_available()
+
+    def skip(self) -> None:
+        """Pass what is left out at the beginning. It is forgotten once no Sequence began before it."""
+        for lower, upper in self.left_out:
+            if lower <= self.first + 1:
+                self.first = max(self.first, upper)
+        begin = self.first if self.source is None else min(self.first, self.source.start)
+        if any(upper <= begin for _, upper in self.left_out):
+            self.left_out = AcknowledgementRanges(pair for pair in self.left_out if pair[1] > begin)
+
+    def may_have_left(self, offset: int) -> bool:
+        """Whether the record may have been transmitted in the present Sequence. After a restart nobody knows which."""
+        source = self.source
+        if source is None or source.identifier is None:
+            return False
+        number = offset - source.start + 1
+        highest = min(max(source.highest_sent, source.sent_before), source.limit, source.available)
+        return 1 <= number <= highest and number != source.last_number
+
+    def in_doubt(self) -> int:
+        """How many records may have been transmitted in the present Sequence and are not acknowledged."""
+        source = self.source
+        if source is None:
+            return 0
+        highest = min(max(source.highest_sent, source.sent_before), source.limit, source.available)
+        return sum(upper - lower + 1 for lower, upper in source.acknowledged.gaps(highest))
+
+    def leave_out_arrived(self) -> None:
+        """The present Sequence is given up: what is known to have arrived behind a gap is not sent again."""
+        source = self.source
+        assert source is not None
+        for lower, upper in source.acknowledged:
+            last = min(upper, source.available)
+            if source.records_done < lower <= last:
+                self.left_out.add_range(source.start + lower, source.start + last)
 
     def acknowledged(self, commit: GroupCommit) -> None:
         """Trim what is acknowledged, now and then; save the ranges with it."""
@@ -170,7 +226,9 @@ class Outbox:
         first = source.start + source.records_done
         for offset in range(self.first, min(first, self.end)):
             self._cache.pop(offset, None)
-        self.first = min(first, self.end)
+        self.first = max(self.first, min(first, self.end))
+        if len(self.left_out):
+            self.skip()
         if self.first - self._saved_first >= SAVE_EVERY or source.is_complete:
             self._saved_first = self.first
             commit.save(source.local_id, source)
@@ -179,11 +237,28 @@ class Outbox:
     def is_acknowledged(self, offset: int) -> bool:
         """Whether the record at ``offset`` is acknowledged, perhaps before an earlier one is."""
         source = self.source
-        return offset < self.first or (source is not None and offset - source.start + 1 in source.acknowledged)
+        if offset < self.first or offset + 1 in self.left_out:
+            return True
+        return source is not None and offset >= source.start and offset - source.start + 1 in source.acknowledged
+
+    @property
+    def waiting(self) -> int:
+        """How many durable records are neither acknowledged nor given up."""
+        done = sum(upper - max(lower, self.first + 1) + 1 for lower, upper in self.left_out if upper > self.first)
+        source = self.source
+        if source is not None:
+            end = self.run_end(source.start) - source.start
+            begin = self.first - source.start
+            done += sum(
+                min(upper, end) - max(lower, begin + 1) + 1
+                for lower, upper in source.acknowledged
+                if upper > begin and lower <= end
+            )
+        return self.durable_end - self.first - done
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything ever put in is acknowledged."""
+        """Whether everything ever put in is acknowledged, or given up."""
         return self.first >= self.end
 
     def description(self) -> State:
@@ -191,4 +266,5 @@ class Outbox:
         choices = [[v.rm.value, v.addressing.value, v.soap.value, offer] for v, offer in self.choices]
         description: State = {"kind": "outbox", "key": self.key, "to": self.to, "partitions": 1, "choices": choices}
         description["stopped"] = self.stopped
+        description["left_out"] = self.left_out.to_state()
         return description

@@ -95,6 +95,7 @@ class RMSource:
         "flight",
         "identifier",
         "in_doubt",
+        "is_cut",
         "is_limit_known",
         "key",
         "last_fault",
@@ -135,6 +136,8 @@ class RMSource:
         """Offset of the message that has number 1."""
         self.available = 0
         """The highest number that has a durable message."""
+        self.is_cut = False
+        """Whether what follows ``available`` belongs to the next Sequence: a message between them was given up."""
         self.next_number = 1
         """The number to transmit next for the first time."""
         self.last_number: int | None = None
@@ -397,7 +400,7 @@ class RMSource:
     @property
     def is_full(self) -> bool:
         """Whether every number it can have was used, so that what follows needs another Sequence."""
-        return self.next_number > self.limit
+        return self.next_number > self.limit or (self.is_cut and self.next_number > self.available)
 
     def _number(self) -> None:
         if self.state is SourceState.CREATED:

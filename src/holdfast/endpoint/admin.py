@@ -20,6 +20,7 @@ from holdfast.endpoint.inspection import describe_protocol
 from holdfast.endpoint.letters_admin import LetterRoutes
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.metrics import DestinationCollector
+from holdfast.endpoint.outboxes_admin import OutboxRoutes
 from holdfast.endpoint.server import Destination, json_answer
 from holdfast.exceptions import StoreError
 
@@ -46,6 +47,7 @@ class Admin:
                 ("GET", "sequences/{identifier}", self._show_sequence),
                 ("POST", "sequences/{identifier}/{how:close|terminate}", self._end_sequence),
                 *LetterRoutes(app).routes,
+                *OutboxRoutes(app).routes,
                 *DataPlane(app).routes,
             ]
         )

@@ -18,6 +18,7 @@ from typing import Any, Self
 from holdfast.core.events import (
     Acknowledged,
     Delivered,
+    Discarded,
     Effect,
     Ended,
     Incident,
@@ -634,6 +635,8 @@ class Source:
             self._acknowledged(effect)
         elif isinstance(effect, Delivered):
             self._replied(effect)
+        elif isinstance(effect, Discarded):
+            self._discarded(effect)
         elif isinstance(effect, Unanswered):
             self._unanswered(effect)
         elif isinstance(effect, Unheard):
@@ -676,6 +679,11 @@ class Source:
             future = lane.acknowledged.pop(offset, None)
             if future is not None and not future.done():
                 future.set_result(None)
+
+    def _discarded(self, effect: Discarded) -> None:
+        self.progress.outstanding -= 1
+        future = self._lanes[effect.key].acknowledged.pop(effect.offset, None)
+        fail([future] if future is not None else [], DeliveryError("the message was given up: it is not sent"))
 
     def _replied(self, effect: Delivered) -> None:
         record = effect.record

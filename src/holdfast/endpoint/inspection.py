@@ -102,7 +102,9 @@ def _unacknowledged(state: State, snapshot: Snapshot) -> int:
     acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
     if state["last_number"] is not None:
         acknowledged.discard(state["last_number"])
-    return max(0, int(end) - int(state["start"]) - acknowledged.count)
+    left_out = snapshot.queues.get(outbox_queue(key), {}).get("left_out", [])
+    behind = AcknowledgementRanges.from_state(left_out).count
+    return max(0, int(end) - int(state["start"]) - acknowledged.count - behind)
 
 
 def _describe_outbox(outbox: State, waiting: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.events import (
     Acknowledged,
     Delivered,
+    Discarded,
     Effect,
     Ended,
     Incident,
@@ -452,7 +453,7 @@ class Destination:
         elif isinstance(effect, Stopped):
             log.error("replies stopped", outbox=effect.key, code=effect.code, reason=effect.reason)
         else:
-            assert isinstance(effect, Submitted | Acknowledged | Ended | Unheard), effect
+            assert isinstance(effect, Submitted | Acknowledged | Discarded | Ended | Unheard), effect
 
     def _delivered(self, effect: Delivered) -> None:
         record: Record | None = effect.record

@@ -1,0 +1,178 @@
+"""What waits to be sent, message by message: for the admin listener and the command line. Gives up and goes on.
+
+A message is called by its place: ``KEY/OFFSET``, or the offset alone where the key is empty. A place never changes and
+never comes again. Replies that leave in the answers to a requester are not among them: they end with his Sequence.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.core.commit import GroupCommit
+from holdfast.core.messages import ANONYMOUS, SequenceAcknowledgement
+from holdfast.core.outbound import Outbound
+from holdfast.core.outbox import Outbox, ReadRecords
+from holdfast.core.policy import SourcePolicy
+from holdfast.core.records import Record
+from holdfast.endpoint.engine import new_identifier
+from holdfast.exceptions import ConfigurationError
+from holdfast.store import Store
+
+
+class Outboxes:
+    """The outboxes of a running endpoint, or of a store that nobody has open.
+
+    Args:
+        outbound: They are its.
+        read: Reads records back from the store.
+    """
+
+    def __init__(self, outbound: Outbound, read: ReadRecords) -> None:
+        self._outbound = outbound
+        self._read = read
+
+    @property
+    def count(self) -> int:
+        """How many messages are not acknowledged."""
+        return sum(outbox.waiting for outbox in self._all())
+
+    def _all(self) -> list[Outbox]:
+        outboxes = self._outbound.outboxes.values()
+        return sorted((one for one in outboxes if not one.is_for_replies), key=lambda one: one.key)
+
+    def listed(self, limit: int) -> list[dict[str, Any]]:
+        """The first messages that are not acknowledged, of every key in turn."""
+        shown: list[dict[str, Any]] = []
+        for outbox in self._all():
+            for offset, record in self._records(outbox):
+                if len(shown) >= limit:
+                    return shown
+                shown.append(_describe(outbox, offset, record))
+        return shown
+
+    def _records(self, outbox: Outbox) -> Iterator[tuple[int, Record]]:
+        at = outbox.first
+        while at < outbox.durable_end:
+            found = self._read(outbox.queue, 0, at, outbox.durable_end)
+            if not found:
+                return
+            for offset, record in found:
+                at = offset + 1
+                if not outbox.is_acknowledged(offset):
+                    yield offset, record
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """One message whole.
+
+        Raises:
+            ConfigurationError: there is no such message, or it is acknowledged.
+        """
+        outbox, offset = self._find(name)
+        record = self._read(outbox.queue, 0, offset, offset + 1)[0][1]
+        one = _describe(outbox, offset, record)
+        return one | {
+            "headers": record.headers.decode("utf-8", "replace"),
+            "body": record.body.decode("utf-8", "replace"),
+        }
+
+    def _find(self, name: str) -> tuple[Outbox, int]:
+        key, _, digits = name.rpartition("/")
+        outbox = self._outbound.outboxes.get(key)
+        offset = int(digits[:19]) if digits.isascii() and digits.isdecimal() else -1
+        if (
+            outbox is None
+            or outbox.is_for_replies
+            or not outbox.first <= offset < outbox.durable_end
+            or outbox.is_acknowledged(offset)
+        ):
+            raise ConfigurationError(
+                f"no message {name[:200]!r} waits here", remedy="holdfast outbox list has those that do."
+            )
+        return outbox, offset
+
+    def others_in_doubt(self, name: str) -> int:
+        """How many others may have arrived, and are sent again, if this one is given up.
+
+        Raises:
+            ConfigurationError: there is no such message.
+        """
+        outbox, offset = self._find(name)
+        return outbox.in_doubt() - 1 if outbox.may_have_left(offset) else 0
+
+    def discard(self, name: str, now: float) -> None:
+        """Give one message up; see :meth:`Outbound.discard`.
+
+        Raises:
+            ConfigurationError: there is no such message.
+        """
+        outbox, offset = self._find(name)
+        self._outbound.discard(outbox, offset, now)
+
+    def retry(self, key: str | None, now: float) -> int:
+        """Let what is stopped go on, with all its messages; how many outboxes.
+
+        Args:
+            key: Of one outbox; None: of all.
+            now: Seconds.
+
+        Raises:
+            ConfigurationError: there is none with that key.
+        """
+        if key is not None and not any(one.key == key for one in self._all()):
+            raise ConfigurationError(f"nothing is sent with the key {key!r}", remedy="holdfast outbox list has them.")
+        stopped = [one for one in self._all() if one.stopped and key in (None, one.key)]
+        for outbox in stopped:
+            self._outbound.resume(outbox, outbox.choices, now)
+            if outbox.source is not None:
+                self._outbound.commit.save(outbox.source.local_id, outbox.source)
+        return len(stopped)
+
+
+def _describe(outbox: Outbox, offset: int, record: Record) -> dict[str, Any]:
+    source = outbox.source
+    has_left = outbox.may_have_left(offset)
+    return {
+        "message": f"{outbox.key}/{offset}" if outbox.key else str(offset),
+        "key": outbox.key,
+        "offset": offset,
+        "message_id": record.message_id,
+        "action": record.action,
+        "to": outbox.to,
+        "state": "sent" if has_left else "waiting",
+        "stopped": outbox.stopped,
+        "sequence": source.identifier if source is not None and has_left else None,
+        "number": offset - source.start + 1 if source is not None and has_left else None,
+        "wants_reply": record.wants_reply,
+        "bytes": len(record.body),
+        "stored_at": record.received_at,
+    }
+
+
+class _NothingOffered:
+    """Of a store that nobody has open: an offered Sequence is forgotten with the one that it was offered with."""
+
+    def __init__(self, commit: GroupCommit) -> None:
+        self._commit = commit
+
+    def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
+        return None
+
+    def is_all_acknowledged(self, identifier: str) -> bool:
+        return True
+
+    def forget_offered(self, identifier: str) -> None:
+        self._commit.forget(identifier)
+
+
+def outboxes_of(store: Store, now: float) -> tuple[Outboxes, GroupCommit]:
+    """The outboxes of a store that nobody has open, and where the changes to them are gathered.
+
+    Nothing is sent. Give the store what :meth:`GroupCommit.take` returns.
+    """
+    commit = GroupCommit()
+    offered = _NothingOffered(commit)
+    outbound = Outbound(SourcePolicy(), commit, [], store.read, new_identifier, random.random, ANONYMOUS, offered)
+    outbound.recover(store.load(), now)
+    return Outboxes(outbound, store.read), commit
