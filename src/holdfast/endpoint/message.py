@@ -81,6 +81,9 @@ class Message:
     def body(self) -> etree._Element:
         """The body's element, parsed when it is first asked for.
 
+        A body of megabytes takes a while, and in an async handler everybody waits for it: better a plain handler, which
+        has a thread, or ``await asyncio.to_thread(lambda: message.body)``.
+
         Raises:
             EnvelopeError: the body is empty, or has more than one element.
         """
