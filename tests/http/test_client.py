@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -220,6 +221,33 @@ async def test_tls_is_checked_against_what_is_trusted() -> None:
             with pytest.raises(TransportError, match="no trusted TLS connection") as caught:
                 await post(client, url, b"x", {})
             assert caught.value.connected is False
+
+
+async def test_what_is_wrong_with_tls_is_told_with_what_to_do() -> None:
+    authority = trustme.CA()
+    names = {"good": {}, "expired": {"not_after": datetime.datetime(2020, 1, 1)}}
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    contexts = {}
+    for name, options in names.items():
+        contexts[name] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1", **options).configure_cert(contexts[name])
+    wants = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(wants)
+    authority.configure_trust(wants)
+    wants.verify_mode = ssl.CERT_REQUIRED
+    cases = [
+        (contexts["good"], "https", ssl.create_default_context(), "trust its authority: --ca"),
+        (contexts["expired"], "https", trust, "has expired; whoever runs it has to renew it"),
+        (wants, "https", trust, "it may want a client certificate"),
+        (contexts["good"], "http", None, "it may speak https, not http"),
+        (None, "https", trust, "it may speak http, not https"),
+    ]
+    for context, scheme, trusted, what in cases:
+        async with serving(lambda exchange: exchange.respond(202), context) as url:
+            async with HTTPClient(ssl_context=trusted) as client:
+                with pytest.raises(TransportError, match=what):
+                    await post(client, f"{scheme}:{url.partition(':')[2]}", b"x", {})
 
 
 async def test_a_closed_client_sends_nothing() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import httptools
 
 from holdfast.http.outcome import Done, Outcome, Response, TransportError
-from holdfast.http.reasons import reason_of
+from holdfast.http.reasons import reason_of, why_not_answered
 
 if TYPE_CHECKING:
     from holdfast.http.pool import Pool
@@ -125,7 +125,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._status or self._silent:
             reason = f"{exchange.url} closed the connection within its answer"
         else:
-            reason = f"{exchange.url} closed the connection without an answer"
+            reason = why_not_answered(exchange.url, is_first=self.idle_since == 0.0)
         exchange.fail(reason, connected=True)
 
     def data_received(self, data: bytes) -> None:

@@ -11,15 +11,39 @@ def why_not_connected(url: str, error: Exception) -> str:
     """What kept us from connecting to ``url``."""
     match error:
         case ssl.SSLCertVerificationError():
-            return f"no trusted TLS connection to {url}: {tls_reason(error)}"
+            return f"no trusted TLS connection to {url}: {tls_reason(error)}{_what_to_trust(error)}"
         case ssl.SSLError():
-            return f"no TLS connection to {url}: {tls_reason(error)}"
+            hint = "; it may speak http, not https" if error.reason in _NO_TLS else ""
+            return f"no TLS connection to {url}: {tls_reason(error)}{hint}"
         case TimeoutError():
             return f"connecting to {url} took too long"
         case OSError():
             return f"cannot connect to {url}: {reason_of(error)}"
         case _:
             return f"cannot connect to {url}: {error or type(error).__name__}"
+
+
+def why_not_answered(url: str, *, is_first: bool) -> str:
+    """What a peer may mean that took a request and closed the connection; ``is_first``: the first one on it."""
+    reason = f"{url} closed the connection without an answer"
+    if not is_first:
+        return reason
+    # A server of TLS 1.3 learns only after the handshake that there is no certificate.
+    return f"{reason}; it may {'want a client certificate' if url.startswith('https:') else 'speak https, not http'}"
+
+
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+_EXPIRED = 10
+_UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
+"""OpenSSL's X509_V_ERR codes: out of date; and signed by nobody who is trusted."""
+
+
+def _what_to_trust(error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code == _EXPIRED:
+        return "; whoever runs it has to renew it"
+    if error.verify_code in _UNKNOWN_ISSUER:
+        return "; if it is right, trust its authority: --ca, or ssl_context"
+    return ""
 
 
 def tls_reason(error: Exception) -> str:
