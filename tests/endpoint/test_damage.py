@@ -17,7 +17,7 @@ from holdfast import Destination, Message, Source
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint import engine
 from holdfast.endpoint.engine import open_off_loop
-from holdfast.exceptions import StoreDamaged
+from holdfast.exceptions import StoreDamaged, StoreFailed
 from holdfast.store import MemoryStore
 from holdfast.store.rocksdb import RocksDBStore
 
@@ -198,3 +198,17 @@ async def test_while_the_reserve_is_in_use_nothing_new_is_accepted_and_what_is_s
             assert answer.status == 200, "what is read may be given up"
     store.trouble = ""
     assert (await one.message(2)).status in (200, 202)
+
+
+async def test_while_the_reserve_is_in_use_a_source_stores_nothing_new_and_sends_what_it_has(serve: Any) -> None:
+    app = Destination(":memory:", partitions=1)
+    service = await serve(app)
+    store = MemoryStore()
+    async with Source(service.url, store) as source:
+        sent = await source.send("<n>1</n>", action="urn:test:submit")
+        store.trouble = "The disk was full."
+        with pytest.raises(StoreFailed, match=r"is not stored\. The disk was full") as caught:
+            await source.send("<n>2</n>", action="urn:test:submit")
+        assert "Free space" in caught.value.remedy
+        await sent.acknowledged(60)
+    assert app.accepted == 1

@@ -116,7 +116,8 @@ from holdfast.core.records import Batch, Record
 from holdfast.exceptions import StoreFailed
 from holdfast.store import opening, reserve, rocksdb
 from holdfast.store.rocksdb import RocksDBStore
-opening.MEMTABLE_BYTES = 8 << 20
+opening.MEMTABLE_BYTES = 4 << 20
+opening.MEMTABLES = 3  # so that the logs hold less than the reserve, however slow the disk is
 reserve.RESERVE_BYTES = 16 << 20
 rocksdb.KEEP_BYTES = 1 << 20
 store = RocksDBStore(sys.argv[1])

@@ -63,6 +63,7 @@ from holdfast.exceptions import (
     EnvelopeError,
     NotAcknowledged,
     StoreError,
+    StoreFailed,
 )
 from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import Transport, TransportError
@@ -522,6 +523,11 @@ class Source:
         if not self._open:
             raise ConfigurationError("the source is not open", remedy="Use it within 'async with source:'.")
         self._engine.check()
+        if self._store.trouble:
+            raise StoreFailed(
+                f"The message is not stored. {self._store.trouble}",
+                remedy="Free space; what is stored goes on being sent.",
+            )
 
     def _check_lane(self, lane: Lane) -> None:
         if lane.stop_error is not None:

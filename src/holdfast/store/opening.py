@@ -122,7 +122,7 @@ class View:
 
     Args:
         store: The store's directory.
-        logs: Whether what is in the logs only is shown too.
+        logs: Whether what is in the logs only is shown too. Without, nobody may have the store open.
 
     Raises:
         StoreError, OSError: They cannot be opened, which may pass while somebody writes them.
@@ -133,7 +133,8 @@ class View:
         try:
             self._link(store / directory.ENGINE, Path(self._links.name), logs)
             options = make_options(keep_prefix=True)
-            options.set_max_open_files(-1)  # all at once, before they are deleted
+            if logs:  # somebody may be writing: all at once, before they are deleted
+                options.set_max_open_files(-1)
             options.create_if_missing(False)
             self.engine = open_engine(Path(self._links.name), store, options, AccessType.read_only(False))
         except BaseException:

@@ -14,7 +14,8 @@ from pathlib import Path
 from holdfast.store import directory
 
 RESERVE_BYTES = 64 << 20
-"""Enough for what the logs hold when a disk is full, a memtable or two, and for some commits."""
+"""Enough for what the logs hold as a rule when a disk is full, a memtable or two, and for some commits. They may hold
+more where the disk is slow; then the error of a start names the amount."""
 
 
 class Reserve:
