@@ -105,7 +105,8 @@ def serve(target: str, retention: str | None, restored: bool, log_level: str, lo
 
     It recovers every Sequence of its store before it listens, and then says `listening on http://...` on standard
     output. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once. A store that fails, such
-    as on a full disk, ends it with exit code 1: what was acknowledged is there when it is started again.
+    as on a full disk, ends it with exit code 1: what was acknowledged is there when it is started again. One that is
+    found damaged meanwhile does not: everything is answered 503, and /healthz of the admin listener says why.
     """
     from holdfast.endpoint.logs import configure_logs
 
