@@ -88,6 +88,9 @@ def test_a_receiver_killed_while_it_writes_goes_on_and_each_line_is_there_once(s
     again = start("receive", "--port", port, "--jsonl", "got.jsonl")
     again.url()
     assert sender.end().code == 0
+    while got.read_bytes().count(b"\n") < 60:  # acknowledged is stored; written is soon after
+        assert again.process.poll() is None
+        time.sleep(0.01)
     again.process.send_signal(signal.SIGTERM)
     assert again.end().code == 0
     bodies = [json.loads(line)["body"] for line in got.read_text().splitlines()]
