@@ -80,6 +80,7 @@ def references(draw: st.DrawFn) -> EndpointReference:
 
 seconds = st.one_of(st.none(), st.integers(1, 10**9).map(float), st.integers(1, 10**6).map(lambda n: n / 1000))
 numbers = st.one_of(st.integers(1, 100), st.integers(1, 2**63 + 5))
+legal_numbers = st.one_of(st.integers(1, 100), st.integers(1, 2**63 - 1), st.just(2**63 - 1))
 behaviors = st.sampled_from(IncompleteSequenceBehavior)
 
 
@@ -98,7 +99,7 @@ def acknowledgement_headers(draw: st.DrawFn, rm: RM) -> SequenceAcknowledgement:
 def controls(draw: st.DrawFn, rm: RM) -> Control:
     newer = rm is RM.V1_1
     behavior = draw(behaviors) if newer else IncompleteSequenceBehavior.NO_DISCARD
-    last = draw(st.one_of(st.none(), numbers)) if newer else None
+    last = draw(st.one_of(st.none(), legal_numbers)) if newer else None
     identifier = draw(identifiers)
     offer = Offer(identifier, draw(references()) if newer else None, draw(seconds), behavior)
     choices: list[Callable[[], Control]] = [
@@ -146,7 +147,7 @@ def faults(draw: st.DrawFn, versions: Versions) -> Fault:
     elif draw(st.booleans()):
         fault.identifier = draw(identifiers)
         if code == "MessageNumberRollover" and versions.rm is RM.V1_1:
-            fault.max_message_number = draw(numbers)
+            fault.max_message_number = draw(legal_numbers)
     if soap11:
         # Told by a name in faultcode, or by a header: only the latter leaves room for Client and Server.
         named = code in ("CreateSequenceRefused", "WSRMRequired")
