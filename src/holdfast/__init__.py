@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.endpoint.client import Sent, Source
     from holdfast.endpoint.lanes import Progress
     from holdfast.endpoint.message import ApplicationFault, Message
+    from holdfast.endpoint.replies import Reply
     from holdfast.endpoint.server import Destination
     from holdfast.endpoint.tls import PeerCertificate
     from holdfast.exceptions import (
@@ -48,6 +49,7 @@ __all__ = [
     "PeerCertificate",
     "PeerFault",
     "Progress",
+    "Reply",
     "RetentionPolicy",
     "RetransmissionPolicy",
     "Sent",
@@ -70,6 +72,7 @@ _HOMES = {
     "Message": "endpoint.message",
     "PeerCertificate": "endpoint.tls",
     "Progress": "endpoint.lanes",
+    "Reply": "endpoint.replies",
     "RetentionPolicy": "core.retention",
     "RetransmissionPolicy": "core.retransmission",
     "Sent": "endpoint.client",

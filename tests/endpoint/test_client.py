@@ -401,7 +401,7 @@ async def test_a_reply_that_nobody_waited_for_is_there_after_a_restart(serve: An
 async def test_who_asks_for_a_reply_that_was_taken_is_not_told_that_it_is_still_tried(serve: Any) -> None:
     app, _ = shop()
     async with Source((await serve(app)).url, ":memory:") as source:
-        await source.request("<n>8</n>", action="urn:test:price", message_id="urn:mine", timeout=60)
+        (await source.request("<n>8</n>", action="urn:test:price", message_id="urn:mine", timeout=60)).done()
         with pytest.raises(NotAcknowledged, match="no reply to urn:mine") as caught:
             await source.reply("urn:mine", timeout=0.0)
     assert "its reply was not taken before" in caught.value.remedy

@@ -32,6 +32,7 @@ from holdfast.exceptions import (
 if TYPE_CHECKING:
     from holdfast.core.versions import Versions
     from holdfast.endpoint.client import Source
+    from holdfast.endpoint.replies import Reply
 
 TOGETHER = 256
 """Messages given to the store at a time, so that they share a sync."""
@@ -387,7 +388,7 @@ def _raise_refused(run: Run) -> None:
 
 
 async def _request(source: Source, run: Run) -> None:
-    async def take(message: Outgoing) -> bytes:
+    async def take(message: Outgoing) -> Reply:
         reply = await source.request(
             message.body,
             action=message.action,
@@ -395,11 +396,12 @@ async def _request(source: Source, run: Run) -> None:
             message_id=message.message_id,
             timeout=None,
         )
-        return reply.body_bytes
+        return reply
 
     async for replies in _each(run, take):
         for reply in replies:
-            click.echo(reply)
+            click.echo(reply.body_bytes)
+            reply.done()
 
 
 # --- what is told -----------------------------------------------------------------------------------------------------

@@ -377,11 +377,12 @@ class Queue:
         assert "/" in name, name
         self._commit.batch.cursors[self.name, partition, name] = state
 
-    def drop_all(self) -> None:
-        """Delete all that is there and in the open batch: everybody has it who wanted it."""
-        for partition, one in enumerate(self.partitions):
-            one.first = one.end
-            self._commit.batch.trims[self.name, partition] = one.end
+    def drop_below(self, partition: int, offset: int) -> None:
+        """Delete what is below that offset, also in the open batch: everybody has it who wanted it."""
+        one = self.partitions[partition]
+        if offset > one.first:
+            one.first = offset
+            self._commit.batch.trims[self.name, partition] = offset
 
     def deadline(self) -> float | None:
         """When :meth:`pump` has something to do next."""

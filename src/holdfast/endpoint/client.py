@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +33,7 @@ from holdfast.core.events import (
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.queues import Queue
-from holdfast.core.records import Snapshot
+from holdfast.core.records import Record, Snapshot
 from holdfast.core.settings import check_seconds
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.endpoint.arguments import (
@@ -51,8 +52,9 @@ from holdfast.endpoint.lanes import Lane, Progress, fail, place
 from holdfast.endpoint.listener import Listener
 from holdfast.endpoint.listening import listen_for_answers
 from holdfast.endpoint.logs import log, log_incident
-from holdfast.endpoint.message import Body, Message
+from holdfast.endpoint.message import Body
 from holdfast.endpoint.outgoing import outgoing_record
+from holdfast.endpoint.replies import Replies, Reply
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.server import SOURCES_QUEUE, respond
 from holdfast.endpoint.stopped import stop_error, stored_error, unheard_text, unstored_error
@@ -203,10 +205,9 @@ class Source:
         self._listen = listen
         self._address = address
         self._lanes: dict[str, Lane] = {}
-        self._replies: dict[str, asyncio.Future[Message]] = {}
+        self._replies: dict[str, asyncio.Future[Reply]] = {}
         self._asked: dict[str, Lane] = {}
         """MessageID of each request of this process that has no reply yet -> where it went."""
-        self._unclaimed: dict[str, Message] = {}
         self._server: HTTPServer | None = None
         self._open = False
 
@@ -264,7 +265,13 @@ class Source:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave(kind is None)
         await self.close(timeout=10.0 if kind is None else 0.0)
+
+    def _leave(self, in_order: bool) -> None:
+        """Its block is left: in order, the program has the replies that it was given."""
+        if in_order and self._open:
+            self._here.done_with_given()
 
     async def open(self) -> None:
         """Open the store and resume what it holds.
@@ -295,6 +302,7 @@ class Source:
         )
 
     async def _start(self) -> None:
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._engine = Engine(self._store, self._carry_out, self._store_failed, self._clock)
         self._listener = Listener(self._engine)
         self._local = ANONYMOUS
@@ -316,9 +324,24 @@ class Source:
         queue = Queue(SOURCES_QUEUE)
         snapshot = self._engine.start(queue, destination_policy=replies, source_policy=self.policy, local=self._local)
         self._engine.protocol.takes_only_replies = True
+        self._here = Replies(
+            self.policy.kept_replies,
+            self._engine.protocol.inbound.queue,
+            self._read_reply,
+            self._in_the_loop,
+            self._engine.touch,
+        )
         self._check_store(snapshot)
         self._take_up(snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
         self._engine.touch()
+
+    def _in_the_loop(self, call: Callable[[], None]) -> None:
+        if threading.get_ident() == self._thread:
+            if self._open:
+                call()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it is given again
+            self._loop.call_soon_threadsafe(lambda: call() if self._open else None)
 
     def _check_store(self, snapshot: Snapshot) -> None:
         """See that the store is a source's, of this destination; or learn of which."""
@@ -362,7 +385,7 @@ class Source:
             for offset, record in self._engine.read(SOURCES_QUEUE, 0, first, end):
                 first = offset + 1
                 if record.relates_to is not None:
-                    self._unclaimed[record.relates_to] = Message.from_record(record)
+                    self._here.put(record.relates_to, offset)
 
     async def close(self, timeout: float = 10.0) -> None:
         """End every Sequence whose messages are all acknowledged, waiting ``timeout`` seconds for the destination's
@@ -443,7 +466,7 @@ class Source:
         message_id: str | None = None,
         headers: bytes = b"",
         timeout: float | None = 60.0,
-    ) -> Message:
+    ) -> Reply:
         """Send a request and wait for its reply; both are durable. The request is repeated until the reply is here.
 
         Args:
@@ -451,7 +474,8 @@ class Source:
             timeout: Seconds to wait; None: for ever.
 
         Returns:
-            The reply.
+            The reply. It is kept, and given again by :meth:`reply`, also in a later process, until the program says
+            that it has it: by :meth:`Reply.done`, or by leaving the block of the reply or of the source in order.
 
         Raises:
             NotAcknowledged: no reply in that time. The request is still stored and still tried; a reply that comes
@@ -463,10 +487,12 @@ class Source:
         sent = await self._submit(body, action, sequence_key, message_id, headers, wants_reply=True)
         return await self.reply(sent.message_id, timeout=timeout)
 
-    async def reply(self, message_id: str, timeout: float | None = None) -> Message:
-        """The reply to a request, even one of an earlier process; arguments and errors as for :meth:`request`."""
+    async def reply(self, message_id: str, timeout: float | None = None) -> Reply:
+        """The reply to a request, even one of an earlier process; arguments and errors as for :meth:`request`. It is
+        given again until :meth:`Reply.done`."""
         check_seconds("timeout", timeout)
-        message = self._unclaimed.pop(message_id, None)
+        self._check_open()
+        message = self._here.give(message_id)
         if message is None:
             future = self._replies.get(message_id)
             if future is None:
@@ -484,8 +510,6 @@ class Source:
             finally:
                 if self._replies.get(message_id) is future:
                     del self._replies[message_id]
-        if not self._unclaimed and not self._replies:
-            self._trim_replies()
         message.raise_for_fault()
         return message
 
@@ -692,16 +716,19 @@ class Source:
         fail([future] if future is not None else [], DeliveryError("the message was given up: it is not sent"))
 
     def _replied(self, effect: Delivered) -> None:
-        record = effect.record
-        if record is None or record.relates_to is None:
+        record = effect.record if effect.record is not None else self._read_reply(effect.offset)
+        if record.relates_to is None:
             return
         self._asked.pop(record.relates_to, None)
-        message = Message.from_record(record)
+        self._here.put(record.relates_to, effect.offset)
         future = self._replies.get(record.relates_to)
         if future is not None and not future.done():
-            future.set_result(message)
-        else:
-            self._unclaimed[record.relates_to] = message
+            reply = self._here.give(record.relates_to, record)
+            assert reply is not None
+            future.set_result(reply)
+
+    def _read_reply(self, offset: int) -> Record:
+        return self._engine.read(SOURCES_QUEUE, 0, offset, offset + 1)[0][1]
 
     def _unanswered(self, effect: Unanswered) -> None:
         future = self._replies.get(effect.message_id)
@@ -711,11 +738,6 @@ class Source:
                 remedy="The service takes this action as one-way: use send(). If it should reply, look at its handler.",
             )
             fail([future], error)
-
-    def _trim_replies(self) -> None:
-        """Every reply that is here was taken: none need be kept."""
-        self._engine.protocol.inbound.queue.drop_all()
-        self._engine.touch()
 
     def _stopped(self, effect: Stopped) -> None:
         lane = self._lanes[effect.key]

@@ -18,7 +18,8 @@ from holdfast.core.versions import Versions
 from holdfast.endpoint import client
 from holdfast.endpoint.engine import Clock
 from holdfast.endpoint.lanes import Progress
-from holdfast.endpoint.message import Body, Message
+from holdfast.endpoint.message import Body
+from holdfast.endpoint.replies import Reply
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.outcome import Transport
 from holdfast.store import Store
@@ -188,7 +189,12 @@ class Source:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._thread is not None:
+            self.run(self._leave(kind is None))
         self.close(10.0 if kind is None else 0.0)
+
+    async def _leave(self, in_order: bool) -> None:
+        self._source._leave(in_order)
 
     def open(self) -> None:
         """See :meth:`holdfast.Source.open`.
@@ -245,14 +251,14 @@ class Source:
         message_id: str | None = None,
         headers: bytes = b"",
         timeout: float | None = 60.0,
-    ) -> Message:
+    ) -> Reply:
         """See :meth:`holdfast.Source.request`."""
         asking = self._source.request(
             body, action=action, sequence_key=sequence_key, message_id=message_id, headers=headers, timeout=timeout
         )
         return self.run(asking)
 
-    def reply(self, message_id: str, timeout: float | None = None) -> Message:
+    def reply(self, message_id: str, timeout: float | None = None) -> Reply:
         """See :meth:`holdfast.Source.reply`."""
         return self.run(self._source.reply(message_id, timeout))
 
