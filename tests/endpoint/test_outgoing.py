@@ -243,7 +243,7 @@ async def test_a_fault_whose_reason_xml_cannot_hold_is_given_with_what_it_can(se
         raise ApplicationFault(reason)
 
     async with Source((await serve(app)).url, ":memory:") as source:
-        with pytest.raises(PeerFault, match="no .+ no"):
+        with pytest.raises(PeerFault, match=r"no .+ no"):
             await source.request("<a/>", action="urn:bad", timeout=60)
 
 
