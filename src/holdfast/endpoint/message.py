@@ -14,7 +14,7 @@ from holdfast.core.versions import SOAP
 from holdfast.endpoint.tls import PeerCertificate
 from holdfast.endpoint.transport_facts import read_facts
 from holdfast.exceptions import EnvelopeError, HoldfastError, PeerFault
-from holdfast.wire import body_content, parse_element
+from holdfast.wire import body_content, parse_element, storable_text
 
 Body = str | bytes | etree._Element
 """What can be sent as a body: one XML element, as text, as UTF-8 bytes, or as an lxml element."""
@@ -173,7 +173,7 @@ def fault_body(fault: ApplicationFault, soap: str) -> bytes:
         namespace = "http://schemas.xmlsoap.org/soap/envelope/"
         root = etree.Element(f"{{{namespace}}}Fault", nsmap={"s": namespace})
         etree.SubElement(root, "faultcode").text = "s:Client" if fault.sender else "s:Server"
-        etree.SubElement(root, "faultstring").text = fault.message
+        etree.SubElement(root, "faultstring").text = storable_text(fault.message)
         detail = "detail"
     else:
         namespace = "http://www.w3.org/2003/05/soap-envelope"
@@ -182,7 +182,7 @@ def fault_body(fault: ApplicationFault, soap: str) -> bytes:
         etree.SubElement(code, f"{{{namespace}}}Value").text = "s:Sender" if fault.sender else "s:Receiver"
         reason = etree.SubElement(etree.SubElement(root, f"{{{namespace}}}Reason"), f"{{{namespace}}}Text")
         reason.set("{http://www.w3.org/XML/1998/namespace}lang", "en")
-        reason.text = fault.message
+        reason.text = storable_text(fault.message)
         detail = f"{{{namespace}}}Detail"
     if fault.detail:
         etree.SubElement(root, detail).append(parse_element(fault.detail))

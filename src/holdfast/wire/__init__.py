@@ -14,6 +14,7 @@ from holdfast.wire.http import content_type, http_headers, soap_of_content_type
 from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.names import actions
 from holdfast.wire.outgoing import body_content, check_action, check_header_blocks, check_text
+from holdfast.wire.text import storable as storable_text
 
 __all__ = [
     "DEFAULT",
@@ -32,4 +33,5 @@ __all__ = [
     "http_headers",
     "parse_element",
     "soap_of_content_type",
+    "storable_text",
 ]

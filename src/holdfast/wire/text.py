@@ -24,6 +24,11 @@ def escape(text: str) -> str:
     return _UNSAFE.sub(lambda match: _REPLACEMENTS.get(match[0], "\ufffd"), text)
 
 
+def storable(text: str) -> str:
+    """Gives ``text`` with U+FFFD in place of the characters that XML cannot hold, otherwise as it is."""
+    return _UNSAFE.sub(lambda match: match[0] if match[0] in _REPLACEMENTS else "\ufffd", text)
+
+
 def escape_attribute(text: str) -> str:
     """Gives ``text`` as the content of a double-quoted attribute value."""
     return escape(text).replace('"', "&quot;").replace("\t", "&#9;").replace("\n", "&#10;")
