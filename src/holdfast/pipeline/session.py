@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.java import cache_directory, cached_file, java_home
-from holdfast.pipeline.options import usable_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,6 +90,8 @@ def _submitted() -> dict[str, str]:
 
 
 def _of_the_master(master: str) -> dict[str, str]:
+    from holdfast.pipeline.options import usable_cores  # loads what speaks HTTP, and every command imports this package
+
     settings = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log4j_file().as_uri()}"}
     if local := re.fullmatch(r"local(?:\[(\*|\d+)(?:,\d+)?\])?", master):
         cores = usable_cores() if local[1] == "*" else int(local[1] or 1)
