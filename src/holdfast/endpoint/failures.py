@@ -29,7 +29,7 @@ def reason_of(error: BaseException) -> str:
     text = _told(lambda: "".join(traceback.format_exception(type(error), error, _behind_ours(error))), error)
     if len(text) > MAX_REASON:
         text = f"{text[: MAX_REASON // 2]}…{text[-MAX_REASON // 2 :]}"
-    return no_xml_escaped(text)
+    return _NO_XML.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _behind_ours(error: BaseException) -> TracebackType | None:
@@ -38,11 +38,6 @@ def _behind_ours(error: BaseException) -> TracebackType | None:
     while found is not None and found.tb_frame.f_code.co_filename.startswith(_OURS):
         found = found.tb_next
     return found or error.__traceback__
-
-
-def no_xml_escaped(text: str) -> str:
-    """The text with what no XML document may hold escaped."""
-    return _NO_XML.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def brief(error: BaseException) -> str:

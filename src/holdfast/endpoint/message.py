@@ -11,7 +11,6 @@ from lxml import etree
 
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
-from holdfast.endpoint.failures import no_xml_escaped
 from holdfast.endpoint.tls import PeerCertificate
 from holdfast.endpoint.transport_facts import read_facts
 from holdfast.exceptions import EnvelopeError, HoldfastError, PeerFault
@@ -144,7 +143,7 @@ class ApplicationFault(HoldfastError):
     def __init__(self, reason: str, *, sender: bool = True, detail: bytes = b"") -> None:
         if detail:
             parse_element(detail)
-        super().__init__(no_xml_escaped(str(reason)))
+        super().__init__(str(reason))
         self.sender = sender
         self.detail = detail
 
