@@ -453,6 +453,17 @@ def test_what_is_remembered_of_answered_requests_is_bounded() -> None:
         assert ranges(again.request(identifier, 1)) == ((1, 2 * count),)
 
 
+def test_of_two_sequences_made_alike_the_newer_one_is_repeated_after_a_restart_and_a_clock_that_was_set_back() -> None:
+    endpoint = Endpoint(now=1000.0)
+    first = endpoint.create("urn:c")
+    endpoint.send(first, 1)
+    endpoint.now = 10.0
+    second = endpoint.create("urn:c")
+    assert second != first
+    for again in (endpoint, endpoint.restart()):
+        assert again.create("urn:c") == second
+
+
 # --- a restart changes no answer --------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from operator import itemgetter
 from typing import Protocol
 from zlib import crc32
 
@@ -71,6 +70,11 @@ def _creation(message_id: str | None, offered: str | None, acks_to: str, party: 
     return (message_id, offered, acks_to, party if offered is None else "") if message_id else None
 
 
+def _is_repeatable(destination: RMDestination) -> bool:
+    """Whether the CreateSequence that made it, if it comes again, is a repeat and no new one."""
+    return not destination.is_over and (destination.offered is not None or not destination.accepted.count)
+
+
 def _creation_of(destination: RMDestination) -> _Creation | None:
     return _creation(destination.create_message_id, destination.offered, destination.acks_to.address, destination.party)
 
@@ -124,9 +128,7 @@ class Inbound:
             destination = self.destinations.get(self._created.get(key, "")) if key is not None else None
             if destination is not None:
                 break
-        if destination is None or destination.is_over or (offered is None and destination.accepted.count):
-            return None
-        return destination
+        return destination if destination is not None and _is_repeatable(destination) else None
 
     def create(
         self, create: CreateSequence, versions: Versions, message_id: str | None, now: float, party: str = ""
@@ -444,10 +446,13 @@ class Inbound:
         """Take over what the store held."""
         self.queue.recover(snapshot, now)
         states = [state for state in snapshot.sequences.values() if state["role"] == "destination"]
-        # In the order in which they were made: of two made alike, the later one is the one that is repeated.
-        for state in sorted(states, key=itemgetter("created_at")):
-            held = snapshot.held.get(state["identifier"], [])
-            self._know(RMDestination.from_state(state, held, self.policy, now))
+        held = snapshot.held
+        known = [
+            RMDestination.from_state(state, held.get(state["identifier"], []), self.policy, now) for state in states
+        ]
+        # Of two made alike only the newer one can be repeated. No clock tells which that is: it may have been set back.
+        for destination in sorted(known, key=_is_repeatable):
+            self._know(destination)
         # Those that are over in the order in which they ended, which is that of forgetting them.
         over = [destination for destination in self.destinations.values() if destination.is_over]
         for destination in sorted(over, key=lambda one: one.ended_at or 0.0):
