@@ -7,7 +7,7 @@ import datetime
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -501,3 +501,17 @@ async def test_an_error_in_who_is_told_leaves_the_connection_as_it_should_be() -
         while not raised:
             await asyncio.sleep(0.001)
         assert (await post(client, url, b"x", {})).status == 202
+
+
+async def test_connections_to_all_hosts_together_are_bounded_and_idle_ones_make_room() -> None:
+    waiting: list[Exchange] = []
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(serving(waiting.append)) for _ in range(4)]
+        client = await stack.enter_async_context(HTTPClient(max_connections=2, keep_alive=0.1))
+        posts = [asyncio.ensure_future(post(client, url, b"x", {})) for url in urls * 2]
+        for _ in posts:
+            while not waiting:
+                assert client.connections <= 2
+                await asyncio.sleep(0.001)
+            waiting.pop().respond(202)
+        assert {answer.status for answer in await asyncio.gather(*posts)} == {202}

@@ -51,6 +51,7 @@ from holdfast.endpoint.arguments import (
 )
 from holdfast.endpoint.asgi import Buffered, serve_asgi
 from holdfast.endpoint.decoding import Decoder
+from holdfast.endpoint.descriptors import outgoing
 from holdfast.endpoint.dispatcher import Dispatcher, Handler
 from holdfast.endpoint.engine import Clock, Engine, open_off_loop
 from holdfast.endpoint.http_exchange import Exchange, HTTPLimits
@@ -64,6 +65,7 @@ from holdfast.endpoint.transport_facts import Keeper
 from holdfast.exceptions import ConfigurationError, EnvelopeError, MustUnderstand, StoreError, VersionMismatch
 from holdfast.http.client import HTTPClient
 from holdfast.store import Store
+from holdfast.store.descriptors import soft_limit
 from holdfast.wire import DEFAULT, Limits, content_type, encode, soap_of_content_type
 
 SOURCES_QUEUE = "replies"
@@ -306,7 +308,13 @@ class Destination:
             )
         self.readers = Readers(self.engine, self.queue)
         self.sender = Sender(
-            self.engine, HTTPClient(ssl_context=self.ssl_context, proxy=self.proxy), limits=self._wire_limits
+            self.engine,
+            HTTPClient(
+                max_connections=outgoing(soft_limit()),  # what the listeners leave for it
+                ssl_context=self.ssl_context,
+                proxy=self.proxy,
+            ),
+            limits=self._wire_limits,
         )
         if self.dispatcher is not None:
             self.dispatcher.start()

@@ -32,6 +32,7 @@ class HTTPClient:
         total_timeout: Seconds for a request, from asking for a connection to the end of its answer.
         max_response: Largest answer's content in bytes.
         connections_per_host: Connections to one host and port at a time; further requests wait for one.
+        max_connections: Connections to all hosts at a time; idle ones make room for others.
         keep_alive: Seconds that an idle connection is kept.
         ssl_context: What to trust and which certificate to show; the system's trust if None.
         proxy: The URL of an http proxy for everything.
@@ -48,12 +49,14 @@ class HTTPClient:
         total_timeout: float = 60.0,
         max_response: int = 16 * 1024 * 1024,
         connections_per_host: int = 16,
+        max_connections: int = 1024,
         keep_alive: float = 15.0,
         ssl_context: ssl.SSLContext | None = None,
         proxy: str | None = None,
         trust_env: bool = False,
     ) -> None:
         self._limits = PoolLimits(connections_per_host, max_response, connect_timeout, keep_alive)
+        self._max_connections = max_connections
         self._total_timeout = total_timeout
         self._sweep_seconds = min(1.0, max(0.005, min(total_timeout, keep_alive) / 4))
         self._ssl = ssl_context
@@ -148,8 +151,11 @@ class HTTPClient:
     def _open_pool(self, origin: Origin) -> Pool:
         proxy = self._proxy or (proxy_of_environment(origin) if self._trust_env else None)
         context = (self._ssl or _system_trust()) if origin.secure else None
-        pool = self._pools[origin] = Pool(origin, proxy, context, self._limits)
+        pool = self._pools[origin] = Pool(origin, proxy, context, self._limits, self._has_room)
         return pool
+
+    def _has_room(self) -> bool:
+        return self.connections < self._max_connections or any(pool.close_idle() for pool in self._pools.values())
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.http.connection import ClientConnection, Exchange
@@ -42,14 +43,23 @@ class Pool:
         proxy: Through which proxy; None for directly.
         context: TLS for an https origin.
         limits: What it may use.
+        has_room: Whether one more connection may be made, whoever has the others.
     """
 
-    def __init__(self, origin: Origin, proxy: Proxy | None, context: ssl.SSLContext | None, limits: PoolLimits) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        proxy: Proxy | None,
+        context: ssl.SSLContext | None,
+        limits: PoolLimits,
+        has_room: Callable[[], bool],
+    ) -> None:
         self.origin = origin
         self.max_response = limits.max_response
         self._proxy = proxy
         self._context = context
         self._limits = limits
+        self._has_room = has_room
         self._loop = asyncio.get_running_loop()
         self._free: list[ClientConnection] = []
         self._connections: set[ClientConnection] = set()
@@ -64,8 +74,8 @@ class Pool:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
-        return len(self._connections)
+        """How many are open, or are being made."""
+        return len(self._connections) + len(self._connecting)
 
     @property
     def is_idle(self) -> bool:
@@ -108,6 +118,14 @@ class Pool:
             exchange.fail(f"{exchange.url} did not answer in time", connected=False)
         for connection in [one for one in self._free if now - one.idle_since >= self._limits.keep_alive]:
             connection.abort()
+        self._connect_if_wanted()
+
+    def close_idle(self) -> bool:
+        """Close the connection that has been idle for longest; whether there was one."""
+        if self._free:
+            self._free[0].abort()
+            return True
+        return False
 
     async def close(self) -> None:
         """Close everything; what is in progress fails."""
@@ -130,7 +148,7 @@ class Pool:
     def _connect_if_wanted(self) -> None:
         under_way = len(self._connecting)
         room = self._limits.connections - len(self._connections) - under_way
-        if not self._is_closed and room > 0 and len(self._waiting) > under_way:
+        if not self._is_closed and room > 0 and len(self._waiting) > under_way and self._has_room():
             task = self._loop.create_task(self._connect())
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
