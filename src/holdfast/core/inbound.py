@@ -32,7 +32,7 @@ from holdfast.core.versions import Versions
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 
 LONGEST_HANDLING = 86_400.0
-"""Seconds after its end that a Sequence is remembered, at most, for requests whose handlers are not done."""
+"""Seconds after its end that a Sequence is remembered, at most, for requests that still await their replies."""
 
 
 def _nothing(_now: float) -> None:
@@ -390,7 +390,7 @@ class Inbound:
                 destination.handle(DestinationEvent.EXPIRED)
                 destination.last_fault = TIME_IS_UP
                 self._end(destination, None, now)
-            elif destination.unanswered and now < destination.ended_at + LONGEST_HANDLING:
+            elif (destination.awaiting or destination.waived) and now < destination.ended_at + LONGEST_HANDLING:
                 self._deadlines.want(identifier, now + self.policy.remember_terminated)
             else:
                 self._end_memory(destination, now)
