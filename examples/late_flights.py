@@ -3,7 +3,8 @@
     holdfast receive --port 8080 --admin 8081         # messages stay in its queue "inbox"
     python late_flights.py http://127.0.0.1:8081 late
 
-Started again it reads what is new: its place is in the checkpoint, and the server keeps what is not committed there.
+Started again it reads what is new: its place is in the checkpoint, and under the reader's name the server keeps what is
+not committed there.
 """
 
 import sys
@@ -17,7 +18,7 @@ SCHEMA = "carrier STRING, flight INT, delay INT"
 
 def main(broker: str, out: str) -> None:
     spark = session("late flights")
-    flights = spark.readStream.format("wsrm").option("broker", broker).option("queue", "inbox").load()
+    flights = spark.readStream.format("wsrm").option("broker", broker).option("reader", "late-flights").load()
     late = (
         flights.select("sequence", "message_number", from_xml("body", SCHEMA).alias("flight"))
         .where("flight.delay > 60")

@@ -239,6 +239,17 @@ def test_what_is_dropped_for_coming_too_late_is_acknowledged_though_nobody_will_
     assert ranges(endpoint.request(identifier, 1)) == ((1, 2),)
 
 
+def test_a_reply_to_an_address_asks_for_no_acknowledgement_however_often_it_is_sent() -> None:
+    # CXF's client, live: a reply that asks is lost to the call that waits for it.
+    endpoint, identifier = addressable()
+    endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE)
+    endpoint.reply(1)
+    endpoint.pass_time(60.0)
+    replies = [sent.envelope for sent in endpoint.transmitted if sent.envelope.body == b"<r1/>"]
+    assert len(replies) > 1
+    assert all(not reply.ack_requested for reply in replies)
+
+
 # --- a Sequence that the destination ends while a request awaits its reply (sections 3.5 and 3.6) ---------------------
 
 
