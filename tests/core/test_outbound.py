@@ -263,6 +263,82 @@ def test_what_is_submitted_after_the_destination_closed_an_idle_sequence_goes_in
     assert sending.stopped == []
 
 
+# --- a Sequence whose time is up --------------------------------------------------------------------------------------
+
+
+def expiring(version: Versions = NEW, *, bodies: tuple[str, ...] = ("1",)) -> tuple[Sending, Outbox]:
+    """An outbox whose Sequence lives for a minute, with all that was submitted acknowledged."""
+    sending = Sending()
+    sending.choices = [(version, False)]
+    outbox = sending.open()
+    sending.submit(outbox, *bodies)
+    (create,) = sending.take()
+    sending.answer(create, control=CreateSequenceResponse("urn:s:a", 60.0))
+    for message in sending.take():
+        sending.acknowledge(message, (1, message.number))
+    return sending, outbox
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_sequence_whose_time_is_up_is_told_its_end_before_another_one_begins(is_restarted: bool) -> None:
+    sending, outbox = expiring()
+    store, now = sending.store, sending.now
+    if is_restarted:  # under a clock that was set forward
+        sending = Sending(store)
+        outbox = sending.open()
+    sending.now = now + 300.0
+    (close,) = sending.take()
+    assert close.envelope.control == CloseSequence("urn:s:a", 1)
+    sending.submit(outbox, "2")
+    assert sending.take() == []
+    sending.answer(close, control=CloseSequenceResponse("urn:s:a"))
+    (end,) = sending.take()
+    assert isinstance(end.envelope.control, TerminateSequence)
+    sending.answer(end, control=TerminateSequenceResponse("urn:s:a"))
+    (create,) = sending.take()
+    sending.grant(create, "urn:s:another")
+    (message,) = sending.take()
+    assert (message.envelope.sequence, message.envelope.body) == (Sequence("urn:s:another", 1), b"2")
+    assert sending.stopped == []
+
+
+def test_a_sequence_whose_end_was_being_told_at_a_crash_is_not_forgotten_because_its_time_is_up() -> None:
+    sending, outbox = expiring()
+    sending.protocol.outbound.want_end(outbox, sending.now)
+    (close,) = sending.take()
+    assert isinstance(close.envelope.control, CloseSequence)
+    again = Sending(sending.store)
+    again.now = sending.now + 300.0
+    again.submit(again.open(), "2")
+    (close,) = again.take()
+    assert close.envelope.control == CloseSequence("urn:s:a", 1)
+
+
+@pytest.mark.parametrize("version", [NEW, OLD])
+def test_where_the_destination_has_ended_it_too_the_next_sequence_begins(version: Versions) -> None:
+    sending, outbox = expiring(version)
+    (end,) = sending.wait(60.0)
+    expected = CloseSequence("urn:s:a", 1) if version is NEW else TerminateSequence("urn:s:a")
+    assert end.envelope.control == expected
+    sending.submit(outbox, "2")
+    sending.refuse(end, "UnknownSequence", identifier="urn:s:a")
+    (create,) = sending.take()
+    sending.grant(create, "urn:s:another")
+    assert numbers(sending.take()) == [1]
+    assert sending.stopped == []
+
+
+def test_its_end_is_told_no_longer_than_it_was_granted_to_live() -> None:
+    sending, outbox = expiring()
+    assert len(sending.wait(60.0)) == 1
+    sending.submit(outbox, "2")
+    told = [sent for _ in range(59) for sent in sending.wait(1.0)]
+    assert {type(sent.envelope.control) for sent in told} == {CloseSequence}
+    (create,) = sending.wait(1.0)
+    assert isinstance(create.envelope.control, CreateSequence)
+    assert sending.stopped == []
+
+
 # --- what cannot be written -------------------------------------------------------------------------------------------
 
 

@@ -233,7 +233,7 @@ class Outbound:
                 if outbox.is_for_replies:
                     self.close_outbox(outbox.key)
             return
-        if source.expires_at is not None and source.expires_at <= now:
+        if source.expires_at is not None and source.expires_at <= now and not source.outlive(now):
             self._end_with(outbox, source, SourceEvent.EXPIRED, "Expires", "its time was up", now)
             return
         if source.is_given_up(now):

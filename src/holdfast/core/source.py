@@ -106,6 +106,7 @@ class RMSource:
         "message_ids",
         "next_number",
         "offer",
+        "outlives",
         "polled",
         "policy",
         "request_sent_at",
@@ -174,6 +175,8 @@ class RMSource:
         self.expires: float | None = None
         """Seconds of life that were granted."""
         self.expires_at: float | None = None
+        self.outlives = False
+        """Whether its time was up once in this run, and it goes on only to tell its end (:meth:`outlive`)."""
         self.end_wanted = False
         self.end_is_saved = False
         """Whether the decision to end it is in a batch on its way to the store."""
@@ -554,6 +557,24 @@ class RMSource:
         """No new messages: when all is acknowledged, end it. 1.0 says so with a LastMessage of its own."""
         self.end_wanted = True
         self.proceed(now)
+
+    def outlive(self, now: float) -> bool:
+        """Its time is up, and all of it has arrived: whether it lives on to tell its end.
+
+        The destination's clock may be behind ours, after a restart of either. If it holds everything to the end
+        (DiscardEntireSequence), what was sent in the next Sequence would be delivered before this one. So nothing
+        follows before its end is told, or once more the life that it was granted is over: by then the destination
+        has ended it by itself.
+        """
+        if self.outlives or self.polled or self.expires is None:
+            return False
+        if not self.acknowledged.highest or not self.is_complete:
+            return False
+        self.outlives = True
+        self.expires_at = now + self.expires
+        self.limit = min(self.limit, self.available)  # no LastMessage: where its time is up too, that is refused
+        self.want_end(now)
+        return True
 
     def go_on_after_close(self) -> None:
         """If the peer closed it and has all that was sent, nothing is lost: what is submitted goes to the next one."""
