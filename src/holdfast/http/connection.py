@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import httptools
 
 from holdfast.http.outcome import Done, Outcome, Response, TransportError
-from holdfast.http.reasons import reason_of, why_not_answered
+from holdfast.http.reasons import why_not_answered
 
 if TYPE_CHECKING:
     from holdfast.http.pool import Pool
@@ -120,12 +120,10 @@ class ClientConnection(asyncio.Protocol):
             self._told()
             return
         self.exchange = None
-        if isinstance(error, OSError):
-            reason = f"the connection to {exchange.url} broke: {reason_of(error)}"
-        elif self._status or self._silent:
+        if self._status or self._silent:
             reason = f"{exchange.url} closed the connection within its answer"
         else:
-            reason = why_not_answered(exchange.url, is_first=self.idle_since == 0.0)
+            reason = why_not_answered(exchange.url, error, is_first=self.idle_since == 0.0)
         exchange.fail(reason, connected=True)
 
     def data_received(self, data: bytes) -> None:

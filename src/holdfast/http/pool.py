@@ -64,7 +64,7 @@ class Pool:
         self._free: list[ClientConnection] = []
         self._connections: set[ClientConnection] = set()
         self._waiting: deque[Exchange] = deque()
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[ClientConnection | Exception]] = set()
         self._is_closed = False
 
     @property
@@ -151,17 +151,29 @@ class Pool:
         if not self._is_closed and room > 0 and len(self._waiting) > under_way and self._has_room():
             task = self._loop.create_task(self._connect())
             self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
+            task.add_done_callback(self._connected)
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> ClientConnection | Exception:
         try:
             async with asyncio.timeout(self._limits.connect_timeout):
-                connection = await self._open()
+                return await self._open()
         except (OSError, ValueError) as error:
-            self._not_connected(error)
+            return error
+
+    def _connected(self, task: asyncio.Task[ClientConnection | Exception]) -> None:
+        self._connecting.discard(task)
+        if task.cancelled():
             return
-        self._connections.add(connection)
-        self.free(connection)
+        made = task.result()
+        if isinstance(made, Exception):
+            self._not_connected(made)
+        elif self._is_closed:
+            made.transport.abort()
+        elif made.transport.is_closing():
+            self._not_connected(ConnectionResetError("the peer closed the connection as soon as it was made"))
+        else:
+            self._connections.add(made)
+            self.free(made)
 
     async def _open(self) -> ClientConnection:
         host, port = self.origin.host, self.origin.port

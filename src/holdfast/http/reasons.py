@@ -23,9 +23,12 @@ def why_not_connected(url: str, error: Exception) -> str:
             return f"cannot connect to {url}: {error or type(error).__name__}"
 
 
-def why_not_answered(url: str, *, is_first: bool) -> str:
-    """What a peer may mean that took a request and closed the connection; ``is_first``: the first one on it."""
-    reason = f"{url} closed the connection without an answer"
+def why_not_answered(url: str, error: Exception | None, *, is_first: bool) -> str:
+    """What a peer may mean that took a request and ended the connection; ``is_first``: the first one on it."""
+    if isinstance(error, OSError):
+        reason = f"the connection to {url} broke: {reason_of(error)}"
+    else:
+        reason = f"{url} closed the connection without an answer"
     if not is_first:
         return reason
     # A server of TLS 1.3 learns only after the handshake that there is no certificate.
