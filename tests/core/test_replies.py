@@ -10,7 +10,7 @@ from asked import Endpoint, code, ranges
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.destination import ANSWERED_RANGES
+from holdfast.core.destination import ANSWERED_RANGES, sequence_fault
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     Acknowledge,
@@ -388,6 +388,35 @@ def test_a_sequence_whose_end_the_source_confirms_is_over_and_forgotten() -> Non
     assert endpoint.create("urn:another") != identifier  # it counts no more
     endpoint.pass_time(endpoint.policy.remember_terminated + 1.0)
     assert identifier not in endpoint.protocol.inbound.destinations
+
+
+@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+@pytest.mark.parametrize("is_fault", [False, True])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_source_that_ended_its_sequence_is_not_told_of_requests_without_their_replies(
+    rm: str, is_fault: bool, is_restarted: bool
+) -> None:
+    endpoint, identifier = addressable(rm)
+    for number in (1, 2):
+        endpoint.send(identifier, number, message_id=f"urn:m{number}", reply_to=HERE)
+    if is_fault:
+        endpoint.ask(fault=sequence_fault("UnknownSequence", identifier))
+    else:
+        endpoint.ask(control=TerminateSequence(identifier), message_id="urn:x")
+    if is_restarted:
+        endpoint = endpoint.restart()
+    endpoint.transmitted.clear()
+    endpoint.reply(1)
+    endpoint.pass_time(endpoint.policy.acknowledgement_interval)
+    for asked in ((), (AckRequested(identifier),)):  # late repeats
+        endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE, ack_requested=asked)
+        endpoint.send(identifier, 2, message_id="urn:m2", reply_to=HERE, ack_requested=asked)
+    endpoint.pass_time(endpoint.policy.acknowledgement_interval)
+    assert body(endpoint.transmitted[0].envelope) == b"<r1/>"
+    endpoint.reply(2)
+    endpoint.pass_time(endpoint.policy.acknowledgement_interval)
+    assert b"<r2/>" in [body(sent.envelope) for sent in endpoint.transmitted]
+    assert all(not sent.envelope.acknowledgements for sent in endpoint.transmitted)
 
 
 # --- what cannot be answered ------------------------------------------------------------------------------------------

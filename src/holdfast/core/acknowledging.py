@@ -58,7 +58,13 @@ class Acknowledging:
         self.owe(destination, now, at_once=at_once)
 
     def owe(self, destination: RMDestination, now: float, *, at_once: bool = False) -> None:
-        """There is one more message to acknowledge: soon, together with others; or at once."""
+        """There is one more message to acknowledge: soon, together with others; or at once.
+
+        A source that ended its Sequence without all its replies listens no more: it hears nothing, least of all that a
+        request is acknowledged whose reply is still to be made.
+        """
+        if destination.is_over and destination.waived:
+            return
         owed = self._owed[destination.identifier] = self._owed.get(destination.identifier, 0) + 1
         if at_once or owed >= self._policy.acknowledgement_count:
             self._send(destination.identifier)

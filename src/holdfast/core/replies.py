@@ -136,9 +136,11 @@ class Replies:
 
     def _replied(self, destination: RMDestination, number: int, now: float) -> None:
         """The reply, or that there is none, is durable: the request is acknowledged, together with it."""
+        was_waived = number in destination.waived
         destination.replied(number)
         self._answer_waiting(destination, number, now)
-        if not destination.acks_to.is_anonymous:
+        # One that was waived is acknowledged since its source ended the Sequence, and nobody waits to hear it.
+        if not was_waived and not destination.acks_to.is_anonymous:
             self._acknowledging.owe(destination, now)
         self._finish(destination, now)
 
