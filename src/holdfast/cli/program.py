@@ -140,16 +140,27 @@ _PEER = {
 
 def peer_options(command: F) -> F:
     """Add what is shown to peers that are sent to, what is trusted, and a proxy; :func:`to_peers` has their values."""
-    for name, (option, metavar, text) in reversed(_PEER.items()):
+    return remembered_options(command, _PEER, __name__)
+
+
+def remembered_options(command: F, options: dict[str, tuple[str, str, str]], place: str) -> F:
+    """Add options whose values are no arguments of the command, but wait in ``context.meta[place]`` for who needs them.
+
+    Args:
+        command: What gets them.
+        options: Name -> the option, what it takes ("FILE": one that is there) and its help.
+        place: A name in the context, such as the module's.
+    """
+
+    def remember(context: click.Context, option: click.Parameter, value: str | None) -> None:
+        context.meta.setdefault(place, {})[option.name] = value
+
+    for name, (option, metavar, text) in reversed(options.items()):
         kind = click.Path(exists=True, dir_okay=False) if metavar == "FILE" else click.STRING
         command = click.option(
-            option, name, metavar=metavar, type=kind, help=text, expose_value=False, callback=_remember
+            option, name, metavar=metavar, type=kind, help=text, expose_value=False, callback=remember
         )(command)
     return command
-
-
-def _remember(context: click.Context, option: click.Parameter, value: str | None) -> None:
-    context.meta.setdefault(__name__, {})[option.name] = value
 
 
 def to_peers() -> dict[str, Any]:

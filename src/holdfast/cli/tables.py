@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from holdfast.cli.program import remembered_options
 from holdfast.exceptions import ConfigurationError, HoldfastError
 
 if TYPE_CHECKING:
@@ -43,16 +44,7 @@ def admin_option(command: Any) -> Any:
 
 def access_options(command: Any) -> Any:
     """Add what a client of an admin listener proves and trusts; :func:`access` makes an Access of it."""
-    for name, (option, metavar, text) in reversed(_ACCESS.items()):
-        kind = click.Path(exists=True, dir_okay=False) if metavar == "FILE" else click.STRING
-        command = click.option(
-            option, name, metavar=metavar, type=kind, help=text, expose_value=False, callback=_remember
-        )(command)
-    return command
-
-
-def _remember(context: click.Context, option: click.Parameter, value: str | None) -> None:
-    context.meta.setdefault(__name__, {})[option.name] = value
+    return remembered_options(command, _ACCESS, __name__)
 
 
 def access() -> Access:
