@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from holdfast.core.retention import RetentionPolicy
     from holdfast.core.retransmission import RetransmissionPolicy
     from holdfast.core.versions import Versions
-    from holdfast.endpoint.client import Sent, Source
+    from holdfast.endpoint.destination import Destination
     from holdfast.endpoint.lanes import Progress
     from holdfast.endpoint.message import ApplicationFault, Message
     from holdfast.endpoint.replies import Reply
-    from holdfast.endpoint.server import Destination
+    from holdfast.endpoint.source import Sent, Source
     from holdfast.endpoint.tls import PeerCertificate
     from holdfast.exceptions import (
         ConfigurationError,
@@ -66,7 +66,7 @@ __all__ = [
 _HOMES = {
     "ApplicationFault": "endpoint.message",
     "Assurance": "core.policy",
-    "Destination": "endpoint.server",
+    "Destination": "endpoint.destination",
     "DestinationPolicy": "core.policy",
     "HandlingPolicy": "core.cursor",
     "Message": "endpoint.message",
@@ -75,8 +75,8 @@ _HOMES = {
     "Reply": "endpoint.replies",
     "RetentionPolicy": "core.retention",
     "RetransmissionPolicy": "core.retransmission",
-    "Sent": "endpoint.client",
-    "Source": "endpoint.client",
+    "Sent": "endpoint.source",
+    "Source": "endpoint.source",
     "SourcePolicy": "core.policy",
     "Versions": "core.versions",
 }

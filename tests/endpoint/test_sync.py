@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.endpoint import client, sync
+from holdfast.endpoint import source as coroutines
+from holdfast.endpoint import sync
 from holdfast.endpoint.lanes import Progress
 from holdfast.endpoint.serve import Listeners, Service
 
@@ -183,7 +184,7 @@ OUR_OWN = {"is_busy", "wait_acknowledged"}
 """Public names of the asynchronous classes that programs have no use for."""
 
 
-@pytest.mark.parametrize(("blocking", "asynchronous"), [(sync.Source, client.Source), (sync.Sent, client.Sent)])
+@pytest.mark.parametrize(("blocking", "asynchronous"), [(sync.Source, coroutines.Source), (sync.Sent, coroutines.Sent)])
 def test_it_has_the_names_and_the_types_of_the_asynchronous_one(blocking: type, asynchronous: type) -> None:
     names = {name for name in dir(asynchronous) if not name.startswith("_")} - OUR_OWN
     assert not names - set(dir(blocking)), "whatever the one gets, the other gets"
@@ -198,7 +199,7 @@ def test_it_has_the_names_and_the_types_of_the_asynchronous_one(blocking: type, 
 
 
 def test_it_has_the_attributes_of_the_asynchronous_one() -> None:
-    blocking, asynchronous = (make("http://127.0.0.1:9/", ":memory:") for make in (sync.Source, client.Source))
+    blocking, asynchronous = (make("http://127.0.0.1:9/", ":memory:") for make in (sync.Source, coroutines.Source))
     for name in vars(asynchronous):
         assert name.startswith("_") or getattr(blocking, name) == getattr(asynchronous, name), name
     called: list[Progress] = []

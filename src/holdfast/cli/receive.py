@@ -14,8 +14,8 @@ from holdfast.cli.progress import Shown, progress
 from holdfast.cli.serve import listen_options, make_service, queue_options, run_service
 
 if TYPE_CHECKING:
+    from holdfast.endpoint.destination import Destination
     from holdfast.endpoint.serve import Service
-    from holdfast.endpoint.server import Destination
 
 END_PATIENCE = 5.0
 """Seconds that sources get to end their Sequences once ``--count`` is reached."""
@@ -63,7 +63,7 @@ def receive(
     if out is not None and jsonl is not None:
         raise click.UsageError("--out and --jsonl exclude each other.")
     from holdfast.core.cursor import HandlingPolicy
-    from holdfast.endpoint.server import Destination
+    from holdfast.endpoint.destination import Destination
 
     with wrong_usage():
         # What cannot be written, as on a full disk, waits in the store until it can.

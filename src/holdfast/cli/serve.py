@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from holdfast.endpoint.destination import Destination
     from holdfast.endpoint.serve import Service
-    from holdfast.endpoint.server import Destination
 
 
 FILE = click.Path(exists=True, dir_okay=False)
@@ -190,7 +190,7 @@ def load_destination(target: str) -> Destination:
         ConfigurationError: there is no such module or attribute, it is something else, or the module cannot be
             imported; says where in it.
     """
-    from holdfast.endpoint.server import Destination
+    from holdfast.endpoint.destination import Destination
 
     name, _, attribute = target.partition(":")
     if not name or not attribute:
@@ -242,7 +242,7 @@ def _broken(name: str, error: Exception) -> ConfigurationError:
 
 
 def _instead(module: ModuleType, name: str, attribute: str) -> str:
-    from holdfast.endpoint.server import Destination
+    from holdfast.endpoint.destination import Destination
 
     destinations = [key for key, value in vars(module).items() if isinstance(value, Destination)]
     if not destinations:

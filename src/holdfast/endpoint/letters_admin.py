@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.endpoint.admin_routes import Asked, Function, Refused
+from holdfast.endpoint.destination import Destination, json_answer
 from holdfast.endpoint.letters import describe_letter, describe_letters
-from holdfast.endpoint.server import Destination, json_answer
 
 MOST_LISTED = 1000
 """Letters in one answer; a list goes on from its ``next``."""

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from holdfast.endpoint.server import Destination
+from holdfast.endpoint.destination import Destination
 
 
 class DestinationCollector(Collector):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.endpoint.admin_routes import Asked, Function, Refused
+from holdfast.endpoint.destination import Destination, json_answer
 from holdfast.endpoint.outboxes import Outboxes
-from holdfast.endpoint.server import Destination, json_answer
 from holdfast.exceptions import ConfigurationError
 
 MOST_LISTED = 1000

@@ -16,11 +16,11 @@ from holdfast.core.settings import check_settings
 from holdfast.endpoint.admin import Admin
 from holdfast.endpoint.admin_guard import Guard
 from holdfast.endpoint.descriptors import SPARE_FILES, divide
+from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.http_exchange import HTTPLimits
 from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.listening import listening_at
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.server import Destination
 from holdfast.exceptions import ConfigurationError, StoreDamaged
 
 COLLECT_EVERY = 20_000

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 from holdfast.core.policy import Assurance, SourcePolicy
 from holdfast.core.settings import check_seconds
 from holdfast.core.versions import Versions
-from holdfast.endpoint import client
+from holdfast.endpoint import source as asynchronous
 from holdfast.endpoint.engine import Clock
 from holdfast.endpoint.lanes import Progress
 from holdfast.endpoint.message import Body
@@ -57,7 +57,7 @@ class LoopThread:
 class Sent:
     """A message that is durable here; see :class:`holdfast.Sent`."""
 
-    def __init__(self, source: Source, sent: client.Sent) -> None:
+    def __init__(self, source: Source, sent: asynchronous.Sent) -> None:
         self._source = source
         self._sent = sent
         self.message_id = sent.message_id
@@ -96,7 +96,7 @@ class Source:
         clock: Clock | None = None,
     ):
         self._stand_before(
-            client.Source(
+            asynchronous.Source(
                 to,
                 store,
                 versions=versions,
@@ -128,13 +128,13 @@ class Source:
         """See :meth:`holdfast.Source.from_wsdl`: ``with holdfast.sync.Source.from_wsdl(url) as source``."""
         # In a thread, for the caller's own may have a running loop, as a notebook's has.
         with ThreadPoolExecutor(1) as thread:
-            making = client.Source.from_wsdl(wsdl, store, port=port, to=to, **options)
+            making = asynchronous.Source.from_wsdl(wsdl, store, port=port, to=to, **options)
             made = thread.submit(asyncio.run, making).result()
         source = cls.__new__(cls)
         source._stand_before(made)
         return source
 
-    def _stand_before(self, source: client.Source) -> None:
+    def _stand_before(self, source: asynchronous.Source) -> None:
         self._source = source
         self._thread: LoopThread | None = None
         self._is_lent = False
@@ -287,7 +287,7 @@ class Source:
         return self.run(sequences())
 
 
-def lend(source: client.Source, thread: LoopThread) -> Source:
+def lend(source: asynchronous.Source, thread: LoopThread) -> Source:
     """A blocking source before one that is open in a thread of somebody else's."""
     lent = Source.__new__(Source)
     lent._stand_before(source)

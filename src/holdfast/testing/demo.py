@@ -26,9 +26,9 @@ from typing import Any, TextIO
 
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.endpoint.client import Sent, Source
 from holdfast.endpoint.http_server import event_loop_factory
 from holdfast.endpoint.lanes import Progress
+from holdfast.endpoint.source import Sent, Source
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import Response, TransportError

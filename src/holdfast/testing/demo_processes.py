@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 import holdfast
+from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.http_server import event_loop_factory
 from holdfast.endpoint.logs import configure_logs
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.endpoint.server import Destination
 from holdfast.exceptions import HoldfastError
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -46,6 +46,7 @@ from holdfast.endpoint.arguments import (
     check_versions,
     to_assurance,
 )
+from holdfast.endpoint.destination import SOURCES_QUEUE, respond
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.lanes import Lane, Progress, fail, place
@@ -56,7 +57,6 @@ from holdfast.endpoint.message import Body
 from holdfast.endpoint.outgoing import outgoing_record
 from holdfast.endpoint.replies import Replies, Reply
 from holdfast.endpoint.sender import Sender
-from holdfast.endpoint.server import SOURCES_QUEUE, respond
 from holdfast.endpoint.stopped import stop_error, stored_error, unheard_text, unstored_error
 from holdfast.endpoint.wsdl import read_port, source_policy
 from holdfast.exceptions import (
