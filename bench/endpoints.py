@@ -31,8 +31,8 @@ HERE = Path(__file__).resolve().parent
 def serve(store: str) -> None:
     """The Destination under measurement: no handlers, so that messages wait in its queue."""
     from holdfast.endpoint.destination import Destination
-    from holdfast.endpoint.http_server import event_loop_factory
     from holdfast.endpoint.serve import Listeners, Service
+    from holdfast.http.server import event_loop_factory
 
     async def run() -> None:
         service = Service(Destination(store=store), Listeners(port=0, admin_port=0))

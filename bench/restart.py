@@ -35,9 +35,9 @@ sys.path.insert(0, SOURCE)
 from holdfast import Destination, Versions  # noqa: E402
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope  # noqa: E402
 from holdfast.core.messages import Sequence as SequenceHeader  # noqa: E402
-from holdfast.endpoint.http_exchange import Exchange, Request  # noqa: E402
-from holdfast.endpoint.http_server import event_loop_factory  # noqa: E402
 from holdfast.endpoint.serve import Listeners, Service  # noqa: E402
+from holdfast.http.exchange import Exchange, Request  # noqa: E402
+from holdfast.http.server import event_loop_factory  # noqa: E402
 from holdfast.wire import action_of, content_type, decode, encode, http_headers  # noqa: E402
 
 VERSIONS = Versions("1.1", "2005/08", "1.2")

@@ -222,10 +222,10 @@ SETTINGS = [
     ("core/retransmission.py", "RetransmissionPolicy", "holdfast.SourcePolicy(retransmission=…)"),
     ("core/retention.py", "RetentionPolicy", "holdfast.Destination(retention=…)"),
     ("core/cursor.py", "HandlingPolicy", "holdfast.Destination(handling=…)"),
-    ("endpoint/http_exchange.py", "HTTPLimits", "holdfast.Destination(limits=…)` and `Listeners(limits=…)"),
+    ("http/exchange.py", "HTTPLimits", "holdfast.Destination(limits=…)` and `Listeners(limits=…)"),
     ("wire/limits.py", "Limits", "holdfast.Destination(wire_limits=…)"),
 ]
-PUBLIC_SETTINGS = {"HTTPLimits": "holdfast.endpoint.http_exchange", "Limits": "holdfast.wire"}
+PUBLIC_SETTINGS = {"HTTPLimits": "holdfast.http.exchange", "Limits": "holdfast.wire"}
 
 
 def _class_of(file: str, name: str) -> ast.ClassDef:

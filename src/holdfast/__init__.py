@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from holdfast.endpoint.message import ApplicationFault, Message
     from holdfast.endpoint.replies import Reply
     from holdfast.endpoint.source import Sent, Source
-    from holdfast.endpoint.tls import PeerCertificate
     from holdfast.exceptions import (
         ConfigurationError,
         CreateSequenceRefused,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         SequenceLost,
         StoreError,
     )
+    from holdfast.http.tls import PeerCertificate
 
 __all__ = [
     "ApplicationFault",
@@ -70,7 +70,7 @@ _HOMES = {
     "DestinationPolicy": "core.policy",
     "HandlingPolicy": "core.cursor",
     "Message": "endpoint.message",
-    "PeerCertificate": "endpoint.tls",
+    "PeerCertificate": "http.tls",
     "Progress": "endpoint.lanes",
     "Reply": "endpoint.replies",
     "RetentionPolicy": "core.retention",

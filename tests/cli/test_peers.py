@@ -108,7 +108,7 @@ def test_serve_shows_its_certificate_where_it_sends_replies_to(start: Any, run: 
         """
 import asyncio, ssl, sys
 import holdfast
-from holdfast.endpoint.tls import client_context
+from holdfast.http.tls import client_context
 
 async def main() -> None:
     context = client_context("ca.pem", "client.pem", "client.key")

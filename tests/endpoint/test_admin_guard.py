@@ -13,8 +13,8 @@ import trustme
 from holdfast import Destination
 from holdfast.endpoint.admin_client import Access, describe_failure
 from holdfast.endpoint.admin_guard import TOKEN_VARIABLE, read_token
-from holdfast.endpoint.tls import server_context
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.tls import server_context
 
 TOKEN = "3f9c0a7b51e84d62"
 

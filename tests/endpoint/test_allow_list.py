@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.endpoint.allow_list import AllowList, one_form
-from holdfast.endpoint.http_server import Exchange, HTTPServer
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client import HTTPClient
+from holdfast.http.server import Exchange, HTTPServer
 
 ALLOWED = AllowList(
     [

@@ -33,8 +33,8 @@ from holdfast.core.messages import (
 )
 from holdfast.core.records import Batch
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing
-from holdfast.endpoint.http_exchange import Exchange, HTTPLimits, Request
 from holdfast.exceptions import StoreFailed
+from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.store import MemoryStore
 from holdfast.wire import Limits, content_type, control_action, decode, encode, http_headers
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.endpoint.http_exchange import Request
 from holdfast.endpoint.parties import party_of
-from holdfast.endpoint.tls import PeerCertificate
+from holdfast.http.exchange import Request
+from holdfast.http.tls import PeerCertificate
 
 
 def request(peer: str | None, certificate: PeerCertificate | None = None) -> Request:

@@ -19,11 +19,11 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.endpoint.http_exchange import Exchange
-from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.sender import RETRYABLE_STATUS, Sender, retry_after
 from holdfast.http.client import HTTPClient
+from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response
+from holdfast.http.server import HTTPServer
 from holdfast.testing.ports import free_ports
 from holdfast.wire import encode
 

@@ -38,9 +38,9 @@ from holdfast import (
 from holdfast.core.messages import CreateSequence, Envelope, Fault
 from holdfast.core.records import Batch
 from holdfast.core.versions import ALL_VERSIONS, RM, Addressing
-from holdfast.endpoint.http_exchange import Exchange
-from holdfast.endpoint.http_server import HTTPServer
 from holdfast.exceptions import StoreFailed
+from holdfast.http.exchange import Exchange
+from holdfast.http.server import HTTPServer
 from holdfast.store import MemoryStore
 from holdfast.testing.ports import free_ports
 from holdfast.wire import content_type, decode, encode

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from holdfast import ConfigurationError, Destination, Message, PeerCertificate, Source
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
 from holdfast.core.versions import Versions
-from holdfast.endpoint.http_exchange import Request
-from holdfast.endpoint.tls import client_context, server_context
 from holdfast.endpoint.transport_facts import MAX_BYTES, Keeper, read_facts
+from holdfast.http.exchange import Request
+from holdfast.http.tls import client_context, server_context
 from holdfast.wire import action_of, decode, encode, http_headers
 
 ACTION = "urn:test:submit"

@@ -13,10 +13,10 @@ import holdfast
 from holdfast import Destination, Source
 from holdfast.core.policy import Assurance, Delivery, SourcePolicy
 from holdfast.core.versions import Versions
-from holdfast.endpoint.http_exchange import Exchange
-from holdfast.endpoint.http_server import HTTPServer
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import TransportError
+from holdfast.http.server import HTTPServer
 
 ACTION = "urn:test:submit"
 MAIN = """<wsdl:definitions targetNamespace="urn:main" xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/" xmlns:b="urn:b"

@@ -15,12 +15,12 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.endpoint.http_server import Exchange, Handler, HTTPServer
 from holdfast.http.client import HTTPClient
 from holdfast.http.connection import MAX_HEAD_BYTES, REDIRECTS, ClientConnection
 from holdfast.http.connection import Exchange as Asked
 from holdfast.http.outcome import Outcome, Response, TransportError
 from holdfast.http.pool import Pool
+from holdfast.http.server import Exchange, Handler, HTTPServer
 
 
 @asynccontextmanager

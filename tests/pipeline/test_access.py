@@ -17,7 +17,7 @@ from holdfast import ConfigurationError, Destination, Source
 from holdfast.endpoint.admin_client import Access
 from holdfast.endpoint.admin_guard import TOKEN_VARIABLE
 from holdfast.endpoint.serve import Listeners, Service
-from holdfast.endpoint.tls import server_context
+from holdfast.http.tls import server_context
 from holdfast.pipeline.client import DataPlane
 from holdfast.pipeline.errors import PipelineError, ServerAway
 from holdfast.pipeline.options import ReadOptions

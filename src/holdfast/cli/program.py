@@ -61,7 +61,7 @@ def wrong_usage() -> Iterator[None]:
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the fastest event loop there is."""
-    from holdfast.endpoint.http_server import event_loop_factory
+    from holdfast.http.server import event_loop_factory
 
     with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
         return runner.run(main)
@@ -115,13 +115,13 @@ def server_tls(option: str, certificate: str | None, key: str | None, client_ca:
 
     Args:
         option: How the options begin.
-        certificate, key, client_ca: Files, as in :func:`holdfast.endpoint.tls.server_context`.
+        certificate, key, client_ca: Files, as in :func:`holdfast.http.tls.server_context`.
 
     Raises:
         click.UsageError: a key or an authority without a certificate.
         ConfigurationError: the files are not what they should be.
     """
-    from holdfast.endpoint.tls import server_context
+    from holdfast.http.tls import server_context
 
     if certificate is None:
         if key is not None or client_ca is not None:
@@ -171,7 +171,7 @@ def to_peers() -> dict[str, Any]:
         ConfigurationError: the files are not what they should be.
     """
     from holdfast.endpoint.arguments import check_proxy
-    from holdfast.endpoint.tls import client_context
+    from holdfast.http.tls import client_context
 
     given = dict(click.get_current_context().meta[__name__])
     proxy = given.pop("proxy")

@@ -137,8 +137,8 @@ def make_service(
 ) -> Service:
     """The service that the options of :func:`listen_options` describe."""
     from holdfast.endpoint.admin_guard import read_token
-    from holdfast.endpoint.http_exchange import HTTPLimits
     from holdfast.endpoint.serve import Listeners, Service
+    from holdfast.http.exchange import HTTPLimits
 
     sending = to_peers()
     app.ssl_context = sending["ssl_context"] or app.ssl_context

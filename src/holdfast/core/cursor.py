@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
-from holdfast.core.settings import check_settings
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import check_settings
 
 
 @dataclass(frozen=True, slots=True)

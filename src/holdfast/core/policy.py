@@ -7,8 +7,8 @@ from enum import Enum
 
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.core.settings import check_settings
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import check_settings
 
 
 class Delivery(str, Enum):

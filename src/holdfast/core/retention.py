@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from holdfast.core.records import Record, State
-from holdfast.core.settings import check_settings
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import check_settings
 
 DAY = 86_400.0
 

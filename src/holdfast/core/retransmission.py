@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.settings import check_settings
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import check_settings
 
 
 @dataclass(frozen=True, slots=True)

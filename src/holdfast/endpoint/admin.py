@@ -16,13 +16,13 @@ from holdfast.endpoint.admin_guard import Guard
 from holdfast.endpoint.admin_routes import Asked, Refused, Routes
 from holdfast.endpoint.data_plane import DataPlane
 from holdfast.endpoint.destination import Destination, json_answer
-from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.inspection import describe_protocol
 from holdfast.endpoint.letters_admin import LetterRoutes
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.metrics import DestinationCollector
 from holdfast.endpoint.outboxes_admin import OutboxRoutes
 from holdfast.exceptions import StoreError
+from holdfast.http.exchange import Exchange
 
 
 class Admin:

@@ -15,10 +15,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from holdfast.endpoint.admin_guard import read_token
 from holdfast.endpoint.arguments import check_proxy
-from holdfast.endpoint.tls import client_context
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.proxies import Proxy
 from holdfast.http.reasons import reason_of
+from holdfast.http.tls import client_context
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from holdfast.endpoint.admin_routes import Refused
-from holdfast.endpoint.http_exchange import Request
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.exchange import Request
 
 TOKEN_VARIABLE = "HOLDFAST_ADMIN_TOKEN"
 """The environment variable that the admin listener's token is taken from, and that its clients take it from."""

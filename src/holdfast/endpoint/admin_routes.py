@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from holdfast.endpoint.http_exchange import Exchange
 from holdfast.exceptions import HoldfastError
+from holdfast.http.exchange import Exchange
 
 
 class Refused(HoldfastError):

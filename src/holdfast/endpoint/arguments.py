@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 from holdfast.core.policy import Assurance
 from holdfast.core.retention import RetentionPolicy
-from holdfast.core.settings import check_whole
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.proxies import Proxy
+from holdfast.settings import check_whole
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 section 5.6.2."""

@@ -14,8 +14,8 @@ from typing import Any
 from holdfast.core.queues import HANDLER, TooManyReaders
 from holdfast.endpoint.admin_routes import Asked, Refused, Route
 from holdfast.endpoint.destination import Destination, json_answer
-from holdfast.endpoint.http_exchange import Exchange
 from holdfast.exceptions import ConfigurationError, StoreError
+from holdfast.http.exchange import Exchange
 
 RECORDS = b"application/vnd.holdfast.records"
 TRAILER = 2**64 - 1

@@ -10,9 +10,10 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import Final
 
-from holdfast.endpoint.http_exchange import HTTPLimits
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.descriptors import connections_in, descriptors_of
+from holdfast.http.exchange import HTTPLimits
 from holdfast.store.descriptors import soft_limit, store_needs
 
 MOST_OUTGOING: Final = 1024
@@ -27,26 +28,6 @@ ADMIN_PART: Final = 6
 def outgoing(limit: int) -> int:
     """Connections that are opened to peers at a time where a process may have ``limit`` descriptors."""
     return min(MOST_OUTGOING, limit // 8)
-
-
-def descriptors_of(connections: int) -> int:
-    """Descriptors that a listener with so many connections may take: some more are accepted, to be told to go away."""
-    return connections + overflow(connections) + backlog(connections)
-
-
-def overflow(connections: int) -> int:
-    """Connections beyond the limit that are there for a moment, to be refused with an answer."""
-    return connections // 8 + 8
-
-
-def backlog(connections: int) -> int:
-    """Connections that are accepted at once at most, before anybody can count them."""
-    return min(1024, connections // 8 + 8)
-
-
-def _connections(descriptors: int) -> int:
-    """The most connections whose :func:`descriptors_of` are no more."""
-    return max(0, (descriptors - 16) * 4 // 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +59,7 @@ def divide(messages: HTTPLimits, admin: HTTPLimits | None, spare: int) -> Shares
     limit = raise_limit(wanted + store_needs(1 << 20) + outgoing(1 << 20) + spare)
     left = limit - store_needs(limit) - outgoing(limit) - spare
     for_admin = min(descriptors_of(admin.max_connections), max(32, left // ADMIN_PART)) if admin else 0
-    for_messages = min(messages.max_connections, _connections(left - for_admin))
+    for_messages = min(messages.max_connections, connections_in(left - for_admin))
     if for_messages < LEAST:
         raise ConfigurationError(
             f"this process may have {limit} files open, of which {max(0, left)} are left for connections",
@@ -93,7 +74,7 @@ def divide(messages: HTTPLimits, admin: HTTPLimits | None, spare: int) -> Shares
             for_store=store_needs(limit),
             remedy="ulimit -n, or LimitNOFILE= in a unit of systemd",
         )
-    admin_connections = min(admin.max_connections, max(LEAST, _connections(for_admin))) if admin else 1
+    admin_connections = min(admin.max_connections, max(LEAST, connections_in(for_admin))) if admin else 1
     return Shares(
         limit,
         replace(messages, max_connections=for_messages),

@@ -36,7 +36,6 @@ from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record
 from holdfast.core.retention import RetentionPolicy
-from holdfast.core.settings import check_whole
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.allow_list import AllowList
 from holdfast.endpoint.arguments import (
@@ -49,12 +48,10 @@ from holdfast.endpoint.arguments import (
     to_assurance,
     to_retention,
 )
-from holdfast.endpoint.asgi import Buffered, serve_asgi
 from holdfast.endpoint.decoding import Decoder
 from holdfast.endpoint.descriptors import outgoing
 from holdfast.endpoint.dispatcher import Dispatcher, Handler
 from holdfast.endpoint.engine import Clock, Engine, open_off_loop
-from holdfast.endpoint.http_exchange import Exchange, HTTPLimits
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl
 from holdfast.endpoint.logs import log, log_incident
@@ -63,7 +60,10 @@ from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.transport_facts import Keeper
 from holdfast.exceptions import ConfigurationError, EnvelopeError, MustUnderstand, StoreError, VersionMismatch
+from holdfast.http.asgi import Buffered, serve_asgi
 from holdfast.http.client import HTTPClient
+from holdfast.http.exchange import Exchange, HTTPLimits
+from holdfast.settings import check_whole
 from holdfast.store import Store
 from holdfast.store.descriptors import soft_limit
 from holdfast.wire import DEFAULT, Limits, content_type, encode, soap_of_content_type

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.endpoint.http_exchange import Exchange, Request
+from holdfast.http.exchange import Exchange, Request
 
 TAKEN: Final = (b"text/xml", b"application/soap+xml", b"application/xml")
 """SOAP 1.1's (its section 6), SOAP 1.2's (RFC 3902), and what sends XML without knowing what it is."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.endpoint.http_exchange import Exchange
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.exchange import Exchange
 from holdfast.wire.wsdl import Description
 
 _NONE = b"This endpoint was given no WSDL to give out: Destination(wsdl='service.wsdl').\n"

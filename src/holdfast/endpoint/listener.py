@@ -7,9 +7,9 @@ from functools import partial
 from holdfast.core.messages import Envelope
 from holdfast.endpoint.decoding import Decoder
 from holdfast.endpoint.engine import Engine
-from holdfast.endpoint.http_exchange import Exchange
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.exceptions import EnvelopeError
+from holdfast.http.exchange import Exchange
 
 
 class Listener:

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 
 from holdfast.endpoint.descriptors import SPARE_FILES, divide
-from holdfast.endpoint.http_exchange import Handler, HTTPLimits
-from holdfast.endpoint.http_server import HTTPServer
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.exchange import Handler, HTTPLimits
 from holdfast.http.reasons import reason_of
+from holdfast.http.server import HTTPServer
 
 
 @contextlib.contextmanager

@@ -11,9 +11,9 @@ from lxml import etree
 
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
-from holdfast.endpoint.tls import PeerCertificate
 from holdfast.endpoint.transport_facts import read_facts
 from holdfast.exceptions import EnvelopeError, HoldfastError, PeerFault
+from holdfast.http.tls import PeerCertificate
 from holdfast.wire import body_content, parse_element, storable_text
 
 Body = str | bytes | etree._Element

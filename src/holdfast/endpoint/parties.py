@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address, ip_network
 
-from holdfast.endpoint.http_exchange import Request
+from holdfast.http.exchange import Request
 
 IPV6_PREFIX = 64
 """Bits of an IPv6 address that make a party: whoever has one such network has all its addresses."""

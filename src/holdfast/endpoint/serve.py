@@ -12,16 +12,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.core.settings import check_settings
 from holdfast.endpoint.admin import Admin
 from holdfast.endpoint.admin_guard import Guard
 from holdfast.endpoint.descriptors import SPARE_FILES, divide
 from holdfast.endpoint.destination import Destination
-from holdfast.endpoint.http_exchange import HTTPLimits
-from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.listening import listening_at
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, StoreDamaged
+from holdfast.http.exchange import HTTPLimits
+from holdfast.http.server import HTTPServer
+from holdfast.settings import check_settings
 
 COLLECT_EVERY = 20_000
 """Objects that may become garbage in cycles before a collection: a few megabytes."""

@@ -34,7 +34,6 @@ from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record, Snapshot
-from holdfast.core.settings import check_seconds
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.endpoint.arguments import (
     check_class,
@@ -48,7 +47,6 @@ from holdfast.endpoint.arguments import (
 )
 from holdfast.endpoint.destination import SOURCES_QUEUE, respond
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
-from holdfast.endpoint.http_server import HTTPServer
 from holdfast.endpoint.lanes import Lane, Progress, fail, place
 from holdfast.endpoint.listener import Listener
 from holdfast.endpoint.listening import listen_for_answers
@@ -69,6 +67,8 @@ from holdfast.exceptions import (
 )
 from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import Transport, TransportError
+from holdfast.http.server import HTTPServer
+from holdfast.settings import check_seconds
 from holdfast.store import IN_MEMORY, Store
 
 PROFILES = {

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.core.policy import Assurance, SourcePolicy
-from holdfast.core.settings import check_seconds
 from holdfast.core.versions import Versions
 from holdfast.endpoint import source as asynchronous
 from holdfast.endpoint.engine import Clock
@@ -22,6 +21,7 @@ from holdfast.endpoint.message import Body
 from holdfast.endpoint.replies import Reply
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.outcome import Transport
+from holdfast.settings import check_seconds
 from holdfast.store import Store
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from holdfast.endpoint.arguments import is_header_name
-from holdfast.endpoint.http_exchange import Request
-from holdfast.endpoint.tls import PeerCertificate
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.exchange import Request
+from holdfast.http.tls import PeerCertificate
 
 EVERY: Final = "*"
 SECRET: Final = frozenset((b"authorization", b"proxy-authorization", b"cookie"))

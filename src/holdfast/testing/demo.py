@@ -26,12 +26,12 @@ from typing import Any, TextIO
 
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.endpoint.http_server import event_loop_factory
 from holdfast.endpoint.lanes import Progress
 from holdfast.endpoint.source import Sent, Source
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import Response, TransportError
+from holdfast.http.server import event_loop_factory
 from holdfast.pipeline.offsets import positions_of
 from holdfast.testing.demo_check import ACTION, Verdict, check_landed, check_queue
 from holdfast.testing.demo_processes import QUEUE, Child, DemoFailed, destination

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import holdfast
 from holdfast.endpoint.destination import Destination
-from holdfast.endpoint.http_server import event_loop_factory
 from holdfast.endpoint.logs import configure_logs
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import HoldfastError
+from holdfast.http.server import event_loop_factory
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a run of minutes: a JVM that compiles quickly and leaves the cores to others. The user's own go first."""

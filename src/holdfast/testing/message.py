@@ -7,10 +7,10 @@ from typing import Any
 
 from lxml import etree
 
-from holdfast.core.settings import check_whole
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.message import Body, Message, body_bytes
 from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.settings import check_whole
 from holdfast.wire import parse_element
 
 RECEIVED_AT = 1_000_000_000.0

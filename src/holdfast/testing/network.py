@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from holdfast.core.settings import check_settings, check_share
+from holdfast.settings import check_settings, check_share
 
 
 @dataclass(frozen=True, slots=True)

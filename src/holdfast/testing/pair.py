@@ -16,15 +16,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from holdfast.core.settings import check_seconds
 from holdfast.endpoint import sync
 from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.engine import Clock
-from holdfast.endpoint.http_exchange import Exchange, Request
 from holdfast.endpoint.source import Source
 from holdfast.exceptions import ConfigurationError, NotAcknowledged
+from holdfast.http.exchange import Exchange, Request
 from holdfast.http.outcome import Done, Outcome, Response, TransportError
+from holdfast.settings import check_seconds
 from holdfast.testing.network import Network, lossy
 
 URL = "http://destination.test/"

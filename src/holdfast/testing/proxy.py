@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from holdfast.core.settings import check_settings
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import check_settings
 
 __all__ = ["Exchange", "Fate", "Faults", "LossyProxy", "ProxyCounts"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.settings import check_settings
+from holdfast.settings import check_settings
 
 USUAL_DECLARATIONS = 16
 """Namespaces in scope of a usual header block or Body; the hot path leaves a message with more to the complete one."""

@@ -1,8 +1,7 @@
 """The HTTP/1.1 server of our own: one asyncio.Protocol per connection on httptools, no task or timer per request.
 
-Owns listening, what connections share, and its limits; ``http_connection`` has one connection. Knows nothing of SOAP
-or WS-ReliableMessaging: it hands each whole request to one handler as an Exchange. Runs on any asyncio loop, fastest on
-uvloop (see ``event_loop_factory``).
+Owns listening, what connections share, and its limits; ``server_connection`` has one connection. It hands each whole
+request to one handler as an Exchange. Runs on any asyncio loop, fastest on uvloop (see ``event_loop_factory``).
 
 One timer per server, the sweep, does everything that depends on time: it closes connections that are too slow, and
 renews the Date header. A connection only notes the sweep's last reading of the clock when its phase changes.
@@ -23,11 +22,11 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final
 
-from holdfast.endpoint.descriptors import backlog
-from holdfast.endpoint.http_connection import Connection
-from holdfast.endpoint.http_exchange import Exchange, Handler, HTTPLimits, Request, check_headers
-from holdfast.endpoint.http_heads import KnownHeads
-from holdfast.endpoint.http_tls import Handshake, TLSListener
+from holdfast.http.descriptors import backlog
+from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request, check_headers
+from holdfast.http.handshakes import Handshake, TLSListener
+from holdfast.http.known_heads import KnownHeads
+from holdfast.http.server_connection import Connection
 
 __all__ = ["Exchange", "HTTPCounters", "HTTPLimits", "HTTPServer", "Handler", "Request", "event_loop_factory"]
 

@@ -1,7 +1,7 @@
 """One peer's connection to the HTTP server: parses its requests, and answers them one at a time, in order.
 
 Owns framing, the phases of a connection and the order of pipelined answers (RFC 9110, RFC 9112). Knows nothing of
-listening; ``http_server`` has what connections share.
+listening; ``server`` has what connections share.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
-from holdfast.endpoint.descriptors import overflow
-from holdfast.endpoint.http_exchange import Exchange, Request, check_headers
-from holdfast.endpoint.http_heads import KnownHead
-from holdfast.endpoint.http_refusals import (
+from holdfast.http.descriptors import overflow
+from holdfast.http.exchange import Exchange, Request, check_headers
+from holdfast.http.known_heads import KnownHead
+from holdfast.http.refusals import (
     BODY_TIMEOUT,
     BODY_TOO_LARGE,
     HEADER_TIMEOUT,
@@ -33,10 +33,10 @@ from holdfast.endpoint.http_refusals import (
     UNKNOWN_VERSION,
     Refusal,
 )
-from holdfast.endpoint.tls import PeerCertificate
+from holdfast.http.tls import PeerCertificate
 
 if TYPE_CHECKING:
-    from holdfast.endpoint.http_server import HTTPServer
+    from holdfast.http.server import HTTPServer
 
 logger = logging.getLogger(__name__)
 

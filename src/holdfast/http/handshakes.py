@@ -14,11 +14,11 @@ import ssl
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from holdfast.endpoint.descriptors import backlog
-from holdfast.endpoint.http_connection import USELESS, Connection
+from holdfast.http.descriptors import backlog
+from holdfast.http.server_connection import USELESS, Connection
 
 if TYPE_CHECKING:
-    from holdfast.endpoint.http_server import HTTPServer
+    from holdfast.http.server import HTTPServer
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """What a handler sees of HTTP: one request and the one answer it is owed, whoever serves it.
 
-Owns the vocabulary shared by the server of our own (``http_server``) and the ASGI adapter (``asgi``): Request,
-Exchange, Handler and the limits. Knows nothing of sockets, parsers, SOAP or WS-ReliableMessaging.
+Owns the vocabulary shared by the server of our own (``server``) and the ASGI adapter (``asgi``): Request,
+Exchange, Handler and the limits. Knows nothing of sockets or parsers.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.settings import check_settings
-from holdfast.endpoint.tls import PeerCertificate
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.tls import PeerCertificate
+from holdfast.settings import check_settings
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Request heads seen before: peers repeat theirs octet for octet, and finding one costs a fraction of parsing it.
 
-Owns what may be remembered, and its bounds. Knows no connection; ``http_server`` says when a request begins.
+Owns what may be remembered, and its bounds. Knows no connection; ``server_connection`` says when a request begins.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.endpoint.http_exchange import Request
+from holdfast.http.exchange import Request
 
 MAX_HEADS: Final = 256
 MAX_HEAD_BYTES: Final = 2048

@@ -1,6 +1,6 @@
 """The answers that the HTTP server gives by itself: which requests it does not hand over, with what status and words.
 
-Values only; ``http_server`` decides when each is due.
+Values only; ``server_connection`` decides when each is due.
 """
 
 from __future__ import annotations

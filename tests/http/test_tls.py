@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from holdfast.endpoint.http_server import Exchange, HTTPServer
-from holdfast.endpoint.tls import PeerCertificate, client_context, distinguished_name, server_context
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.server import Exchange, HTTPServer
+from holdfast.http.tls import PeerCertificate, client_context, distinguished_name, server_context
 
 
 @pytest.fixture

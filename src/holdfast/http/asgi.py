@@ -1,7 +1,7 @@
 """Serves a handler of exchanges inside any ASGI server: Starlette, FastAPI, uvicorn, hypercorn.
 
-Owns the translation between ASGI's HTTP messages and an Exchange. Knows nothing of SOAP or WS-ReliableMessaging, and
-leaves sockets, framing and slow peers to the server around it; the limit on the content and its time are kept here.
+Owns the translation between ASGI's HTTP messages and an Exchange. Leaves sockets, framing and slow peers to the server
+around it; the limit on the content and its time are kept here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.endpoint.http_exchange import Exchange, Handler, HTTPLimits, Request, check_headers
-from holdfast.endpoint.http_refusals import (
+from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request, check_headers
+from holdfast.http.refusals import (
     BODY_TIMEOUT,
     BODY_TOO_LARGE,
     MALFORMED,
@@ -21,7 +21,7 @@ from holdfast.endpoint.http_refusals import (
     UNKNOWN_CODING,
     Refusal,
 )
-from holdfast.endpoint.tls import PeerCertificate
+from holdfast.http.tls import PeerCertificate
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ import pytest
 
 import holdfast
 from holdfast.core.messages import MAX_MESSAGE_NUMBER
-from holdfast.endpoint.http_exchange import HTTPLimits
 from holdfast.endpoint.serve import Listeners
+from holdfast.http.exchange import HTTPLimits
 from holdfast.testing.network import NetworkFaults
 from holdfast.testing.proxy import Faults
 
-SOURCES = Path(__file__).resolve().parent.parent.parent / "src" / "holdfast"
+SOURCES = Path(__file__).resolve().parent.parent / "src" / "holdfast"
 MAY_BE_ZERO = {
     ("DestinationPolicy", "acknowledgement_interval"),
     ("DestinationPolicy", "max_sequences"),

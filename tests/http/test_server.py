@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import trustme
 
-from holdfast.endpoint.descriptors import overflow
-from holdfast.endpoint.http_connection import BODY, HEADER, NEW
-from holdfast.endpoint.http_heads import MAX_HEAD_BYTES, MAX_HEADS
-from holdfast.endpoint.http_server import (
+from holdfast.exceptions import ConfigurationError
+from holdfast.http.descriptors import overflow
+from holdfast.http.known_heads import MAX_HEAD_BYTES, MAX_HEADS
+from holdfast.http.server import (
     Exchange,
     Handler,
     HTTPLimits,
     HTTPServer,
     event_loop_factory,
 )
-from holdfast.exceptions import ConfigurationError
+from holdfast.http.server_connection import BODY, HEADER, NEW
 
 HOST = b"Host: here\r\n"
 LOOPS = [None, event_loop_factory()] if event_loop_factory() is not None else [None]
