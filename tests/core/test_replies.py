@@ -10,7 +10,8 @@ from asked import Endpoint, code, ranges
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.destination import ANSWERED_RANGES, sequence_fault
+from holdfast.core.destination import ANSWERED_RANGES
+from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     Acknowledge,
@@ -400,7 +401,7 @@ def test_a_source_that_ended_its_sequence_is_not_told_of_requests_without_their_
     for number in (1, 2):
         endpoint.send(identifier, number, message_id=f"urn:m{number}", reply_to=HERE)
     if is_fault:
-        endpoint.ask(fault=sequence_fault("UnknownSequence", identifier))
+        endpoint.ask(fault=sequence_fault(UNKNOWN_SEQUENCE, identifier))
     else:
         endpoint.ask(control=TerminateSequence(identifier), message_id="urn:x")
     if is_restarted:

@@ -10,6 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
+from holdfast.core.faults import (
+    LAST_MESSAGE_NUMBER_EXCEEDED,
+    MESSAGE_NUMBER_ROLLOVER,
+    SEQUENCE_CLOSED,
+    SEQUENCE_TERMINATED,
+    UNKNOWN_SEQUENCE,
+    sequence_fault,
+)
 from holdfast.core.messages import (
     EndpointReference,
     Fault,
@@ -21,27 +29,6 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.states import DESTINATION_TABLES, DestinationAction, DestinationEvent, DestinationState
 from holdfast.core.versions import RM, Versions
-
-REASONS = {
-    "SequenceTerminated": "The Sequence has been terminated due to an unrecoverable error.",
-    "UnknownSequence": "The value of wsrm:Identifier is not a known Sequence identifier.",
-    "InvalidAcknowledgement": "The SequenceAcknowledgement violates the cumulative Acknowledgement invariant.",
-    "MessageNumberRollover": "The maximum value for wsrm:MessageNumber has been exceeded.",
-    "CreateSequenceRefused": "The Create Sequence request has been refused by the RM Destination.",
-    "SequenceClosed": "The Sequence is closed and cannot accept new messages.",
-    "WSRMRequired": "The RM Destination requires the use of WSRM",
-    "LastMessageNumberExceeded": (
-        "The value for wsrm:MessageNumber exceeds the value of the MessageNumber accompanying "
-        "a LastMessage element in this Sequence."
-    ),
-}
-"""The specification's reason texts (section 4; 1.0 for the last)."""
-
-
-def sequence_fault(code: str, identifier: str | None = None, **detail: object) -> Fault:
-    """The WS-RM fault ``code`` about ``identifier`` with the specification's reason."""
-    return Fault(code, REASONS[code], is_rm=True, identifier=identifier, **detail)  # type: ignore[arg-type]
-
 
 # An enum's members are slow to look up by its class, and these are asked for with every message.
 _CREATED = DestinationState.CREATED
@@ -217,16 +204,16 @@ class RMDestination:
     def _fault(self, action: DestinationAction | None) -> Fault:
         if action is DestinationAction.RAISE_MESSAGE_NUMBER_ROLLOVER:
             limit = self.policy.max_message_number if self.versions.rm is RM.V1_1 else None
-            fault = sequence_fault("MessageNumberRollover", self.identifier, max_message_number=limit)
+            fault = sequence_fault(MESSAGE_NUMBER_ROLLOVER, self.identifier, max_message_number=limit)
         elif action is DestinationAction.RAISE_SEQUENCE_CLOSED:
-            fault = sequence_fault("SequenceClosed", self.identifier)
+            fault = sequence_fault(SEQUENCE_CLOSED, self.identifier)
         elif action is DestinationAction.RAISE_LAST_MESSAGE_NUMBER_EXCEEDED:
-            fault = sequence_fault("LastMessageNumberExceeded", self.identifier)
+            fault = sequence_fault(LAST_MESSAGE_NUMBER_EXCEEDED, self.identifier)
         elif action is DestinationAction.RAISE_SEQUENCE_TERMINATED and self.last_fault != TIME_IS_UP:
-            fault = sequence_fault("SequenceTerminated", self.identifier)
+            fault = sequence_fault(SEQUENCE_TERMINATED, self.identifier)
         else:
             # Also for one whose time was up: both sides forget such a Sequence without a word (section 3.4).
-            return sequence_fault("UnknownSequence", self.identifier)
+            return sequence_fault(UNKNOWN_SEQUENCE, self.identifier)
         self.last_fault = fault.code
         return fault
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from holdfast.core.commit import GroupCommit
-from holdfast.core.destination import RMDestination, sequence_fault
+from holdfast.core.destination import RMDestination
 from holdfast.core.events import Effect, Transmit
+from holdfast.core.faults import SEQUENCE_TERMINATED, sequence_fault
 from holdfast.core.inbound import Inbound
 from holdfast.core.messages import CloseSequence, Envelope, TerminateSequence
 from holdfast.core.states import DestinationAction, DestinationEvent
@@ -109,7 +110,7 @@ class Ending:
 
     def _tell_fault(self, destination: RMDestination) -> None:
         envelope = self._envelope(destination)
-        envelope.fault = sequence_fault("SequenceTerminated", destination.identifier)
+        envelope.fault = sequence_fault(SEQUENCE_TERMINATED, destination.identifier)
         self._effects.append(Transmit(destination.acks_to.address, envelope))
 
     @staticmethod

@@ -11,8 +11,9 @@ from typing import Protocol
 from zlib import crc32
 
 from holdfast.core.commit import GroupCommit
-from holdfast.core.destination import TIME_IS_UP, RMDestination, Verdict, sequence_fault
+from holdfast.core.destination import TIME_IS_UP, RMDestination, Verdict
 from holdfast.core.events import Delivered, Effect, Exchange, Incident
+from holdfast.core.faults import ENDS_FOR_DESTINATION, creation_refused
 from holdfast.core.messages import (
     CreateSequence,
     CreateSequenceResponse,
@@ -136,10 +137,7 @@ class Inbound:
         """Grant a Sequence, or refuse it. Durable with the open batch."""
         full = self._is_full(party)
         if full:
-            fault = sequence_fault("CreateSequenceRefused")
-            fault.sender = False
-            fault.reason = f"{full} Try again later."
-            return fault
+            return creation_refused(f"{full} Try again later.", sender=False)
         destination = RMDestination(self._new_identifier(), versions, create.acks_to, self.policy, now)
         destination.create_message_id = message_id or None
         destination.party = party
@@ -397,7 +395,7 @@ class Inbound:
 
     def fault_received(self, destination: RMDestination, code: str, now: float) -> None:
         """The source says the Sequence is over, or that our acknowledgement was illegal."""
-        ending = code in ("SequenceTerminated", "UnknownSequence")
+        ending = code in ENDS_FOR_DESTINATION
         if destination.is_over:
             return  # how it ended says what it is answered with
         destination.last_fault = code

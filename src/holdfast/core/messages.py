@@ -186,7 +186,7 @@ class Fault:
     """A SOAP fault, WS-RM's or any other.
 
     Args:
-        code: Local name: one of the WS-RM fault codes (see ``exceptions.SEQUENCE_FAULTS``) when ``is_rm``; else the
+        code: Local name: one of the WS-RM fault codes (see ``core.faults``) when ``is_rm``; else the
             most specific code's local name, e.g. "ActionNotSupported", "MustUnderstand", "Sender".
         reason: English text.
         is_rm: Whether ``code`` is in a WS-RM namespace.

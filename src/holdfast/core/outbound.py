@@ -19,6 +19,14 @@ from holdfast.core.events import (
     Unanswered,
     Unheard,
 )
+from holdfast.core.faults import (
+    ENDS_FOR_SOURCE,
+    INVALID_ACKNOWLEDGEMENT,
+    MESSAGE_NUMBER_ROLLOVER,
+    SEQUENCE_CLOSED,
+    UNKNOWN_SEQUENCE,
+    sequence_fault,
+)
 from holdfast.core.messages import (
     ANONYMOUS,
     ANONYMOUS_EPR,
@@ -54,8 +62,6 @@ UNSENDABLE = "cannot be written"
 
 DISCARDED = "a message was given up"
 """Why an outbox is stopped whose Sequence was given up with a message that may have been transmitted."""
-
-ENDING_FAULTS = ("UnknownSequence", "SequenceTerminated", "LastMessageNumberExceeded")
 
 
 class Offered(Protocol):
@@ -405,7 +411,7 @@ class Outbound:
             self.commit.save(source.local_id, source)
         else:
             source.handle(SourceEvent.ENDING_FAULT)
-            self._lose(outbox, source, "MessageNumberRollover", "the destination does not say what arrived", now)
+            self._lose(outbox, source, MESSAGE_NUMBER_ROLLOVER, "the destination does not say what arrived", now)
 
     def failed(self, sent: Transmit, now: float) -> None:
         """What was sent got no answer."""
@@ -456,12 +462,7 @@ class Outbound:
         """A SequenceAcknowledgement header, wherever it came; the fault to answer it with if there is one."""
         outbox = self.sources.get(self.by_identifier.get(ack.identifier, ""))
         if outbox is None or outbox.source is None:
-            return Fault(
-                "UnknownSequence",
-                "The value of wsrm:Identifier is not a known Sequence identifier.",
-                is_rm=True,
-                identifier=ack.identifier,
-            )
+            return sequence_fault(UNKNOWN_SEQUENCE, ack.identifier)
         source = outbox.source
         outbox.find_requests(ack.ranges)
         was_in_doubt = source.in_doubt
@@ -470,7 +471,7 @@ class Outbound:
         if was_in_doubt and not source.in_doubt:
             self.commit.save(source.local_id, source)
         if source.state is SourceState.CLOSED and not source.is_complete and not outbox.stopped:
-            self._lose(outbox, source, "SequenceClosed", "the destination closed the Sequence", now)
+            self._lose(outbox, source, SEQUENCE_CLOSED, "the destination closed the Sequence", now)
         self._after_news(outbox, source, now)
         return fault
 
@@ -554,18 +555,18 @@ class Outbound:
         number = number or outbox.number_of(relates_to)
         if source.state is SourceState.CREATING:
             self._refused(outbox, source, fault, now)
-        elif fault.is_rm and fault.code == "MessageNumberRollover" and source.versions.rm is RM.V1_1:
+        elif fault.is_rm and fault.code == MESSAGE_NUMBER_ROLLOVER and source.versions.rm is RM.V1_1:
             source.roll_over(fault.max_message_number, number, now)
             self.commit.save(source.local_id, source)
             if source.limit < 1:
                 source.suspended = fault.code
                 self._stop(outbox, fault.code, f"{fault.reason} (it takes no message at all)", now)
-        elif fault.is_rm and fault.code == "SequenceClosed":
+        elif fault.is_rm and fault.code == SEQUENCE_CLOSED:
             if source.handle(SourceEvent.CLOSED_FAULT) is SourceAction.MARK_AND_REPORT and not source.is_complete:
                 self._lose(outbox, source, fault.code, fault.reason, now)
-        elif fault.is_rm and fault.code in (*ENDING_FAULTS, "MessageNumberRollover"):
+        elif fault.is_rm and fault.code in (*ENDS_FOR_SOURCE, MESSAGE_NUMBER_ROLLOVER):
             self._end_with(outbox, source, SourceEvent.ENDING_FAULT, fault.code, fault.reason, now)
-        elif fault.is_rm and fault.code == "InvalidAcknowledgement":
+        elif fault.is_rm and fault.code == INVALID_ACKNOWLEDGEMENT:
             self.effects.append(Incident("acknowledgement refused", fault.identifier or "", level="warning"))
         elif fault.sender and number:
             # The message itself is refused, and would be each time: the number cannot be skipped, so somebody decides.

@@ -13,9 +13,22 @@ from functools import partial
 from holdfast.core.acknowledging import Acknowledging
 from holdfast.core.addresses import Addresses
 from holdfast.core.commit import GroupCommit
-from holdfast.core.destination import RMDestination, Verdict, sequence_fault
+from holdfast.core.destination import RMDestination, Verdict
 from holdfast.core.ending import Ending
 from holdfast.core.events import Effect, Exchange, Incident, Respond, Transmit
+from holdfast.core.faults import (
+    ACTION_NOT_SUPPORTED,
+    CREATE_SEQUENCE_REFUSED,
+    ONLY_ANONYMOUS_ADDRESS_SUPPORTED,
+    SEQUENCE_CLOSED,
+    TELLS_OF_END,
+    UNKNOWN_SEQUENCE,
+    WSRM_REQUIRED,
+    addressing_fault,
+    creation_refused,
+    not_understood,
+    sequence_fault,
+)
 from holdfast.core.inbound import Inbound
 from holdfast.core.messages import (
     ANONYMOUS,
@@ -57,8 +70,6 @@ def _never(_value: str) -> bool:
 
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 _ACKNOWLEDGE = Acknowledge()  # it says nothing by itself
-_ENDED = ("SequenceClosed", "SequenceTerminated", "UnknownSequence")
-"""What a message of a Sequence that has ended is answered with."""
 
 
 def _wants_reply(envelope: Envelope) -> bool:
@@ -213,9 +224,7 @@ class RMProtocol:
         ``party`` says whose it is, for the share that one peer may have of our Sequences; "" if that is not known.
         """
         if envelope.not_understood:
-            names = " ".join(envelope.not_understood)
-            fault = Fault("MustUnderstand", f"Nobody here understands the header {names}.")
-            self._answer_fault(envelope, fault, exchange)
+            self._answer_fault(envelope, not_understood(envelope.not_understood), exchange)
             return
         if exchange is not None and (not envelope.action or envelope.contradiction):
             refused = refusal(envelope)
@@ -311,7 +320,7 @@ class RMProtocol:
         assert sequence is not None
         destination = self.inbound.destinations.get(sequence.identifier)
         if destination is None or envelope.rm is not destination.versions.rm:
-            self._answer_fault(envelope, sequence_fault("UnknownSequence", sequence.identifier), exchange)
+            self._answer_fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, sequence.identifier), exchange)
             return
         is_application = not isinstance(envelope.control, LastMessage)
         if is_application:
@@ -359,7 +368,7 @@ class RMProtocol:
         self, envelope: Envelope, fault: Fault, exchange: Exchange | None, destination: RMDestination, now: float
     ) -> None:
         """Answer a message that is not accepted; its Sequence may have ended, which is not told before it may be."""
-        has_ended = fault.code in _ENDED and destination.state is not DestinationState.CREATED
+        has_ended = fault.code in TELLS_OF_END and destination.state is not DestinationState.CREATED
         if has_ended and not destination.may_tell_end:
             self._done(exchange)
         else:
@@ -380,9 +389,9 @@ class RMProtocol:
     def _check_application_message(self, envelope: Envelope) -> Fault | None:
         if not self._accepts(envelope.action):
             reason = f"No handler here takes the action {envelope.action!r}."
-            return Fault("ActionNotSupported", reason, is_addressing=True)
+            return addressing_fault(ACTION_NOT_SUPPORTED, reason)
         reason = self._addresses.refusal(envelope.reply_to, envelope.fault_to)
-        return Fault("OnlyAnonymousAddressSupported", reason, is_addressing=True) if reason else None
+        return addressing_fault(ONLY_ANONYMOUS_ADDRESS_SUPPORTED, reason) if reason else None
 
     def _awaits_reply(self, envelope: Envelope) -> bool:
         # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08). But
@@ -409,10 +418,10 @@ class RMProtocol:
             self._answer_ack_requested(envelope, exchange, now, problem)
         elif exchange is not None:
             if envelope.addressing is Addressing.V2004_08:
-                fault = Fault("ActionNotSupported", "Only messages with WS-ReliableMessaging headers are taken here.")
-                fault.is_addressing = True
+                reason = "Only messages with WS-ReliableMessaging headers are taken here."
+                fault = addressing_fault(ACTION_NOT_SUPPORTED, reason)
             else:
-                fault = sequence_fault("WSRMRequired")
+                fault = sequence_fault(WSRM_REQUIRED)
             self._answer_fault(envelope, fault, exchange)
 
     # --- RM protocol messages -------------------------------------------------------------------------------------
@@ -480,7 +489,7 @@ class RMProtocol:
                 else:
                     fault = granted
             if destination is None:
-                self._answer_fault(envelope, fault or sequence_fault("CreateSequenceRefused"), exchange)
+                self._answer_fault(envelope, fault or sequence_fault(CREATE_SEQUENCE_REFUSED), exchange)
                 return
             if create.offer is not None:
                 self._accept_offer(envelope, create, destination, now)
@@ -500,11 +509,7 @@ class RMProtocol:
         else:
             endpoint = create.offer.endpoint if create.offer is not None else None
             reason = self._addresses.refusal(create.acks_to, envelope.reply_to, endpoint)
-        if not reason:
-            return None
-        fault = sequence_fault("CreateSequenceRefused")
-        fault.reason = reason
-        return fault
+        return creation_refused(reason) if reason else None
 
     def _is_taken(self, identifier: str) -> bool:
         known = (self.outbound.by_identifier, self.inbound.destinations, self.inbound.offered)
@@ -538,10 +543,10 @@ class RMProtocol:
                 response = self._response(envelope, envelope.versions, CloseSequenceResponse(close.identifier))
                 self.commit.then(partial(self._respond, envelope.reply_to, exchange, response))
             else:
-                self._answer_fault(envelope, sequence_fault("UnknownSequence", close.identifier), exchange)
+                self._answer_fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, close.identifier), exchange)
             return
         if destination.handle(DestinationEvent.CLOSE_SEQUENCE) is not DestinationAction.ANSWER_CLOSE:
-            self._answer_fault(envelope, sequence_fault("UnknownSequence", close.identifier), exchange)
+            self._answer_fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, close.identifier), exchange)
             return
         response = self._response(envelope, destination.versions, CloseSequenceResponse(close.identifier))
         then = partial(self._respond_final, destination, envelope.reply_to, exchange, response)
@@ -578,7 +583,7 @@ class RMProtocol:
             response = self._response(envelope, envelope.versions, TerminateSequenceResponse(terminate.identifier))
             self.commit.then(partial(self._respond, envelope.reply_to, exchange, response))
         else:
-            self._answer_fault(envelope, sequence_fault("UnknownSequence", terminate.identifier), exchange)
+            self._answer_fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, terminate.identifier), exchange)
 
     def _terminated(self, response: TerminateSequenceResponse, exchange: Exchange | None, now: float) -> None:
         self.ending.answered(response.identifier)
@@ -598,7 +603,7 @@ class RMProtocol:
         for requested in envelope.ack_requested:
             destination = self._asked_for(requested.identifier, now)
             if destination is None:
-                problem = problem or sequence_fault("UnknownSequence", requested.identifier)
+                problem = problem or sequence_fault(UNKNOWN_SEQUENCE, requested.identifier)
             elif destination.acks_to.is_anonymous:
                 acknowledgements.append(destination.acknowledgement())
                 versions = destination.versions
@@ -622,7 +627,7 @@ class RMProtocol:
                 continue
             destination = self._asked_for(requested.identifier, now)
             if destination is None:
-                problem = problem or sequence_fault("UnknownSequence", requested.identifier)
+                problem = problem or sequence_fault(UNKNOWN_SEQUENCE, requested.identifier)
             else:
                 self.acknowledging.acknowledge(destination, None, now, at_once=True)
         return problem
@@ -703,7 +708,7 @@ class RMProtocol:
         answer.not_understood = envelope.not_understood
         answer.relates_to = envelope.message_id
         answer.acknowledgements = acknowledgements
-        if destination is not None and fault.code == "SequenceClosed":
+        if destination is not None and fault.code == SEQUENCE_CLOSED:
             answer.acknowledgements = (destination.acknowledgement(),)
         target = destination.acks_to if destination is not None else (envelope.fault_to or envelope.reply_to)
         self._send_to(target, exchange, answer)

@@ -5,6 +5,13 @@ An answer is read more kindly: who asked knows what it is about.
 
 from __future__ import annotations
 
+from holdfast.core.faults import (
+    INVALID_ADDRESSING_HEADER,
+    INVALID_MESSAGE_INFORMATION_HEADER,
+    MESSAGE_ADDRESSING_HEADER_REQUIRED,
+    MESSAGE_INFORMATION_HEADER_REQUIRED,
+    addressing_fault,
+)
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.versions import Addressing
 
@@ -20,7 +27,7 @@ def refusal(envelope: Envelope) -> Fault | None:
         return None
     is_old = envelope.addressing is Addressing.V2004_08
     if not envelope.action:
-        code = "MessageInformationHeaderRequired" if is_old else "MessageAddressingHeaderRequired"
-        return Fault(code, "A message needs a wsa:Action; this one has none.", is_addressing=True)
-    code = "InvalidMessageInformationHeader" if is_old else "InvalidAddressingHeader"
-    return Fault(code, envelope.contradiction, is_addressing=True)
+        code = MESSAGE_INFORMATION_HEADER_REQUIRED if is_old else MESSAGE_ADDRESSING_HEADER_REQUIRED
+        return addressing_fault(code, "A message needs a wsa:Action; this one has none.")
+    code = INVALID_MESSAGE_INFORMATION_HEADER if is_old else INVALID_ADDRESSING_HEADER
+    return addressing_fault(code, envelope.contradiction)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast.core.destination import sequence_fault
+from holdfast.core.faults import INVALID_ACKNOWLEDGEMENT, sequence_fault
 from holdfast.core.messages import Fault, SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.ranges import AcknowledgementRanges
@@ -270,7 +270,7 @@ class RMSource:
         """
         if not self._is_valid(ack):
             self.handle(SourceEvent.INVALID_ACKNOWLEDGEMENT)
-            fault = sequence_fault("InvalidAcknowledgement", ack.identifier, acknowledgement=ack)
+            fault = sequence_fault(INVALID_ACKNOWLEDGEMENT, ack.identifier, acknowledgement=ack)
             self.last_fault = fault.code
             return [], fault
         self.last_heard = now

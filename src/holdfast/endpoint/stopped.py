@@ -6,6 +6,7 @@ Knows the codes that the core tells; decides nothing.
 from __future__ import annotations
 
 from holdfast.core.events import Stopped, Unheard
+from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.outbound import UNSENDABLE
 from holdfast.exceptions import (
@@ -47,7 +48,7 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
         message = f"{what} at {to} cannot be written: {stopped.reason}"
         return DeliveryError(message, remedy=f"{safe} Give that one up: holdfast outbox discard. Then: {resume}")
     said = f'the destination {to} said {stopped.code}{about}: "{stopped.reason}"'
-    if stopped.code == "CreateSequenceRefused":
+    if stopped.code == CREATE_SEQUENCE_REFUSED:
         message = f'the destination {to} refused the sequence: {stopped.code}\n  it said: "{stopped.reason}"'
         return SEQUENCE_FAULTS[stopped.code](message, remedy=f"{safe} Put right what it names, then: {resume}")
     if stopped.first <= stopped.last:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from holdfast.core.faults import TELLS_OF_END
 from holdfast.core.messages import (
     CloseSequence,
     CloseSequenceResponse,
@@ -200,7 +201,7 @@ def _told_ended(envelope: Envelope) -> Iterator[tuple[str, bool]]:
         yield control.identifier, False
     elif isinstance(control, CloseSequence | TerminateSequence):
         yield control.identifier, True
-    elif fault is not None and fault.code in ("SequenceClosed", "SequenceTerminated", "UnknownSequence"):
+    elif fault is not None and fault.code in TELLS_OF_END:
         yield fault.identifier or "", True
 
 

@@ -1,0 +1,78 @@
+"""Faults: their codes, their texts, and what each one says of its Sequence. Either side raises and heeds them.
+
+The codes of WS-RM are spelt once, by the errors that a user sees (``holdfast.exceptions``). Which state a fault moves a
+Sequence to stands in the state tables; how it is written is the business of ``wire``.
+"""
+
+from __future__ import annotations
+
+from holdfast import exceptions
+from holdfast.core.messages import Fault
+
+# --- WS-RM's (section 4; 1.0 for the last) ---------------------------------------------------------------------------
+
+SEQUENCE_TERMINATED = exceptions.SequenceTerminated.code
+UNKNOWN_SEQUENCE = exceptions.UnknownSequence.code
+INVALID_ACKNOWLEDGEMENT = exceptions.InvalidAcknowledgement.code
+MESSAGE_NUMBER_ROLLOVER = exceptions.MessageNumberRollover.code
+CREATE_SEQUENCE_REFUSED = exceptions.CreateSequenceRefused.code
+SEQUENCE_CLOSED = exceptions.SequenceClosed.code
+WSRM_REQUIRED = exceptions.WSRMRequired.code
+LAST_MESSAGE_NUMBER_EXCEEDED = exceptions.LastMessageNumberExceeded.code
+
+REASONS = {
+    SEQUENCE_TERMINATED: "The Sequence has been terminated due to an unrecoverable error.",
+    UNKNOWN_SEQUENCE: "The value of wsrm:Identifier is not a known Sequence identifier.",
+    INVALID_ACKNOWLEDGEMENT: "The SequenceAcknowledgement violates the cumulative Acknowledgement invariant.",
+    MESSAGE_NUMBER_ROLLOVER: "The maximum value for wsrm:MessageNumber has been exceeded.",
+    CREATE_SEQUENCE_REFUSED: "The Create Sequence request has been refused by the RM Destination.",
+    SEQUENCE_CLOSED: "The Sequence is closed and cannot accept new messages.",
+    WSRM_REQUIRED: "The RM Destination requires the use of WSRM",
+    LAST_MESSAGE_NUMBER_EXCEEDED: (
+        "The value for wsrm:MessageNumber exceeds the value of the MessageNumber accompanying "
+        "a LastMessage element in this Sequence."
+    ),
+}
+"""The specification's reason texts."""
+
+ENDS_FOR_SOURCE = frozenset({UNKNOWN_SEQUENCE, SEQUENCE_TERMINATED, LAST_MESSAGE_NUMBER_EXCEEDED})
+"""Told by a destination, these say that the Sequence is over, in every version."""
+
+ENDS_FOR_DESTINATION = frozenset({UNKNOWN_SEQUENCE, SEQUENCE_TERMINATED})
+"""Told by a source, these say that the Sequence is over."""
+
+TELLS_OF_END = frozenset({SEQUENCE_CLOSED, SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE})
+"""What a new message is answered with when its Sequence takes no more. Any other is about that message alone."""
+
+
+def sequence_fault(code: str, identifier: str | None = None, **detail: object) -> Fault:
+    """The WS-RM fault ``code`` about ``identifier`` with the specification's reason."""
+    return Fault(code, REASONS[code], is_rm=True, identifier=identifier, **detail)  # type: ignore[arg-type]
+
+
+def creation_refused(reason: str, *, sender: bool = True) -> Fault:
+    """CreateSequenceRefused, and why; ``sender``: whether the peer could do anything about it."""
+    return Fault(CREATE_SEQUENCE_REFUSED, reason, is_rm=True, sender=sender)
+
+
+# --- WS-Addressing's and SOAP's --------------------------------------------------------------------------------------
+
+ACTION_NOT_SUPPORTED = "ActionNotSupported"
+ONLY_ANONYMOUS_ADDRESS_SUPPORTED = "OnlyAnonymousAddressSupported"
+MESSAGE_ADDRESSING_HEADER_REQUIRED = "MessageAddressingHeaderRequired"
+INVALID_ADDRESSING_HEADER = "InvalidAddressingHeader"
+MESSAGE_INFORMATION_HEADER_REQUIRED = "MessageInformationHeaderRequired"
+"""2004/08's name for the one required."""
+INVALID_MESSAGE_INFORMATION_HEADER = "InvalidMessageInformationHeader"
+"""2004/08's name for the one invalid."""
+MUST_UNDERSTAND = "MustUnderstand"
+
+
+def addressing_fault(code: str, reason: str) -> Fault:
+    """A fault of WS-Addressing's."""
+    return Fault(code, reason, is_addressing=True)
+
+
+def not_understood(names: tuple[str, ...]) -> Fault:
+    """MustUnderstand, for headers that nobody here knows."""
+    return Fault(MUST_UNDERSTAND, f"Nobody here understands the header {' '.join(names)}.")

@@ -1,0 +1,69 @@
+"""Faults: every code spelt once, every one with its reason, and what each says of a Sequence."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import holdfast
+from holdfast.core import faults
+from holdfast.core.faults import REASONS, creation_refused, not_understood, sequence_fault
+from holdfast.exceptions import SEQUENCE_FAULTS
+
+SOURCE = Path(holdfast.__file__).parent
+CODES = {value for name, value in vars(faults).items() if name.isupper() and isinstance(value, str)}
+SPELLING = {"exceptions.py", "core/faults.py", "wire/faults.py"}
+"""Where codes are spelt: as errors, as what the core means by them, and as bytes."""
+
+
+def test_every_fault_of_the_specification_has_its_reason() -> None:
+    assert set(REASONS) == set(SEQUENCE_FAULTS)
+    assert set(REASONS) < CODES
+
+
+def test_what_a_fault_says_of_a_sequence_is_said_of_faults_there_are() -> None:
+    for codes in (faults.ENDS_FOR_SOURCE, faults.ENDS_FOR_DESTINATION, faults.TELLS_OF_END):
+        assert codes
+        assert codes <= set(REASONS)
+    # Whoever is told that a Sequence is over, of either side, forgets it; one that is closed still answers.
+    assert faults.TELLS_OF_END - {faults.SEQUENCE_CLOSED} == faults.ENDS_FOR_DESTINATION
+
+
+def test_a_fault_about_a_sequence_names_it_and_gives_the_reason() -> None:
+    fault = sequence_fault(faults.SEQUENCE_CLOSED, "urn:s")
+    assert (fault.code, fault.identifier, fault.is_rm, fault.sender) == ("SequenceClosed", "urn:s", True, True)
+    assert fault.reason == REASONS["SequenceClosed"]
+
+
+def test_a_refusal_says_why_and_whose_turn_it_is() -> None:
+    fault = creation_refused("Full.", sender=False)
+    assert (fault.code, fault.reason, fault.is_rm, fault.sender) == ("CreateSequenceRefused", "Full.", True, False)
+
+
+def test_headers_that_nobody_understands_are_named() -> None:
+    fault = not_understood(("{urn:a}B", "{urn:c}D"))
+    assert fault.code == "MustUnderstand"
+    assert "{urn:a}B {urn:c}D" in fault.reason
+
+
+def test_no_code_is_spelt_anywhere_else() -> None:
+    """A code in a text of its own is one that nobody finds who looks for what heeds it."""
+    spelt = [
+        f"{name}:{node.lineno}: {node.value}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        if (name := path.relative_to(SOURCE).as_posix()) not in SPELLING
+        for node in constants(ast.parse(path.read_text(encoding="utf-8")))
+        if node.value in (CODES if name.startswith("core/") else REASONS)
+    ]
+    assert not spelt, "\n".join(spelt)
+
+
+def constants(tree: ast.Module) -> list[ast.Constant]:
+    """Every constant of a module but the names that it offers."""
+    offered = {
+        id(constant)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__"
+        for constant in ast.walk(node)
+    }
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in offered]
