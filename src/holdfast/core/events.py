@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,34 @@ class Transmit:
     envelope: Envelope
     source: str = ""
     number: int = 0
+
+
+TakeRecords = Callable[[list[tuple[int, Record]], float], None]
+"""``take(records, now)``: goes on in the core with what was read. A method, or a ``partial`` of one."""
+
+
+@dataclass(slots=True, eq=False)
+class ReadWanted:
+    """Read records of the store, and answer with :meth:`~holdfast.core.protocol.RMProtocol.records_read`, once.
+
+    The core waits for no store: whoever needs a record that is not in memory asks, and goes on when it is there. What
+    is asked for of one partition is answered in the order it was asked; of different ones in any order. Between
+    asking and answer anything may happen, so that whoever asked looks again whether it still needs what came. A
+    process that dies, or an endpoint that is closed, never answers.
+
+    Args:
+        queue: Of which.
+        partition: Of it.
+        start, end: Durable records with start <= offset < end are wanted. What comes is what the store cares to read
+            at once: the first of those that are still there and any number of those that follow it, none if none is.
+        take: What is to be done with them; the core's own, opaque to the shell.
+    """
+
+    queue: str
+    partition: int
+    start: int
+    end: int
+    take: TakeRecords
 
 
 # --- told ------------------------------------------------------------------------------------------------------------
@@ -157,6 +186,7 @@ class Incident:
 Effect = (
     Respond
     | Transmit
+    | ReadWanted
     | Delivered
     | Submitted
     | Acknowledged

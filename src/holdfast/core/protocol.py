@@ -1,8 +1,8 @@
 """RMProtocol: all Sequences of one side. The one door to the core.
 
-Three inputs: a call (``submit``, ``reply`` ...), a message (``receive``, ``received``, ``failed``), the timer
-(``pump``). Three outputs, to be taken after every input: ``take_effects``, ``take_batch`` (then ``batch_durable`` once
-the store has it), and ``deadline``, when ``pump`` wants to be called next.
+Four inputs: a call (``submit``, ``reply`` ...), a message (``receive``, ``received``, ``failed``), records that were
+asked for (``records_read``), the timer (``pump``). Three outputs, to be taken after every input: ``take_effects``,
+``take_batch`` (then ``batch_durable`` once the store has it), and ``deadline``, when ``pump`` wants to be called next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.core.addresses import Addresses
 from holdfast.core.commit import GroupCommit
 from holdfast.core.destination import RMDestination, Verdict
 from holdfast.core.ending import Ending
-from holdfast.core.events import Effect, Exchange, Incident, Respond, Transmit
+from holdfast.core.events import Effect, Exchange, Incident, ReadWanted, Respond, Transmit
 from holdfast.core.faults import (
     ACTION_NOT_SUPPORTED,
     CREATE_SEQUENCE_REFUSED,
@@ -170,6 +170,11 @@ class RMProtocol:
             self.replies.deadline(),
         )
         return min((time for time in times if time is not None), default=None)
+
+    def records_read(self, wanted: ReadWanted, records: list[tuple[int, Record]], now: float) -> None:
+        """The store gave what was asked for: ``(offset, record)``, ascending, as its ``read`` does."""
+        wanted.take(records, now)
+        self.outbound.pump(now)
 
     def pump(self, now: float) -> None:
         """Do what is due."""

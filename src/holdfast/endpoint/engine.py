@@ -1,7 +1,8 @@
 """Engine: what joins the sans-IO protocol to an event loop, a store and a commit thread. Used by both endpoints.
 
-After every input it carries out the effects, hands the open batch to the commit thread when that is free (what comes
-meanwhile shares the next sync) and sets one timer for the protocol's next deadline. Knows no HTTP.
+After every input it carries out the effects, reads what the core wants to read, hands the open batch to the commit
+thread when that is free (what comes meanwhile shares the next sync) and sets one timer for the protocol's next
+deadline. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.core.events import Effect
+from holdfast.core.events import Effect, ReadWanted
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record, Snapshot
 from holdfast.endpoint.logs import log
+from holdfast.endpoint.reading import Reading, Records
 from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed
 from holdfast.store import CommitThread, Store, open_store
 
@@ -86,7 +88,7 @@ class Engine:
 
     Args:
         store: Where everything is kept; the engine commits to it, its caller closes it.
-        carry_out: Called in the loop with every effect, in order.
+        carry_out: Called in the loop with every effect, in order, but for ``ReadWanted``, which is the engine's own.
         on_failed: Called once if the store fails: nothing is accepted or acknowledged from then on.
         clock: What time it is.
     """
@@ -104,6 +106,7 @@ class Engine:
         self._carry_out = carry_out
         self._on_failed = on_failed
         self._thread: CommitThread[None] | None = None
+        self._reading: Reading | None = None
         self._committing = False
         self._scheduled = False
         self._timer: Cancellable | None = None
@@ -148,6 +151,7 @@ class Engine:
         )
         snapshot = self.store.load()
         self._thread = CommitThread(self.store, self._loop, self._durable, self._failed)
+        self._reading = Reading(self.store, self._loop, self._read, self.fail)
         self.protocol.recover(snapshot, self.clock())
         if not queue.epoch or is_restored:
             queue.begin(secrets.token_hex(8))
@@ -183,7 +187,10 @@ class Engine:
                     raise
         while protocol.effects:
             for effect in protocol.take_effects():
-                self._carry_out(effect)
+                if type(effect) is not ReadWanted:
+                    self._carry_out(effect)
+                elif self._reading is not None and self.failure is None:
+                    self._reading.read(effect)
         if not self._committing and protocol.wants_commit and self.failure is None:
             assert self._thread is not None
             self._committing = True
@@ -191,6 +198,11 @@ class Engine:
         self._set_timer()
         if not self._committing and not protocol.wants_commit:
             self._wake()
+
+    def _read(self, wanted: ReadWanted, records: Records) -> None:
+        if self.failure is None:
+            self.protocol.records_read(wanted, records, self.clock())
+            self.touch()
 
     def _durable(self, _token: None) -> None:
         self._committing = False
@@ -284,7 +296,10 @@ class Engine:
     @property
     def is_busy(self) -> bool:
         """Whether it has something to do without waiting for time to pass or for a peer."""
-        return self.failure is None and (self._scheduled or self._committing or self.protocol.wants_commit)
+        if self.failure is not None:
+            return False
+        reads = self._reading is not None and self._reading.is_busy
+        return self._scheduled or self._committing or self.protocol.wants_commit or reads
 
     async def durable(self) -> None:
         """Wait until what has been asked for so far is durable.
@@ -316,14 +331,12 @@ class Engine:
             await idle.wait()
 
     async def give_up(self) -> None:
-        """End the thread, if there is one, and leave undone what was asked for: starting has failed."""
+        """End the threads, if there are any, and leave undone what was asked for: starting has failed."""
         self._stop_looking()
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.close)
-            self._thread = None
+        await self._end_threads()
 
     async def stop(self) -> None:
-        """Make what was asked for durable and end the thread; the store is left open for its owner to close."""
+        """Make what was asked for durable and end the threads; the store is left open for its owner to close."""
         self._stop_looking()
         if self._timer is not None:
             self._timer.cancel()
@@ -331,6 +344,14 @@ class Engine:
             await self.settled()
             if self._timer is not None:
                 self._timer.cancel()
+        await self._end_threads()
+
+    async def _end_threads(self) -> None:
+        """What is being read is dropped: nobody is there any more who wants it."""
+        if self._reading is not None:
+            await self._reading.close()
+            self._reading = None
+        if self._thread is not None:
             await asyncio.to_thread(self._thread.close)
             self._thread = None
 

@@ -14,6 +14,8 @@ class Store(Protocol):
     thread at any time, and see every batch whose ``commit`` has returned.
     """
 
+    reads_at_once: bool
+    """Whether ``read`` never waits for a disk or a network, so that an event loop may call it."""
     trouble: str
     """Why nothing new should be stored, though it could be (the disk is nearly full); "" for nothing."""
 

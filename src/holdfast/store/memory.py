@@ -20,6 +20,8 @@ class MemoryStore:
     ``load`` may be called again, also after ``close``: that is how a test or a simulation restarts an endpoint.
     """
 
+    reads_at_once = True
+
     def __init__(self) -> None:
         self.trouble = ""
         self._queues: dict[str, bytes] = {}

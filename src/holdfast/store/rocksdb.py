@@ -67,6 +67,8 @@ class RocksDBStore:
 
     view_tries = _VIEW_TRIES
 
+    reads_at_once = False
+
     def __init__(self, path: str | Path, *, read_only: bool = False, keep_prefix: bool = False) -> None:
         self.path = Path(path)
         self._home = self.path.absolute()  # files are opened as it goes, wherever the process is by then

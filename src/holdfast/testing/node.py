@@ -12,7 +12,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.cursor import HandlerCursor, HandlingPolicy
-from holdfast.core.events import Acknowledged, Delivered, Effect, Ended, Incident, Respond, Stopped, Submitted, Transmit
+from holdfast.core.events import (
+    Acknowledged,
+    Delivered,
+    Effect,
+    Ended,
+    Incident,
+    ReadWanted,
+    Respond,
+    Stopped,
+    Submitted,
+    Transmit,
+)
 from holdfast.core.messages import Acknowledge, Envelope
 from holdfast.core.outbox import Outbox, ReadRecords
 from holdfast.core.policy import Delivery, DestinationPolicy, SourcePolicy
@@ -67,6 +78,10 @@ class Surroundings(Protocol):
 
     def batch_taken(self, node: Node) -> None:
         """A batch of the endpoint is on its way to the disk."""
+        ...
+
+    def read_wanted(self, node: Node, wanted: ReadWanted) -> None:
+        """An endpoint wants to read its store; :meth:`Node.read` is to follow, at once or in the order of asking."""
         ...
 
     def handler_started(self, node: Node, partition: int, offset: int) -> None:
@@ -134,6 +149,8 @@ class Node:
         self.protocol: RMProtocol
         self.cursors: list[HandlerCursor] = []
         self.ends: list[int] = []
+        self.reading = 0
+        """Reads that are under way."""
         self._running: set[tuple[int, int]] = set()
         """What a handler that is called at most once is at: partition and offset."""
         self.outbox: Outbox | None = None
@@ -146,6 +163,7 @@ class Node:
         now = self.world.clock.local(self.index)
         self.run += 1
         self.is_up = True
+        self.reading = 0
         snapshot = self.store.load()
         self.protocol = self.make_protocol(self.store.read, self.new_identifier)
         self.protocol.recover(snapshot, now)
@@ -247,6 +265,12 @@ class Node:
         self.store.make_durable()
         self.protocol.batch_durable(self.now)
 
+    def read(self, wanted: ReadWanted) -> None:
+        """What it wanted to read is there."""
+        self.reading -= 1
+        found = self.store.read(wanted.queue, wanted.partition, wanted.start, wanted.end)
+        self.protocol.records_read(wanted, found, self.now)
+
     def handled(self, partition: int, offset: int, record: Record) -> None:
         """The handler succeeded: its answer, if one is awaited, and that it is done are saved together."""
         self._done(partition, offset, record, self._reply(record))
@@ -305,6 +329,9 @@ class Node:
         elif isinstance(effect, Transmit):
             self._said(effect.envelope, None)
             world.transmit(self, effect)
+        elif isinstance(effect, ReadWanted):
+            self.reading += 1
+            world.surroundings.read_wanted(self, effect)
         elif isinstance(effect, Delivered):
             self.ends[effect.partition] = max(self.ends[effect.partition], effect.offset + 1)
             world.delivered(self, effect)

@@ -46,6 +46,7 @@ class Options:
         partitions: Of the destination's queue.
         batches: How many batches may be on their way to a disk at once.
         commit_latency: The longest time a batch takes to become durable.
+        read_latency: The longest time that reading a store takes; 0: it is read at once.
         trims: Whether the destination deletes what is handled.
         handler_latency: The longest time a handler takes.
         handler_failures: How often it fails.
@@ -83,6 +84,7 @@ class Options:
     partitions: int = 1
     batches: int = 1
     commit_latency: float = 0.01
+    read_latency: float = 0.0
     trims: bool = False
     handler_latency: float = 0.01
     handler_failures: float = 0.0
@@ -175,6 +177,10 @@ class Options:
         if turn == "ended and retried":
             options = replace(options, handler_failures=chance.choice((0.3, 0.7)))
         return options
+
+    def with_reads(self, chance: random.Random) -> Options:
+        """The same world, in which reading a store takes so long."""
+        return replace(self, read_latency=chance.choice((0.0, 0.001, 0.02, 0.5)))
 
     @staticmethod
     def _network(chance: random.Random) -> NetworkFaults:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import fields, replace
 
-from holdfast.core.events import Respond
+from holdfast.core.events import ReadWanted, Respond
 from holdfast.core.messages import ANONYMOUS_EPR, Envelope
 from holdfast.core.protocol import RMProtocol
 from holdfast.store.memory import MemoryStore
@@ -37,13 +37,15 @@ class Heard:
         self._envelopes.setdefault(repr(envelope), replace(envelope))
 
     def compare(self) -> bool:
-        """See that a restart would change no answer; whether it could be seen: not while something is not durable.
+        """See that a restart would change no answer; whether it could be seen: not while something is not durable,
+        or is being read.
 
         Raises:
             InvariantViolation: it would.
         """
         node = self._node
-        if not node.is_up or node.store.pending or node.protocol.wants_commit or node.protocol.effects:
+        is_resting = not (node.store.pending or node.reading or node.protocol.wants_commit or node.protocol.effects)
+        if not node.is_up or not is_resting:
             return False
         living, restarted = _Twin.living(node), _Twin.restarted(node)
         for envelope in self._envelopes.values():
@@ -101,10 +103,14 @@ class _Twin:
             for effect in self._protocol.take_effects():
                 if isinstance(effect, Respond) and effect.exchange is exchange:
                     answer = _whole(effect.envelope)
-            if not self._protocol.wants_commit:
+                elif isinstance(effect, ReadWanted):
+                    found = self._disk.read(effect.queue, effect.partition, effect.start, effect.end)
+                    self._protocol.records_read(effect, found, self._now)
+            if self._protocol.wants_commit:
+                self._disk.commit(self._protocol.take_batch())
+                self._protocol.batch_durable(self._now)
+            elif not self._protocol.effects:
                 return answer
-            self._disk.commit(self._protocol.take_batch())
-            self._protocol.batch_durable(self._now)
 
 
 def _whole(envelope: Envelope | None) -> str:

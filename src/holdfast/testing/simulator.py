@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from holdfast.core.events import ReadWanted
 from holdfast.core.messages import Envelope
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Record
@@ -97,6 +98,7 @@ class Simulator:
         drawn = Options.draw(self.random) if options is None else options
         if options is None:
             drawn = drawn.turned_to_the_rare(random.Random(f"rare {seed}"))
+            drawn = drawn.with_reads(random.Random(f"reads of {seed}"))
         self.options = drawn if loss is None else drawn.with_loss(loss)
         self.network = Network(self.options.network, self.random)
         self._trace = trace
@@ -115,6 +117,8 @@ class Simulator:
         self._crashes_left = 8
         self._open: dict[Arrival, None] = {}
         self._disk_free_at = [0.0, 0.0]
+        self._read_at: dict[tuple[int, str, int], float] = {}
+        self._read_chance = random.Random(f"reads {seed}")
         self._heard = Heard(self.world.nodes[1])
 
     def run(self) -> Report:
@@ -330,6 +334,24 @@ class Simulator:
         return node
 
     # --- the disks ------------------------------------------------------------------------------------------------
+
+    def read_wanted(self, node: Node, wanted: ReadWanted) -> None:
+        """See :class:`Surroundings`. Where it takes time, those of one partition are done one after the other."""
+        if not self.options.read_latency:
+            node.read(wanted)
+            return
+        now = self.world.clock.now
+        where = (node.index, wanted.queue, wanted.partition)
+        ready = max(self._read_at.get(where, 0.0), now + self._read_chance.random() * self.options.read_latency)
+        self._read_at[where] = ready
+        self._at(ready - now, partial(self._read, node, node.run, wanted))
+
+    def _read(self, node: Node, run: int, wanted: ReadWanted) -> Node | None:
+        if not node.is_up or node.run != run:
+            return None
+        self.world.note(lambda: f"{node.name} has read {wanted.queue} from {wanted.start} on")
+        node.read(wanted)
+        return node
 
     def batch_taken(self, node: Node) -> None:
         """See :class:`Surroundings`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from holdfast.core.events import ReadWanted
 from holdfast.core.messages import Envelope
 from holdfast.testing.fingerprint import HORIZON, Form, form_of_endpoint
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
@@ -69,6 +70,10 @@ class Stage:
 
     def batch_taken(self, node: Node) -> None:
         """See :class:`Surroundings`: durable when the search says so."""
+
+    def read_wanted(self, node: Node, wanted: ReadWanted) -> None:
+        """See :class:`Surroundings`: read at once, which keeps the search small."""
+        node.read(wanted)
 
     def handler_started(self, node: Node, partition: int, offset: int) -> None:
         """See :class:`Surroundings`: the handler succeeds at once."""

@@ -1,0 +1,104 @@
+"""Reading: carries out what the core wants to read, so that a slow disk or database stalls nobody's loop.
+
+A store that never waits is read in the loop: a thread would cost ten times what the reading does. Any other one is read
+in threads of our own, several at a time; of one partition what was asked for first is read and answered first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from holdfast.core.events import ReadWanted
+from holdfast.core.records import Record
+from holdfast.store import Store
+
+Records = list[tuple[int, Record]]
+
+MOST_AT_A_TIME = 4
+"""Partitions that are read at a time."""
+
+
+class Reading:
+    """What is being read of one store, for a shell on one asyncio loop.
+
+    Args:
+        store: What is read.
+        loop: Where the two callbacks are called.
+        on_read: Called with what was wanted and what there is, once for each.
+        on_failed: Called with the error if the store cannot give it: what was wanted is not answered.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        on_read: Callable[[ReadWanted, Records], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        self._store = store
+        self._loop = loop
+        self._on_read = on_read
+        self._on_failed = on_failed
+        self._threads = None if store.reads_at_once else ThreadPoolExecutor(MOST_AT_A_TIME, "holdfast-read")
+        self._lines: dict[tuple[str, int], deque[ReadWanted]] = {}
+        """Partitions that are being read -> what is wanted of each after that."""
+        self._is_closed = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being read."""
+        return bool(self._lines)
+
+    def read(self, wanted: ReadWanted) -> None:
+        """Read it; the callback follows, perhaps within this call."""
+        if self._is_closed:
+            return
+        if self._threads is None:
+            try:
+                found = self._store.read(wanted.queue, wanted.partition, wanted.start, wanted.end)
+            except Exception as error:
+                self._on_failed(error)
+                return
+            self._on_read(wanted, found)
+            return
+        line = self._lines.get((wanted.queue, wanted.partition))
+        if line is None:
+            self._lines[wanted.queue, wanted.partition] = deque()
+            self._begin(self._threads, wanted)
+        else:
+            line.append(wanted)
+
+    def _begin(self, threads: ThreadPoolExecutor, wanted: ReadWanted) -> None:
+        reading = self._loop.run_in_executor(
+            threads, self._store.read, wanted.queue, wanted.partition, wanted.start, wanted.end
+        )
+        reading.add_done_callback(partial(self._done, wanted))
+
+    def _done(self, wanted: ReadWanted, reading: asyncio.Future[Records]) -> None:
+        if self._is_closed or reading.cancelled():
+            return
+        where = (wanted.queue, wanted.partition)
+        error = reading.exception()
+        if error is not None:
+            self._is_closed = True  # the store is of no use any more
+            self._lines.clear()
+            self._on_failed(error)
+            return
+        line = self._lines[where]
+        if line:
+            assert self._threads is not None
+            self._begin(self._threads, line.popleft())
+        else:
+            del self._lines[where]
+        self._on_read(wanted, reading.result())
+
+    async def close(self) -> None:
+        """Answer nothing more, and wait for reads that have begun: the store may be closed after it."""
+        self._is_closed = True
+        self._lines.clear()
+        if self._threads is not None:
+            await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
