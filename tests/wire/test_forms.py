@@ -10,12 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import wire
-from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Sequence, SequenceAcknowledgement
+from holdfast.core.messages import (
+    Acknowledge,
+    AckRequested,
+    EndpointReference,
+    Envelope,
+    Sequence,
+    SequenceAcknowledgement,
+)
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire import Limits, forms
 from holdfast.wire.decode import decode_any
 from holdfast.wire.fast import decode_usual
+from holdfast.wire.names import RM_NS
 
 
 @pytest.fixture(autouse=True)
@@ -96,10 +104,15 @@ def test_a_message_with_an_empty_body_and_an_action_of_reliable_messaging_is_tha
 
 
 def test_headers_that_vary_in_more_than_their_values_are_not_learnt() -> None:
-    foreign, acknowledging = envelope(), envelope()
+    foreign, gap, final, two = envelope(), envelope(), envelope(), envelope()
     foreign.headers = (b'<x xmlns="urn:x">1</x>',)
-    acknowledging.acknowledgements = (SequenceAcknowledgement("urn:s:2", ((1, 3),)),)
-    for one in (foreign, acknowledging):
+    gap.acknowledgements = (SequenceAcknowledgement("urn:s:2", ((1, 3), (5, 5))),)
+    final.acknowledgements = (SequenceAcknowledgement("urn:s:2", ((1, 3),), final=True),)
+    two.acknowledgements = (
+        SequenceAcknowledgement("urn:s:2", ((1, 3),)),
+        SequenceAcknowledgement("urn:s:3", ((1, 3),)),
+    )
+    for one in (foreign, gap, final, two):
         learn(wire.encode(one))
         assert agrees(wire.encode(one)) is None
 
@@ -110,6 +123,93 @@ VALUES = [
     b"<x/>", b"</wsa:To>", b"<!-- c -->", b"<![CDATA[x]]>", b"<?pi x?>", b"\r\n12", b"\0", b"\x01", b"\x7f",
     b"\xc3\xa9", b"\xff", b"\xc2\x85", b"http://www.w3.org/2005/08/addressing/none",
 ]  # fmt: skip
+
+
+def acknowledgement(
+    versions: Versions = ALL_VERSIONS[5], upper: int = 7, buffer: int | None = 256, identifier: str = "urn:s:2"
+) -> Envelope:
+    made = Envelope(versions.soap, versions.addressing, versions.rm, control=Acknowledge())
+    assert versions.rm is not None
+    made.action = f"{RM_NS[versions.rm]}/SequenceAcknowledgement"
+    made.acknowledgements = (SequenceAcknowledgement(identifier, ((1, upper),), buffer_remaining=buffer),)
+    return made
+
+
+@pytest.mark.parametrize("buffer", [None, 256])
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
+def test_the_next_acknowledgement_is_read_by_its_form_and_no_parser_looks_at_it(
+    versions: Versions, buffer: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire.decode(wire.encode(acknowledgement(versions, 7, buffer)))
+    following = wire.encode(acknowledgement(versions, 12345, None if buffer is None else 0, "urn:another"))
+    assert agrees(following) is not None
+    expected = decode_any(following, wire.DEFAULT)
+    monkeypatch.setattr(forms, "parser_for", None)
+    assert forms.decode_known(following, wire.DEFAULT) == expected
+
+
+def test_an_acknowledgement_beside_a_message_is_read_by_its_form() -> None:
+    both = envelope()
+    both.acknowledgements = (SequenceAcknowledgement("urn:s:2", ((1, 3),)),)
+    learn(wire.encode(both))
+    both.acknowledgements = (SequenceAcknowledgement("urn:s:2", ((3, 12),)),)
+    assert agrees(wire.encode(both)) == both
+
+
+@pytest.mark.parametrize("written", [b'Upper="7" Lower="1"', b"Upper='7'  Lower='1' ", b"Lower='1'\tUpper='7'"])
+def test_the_two_numbers_of_a_range_are_read_as_they_are_written(written: bytes) -> None:
+    data = wire.encode(acknowledgement()).replace(b'Lower="1" Upper="7"', written)
+    none = b"<wsrm:None/><netrm:BufferRemaining"
+    for one in (data, data.replace(b"<netrm:BufferRemaining", none)):
+        learn(one)
+        known = agrees(one.replace(b'"7"', b'"8"').replace(b"'7'", b"'8'"))
+        assert known is not None
+        assert known.acknowledgements[0].ranges == ((1, 8),)
+
+
+@pytest.mark.parametrize("value", [*VALUES, b"00", b"01", b"2147483648", b'"', b"'"])
+@pytest.mark.parametrize("old", [b'"1"', b'"7"', b">256<", b">urn:s:2<"])
+@pytest.mark.parametrize("versions", [ALL_VERSIONS[0], ALL_VERSIONS[5]], ids=str)
+def test_whatever_stands_in_an_acknowledgement_is_read_as_the_complete_path_reads_it(
+    versions: Versions, old: bytes, value: bytes
+) -> None:
+    data = wire.encode(acknowledgement(versions))
+    learn(data)
+    assert old in data
+    agrees(data.replace(old, old[:1] + value + old[-1:]))
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_a_damaged_acknowledgement_of_a_known_form_is_read_as_the_complete_path_reads_it(draw: st.DataObject) -> None:
+    learn(wire.encode(acknowledgement()))
+    damaged = bytearray(wire.encode(acknowledgement(upper=draw.draw(st.integers(1, 10**6)))))
+    for _ in range(draw.draw(st.integers(0, 3))):
+        at = draw.draw(st.integers(0, len(damaged)))
+        pieces = [
+            b"<",
+            b">",
+            b"/",
+            b'"',
+            b"&amp;",
+            b"<s:Body>",
+            b"</s:Header>",
+            b"<!DOCTYPE a>",
+            b' a="b"',
+            b"0",
+            b"<a/>",
+        ]
+        piece = draw.draw(st.one_of(st.binary(max_size=3), st.sampled_from(pieces)))
+        damaged[at : at + draw.draw(st.integers(0, 4))] = piece
+    agrees(bytes(damaged))
+
+
+def test_the_limits_of_each_call_hold_for_an_acknowledgement_too() -> None:
+    data = wire.encode(acknowledgement())
+    learn(data)
+    assert agrees(data) is not None
+    assert forms.decode_known(data, Limits(max_depth=3)) is None
+    assert forms.decode_known(data, Limits(max_namespace=5)) is None
 
 
 @pytest.mark.parametrize("value", VALUES)

@@ -436,7 +436,7 @@ def _sequence(tokens: list[bytes], i: int, shape: Shape) -> tuple[Sequence, int]
     return Sequence(identifier, number, True), i + 7
 
 
-_RANGE = re.compile(
+RANGE = re.compile(
     rb"([^\s<>/\"'=:]+:|)AcknowledgementRange\s+(?:Lower=[\"'](\d{1,64})[\"']\s+Upper=[\"'](\d{1,64})[\"']"
     rb"|Upper=[\"'](\d{1,64})[\"']\s+Lower=[\"'](\d{1,64})[\"'])\s*/"
 )
@@ -450,7 +450,7 @@ def _acknowledgement(tokens: list[bytes], i: int, shape: Shape, max_ranges: int)
     i += 3
     while tokens[i][0] != 47:
         tag, _, value = tokens[i].partition(b">")
-        match = _RANGE.fullmatch(tag)
+        match = RANGE.fullmatch(tag)
         if match is not None:
             # Its numbers make every such tag a new one, so only its prefix is looked up, as the tag of an empty None.
             prefix, lower, upper, other_upper, other_lower = match.groups()

@@ -3,7 +3,8 @@
 Peers write every message of a Sequence alike. So the header of a message that ``fast`` has read is remembered as a
 form: the octets between its values, and what each value is. A later message is held against the forms known for its
 Envelope tag. Where one fits, the header is well-formed because the earlier one was, and because its values hold
-nothing that could change that; expat checks the rest of the document, put behind the same Envelope tag.
+nothing that could change that; expat checks the rest of the document, put behind the same Envelope tag. Where the
+Body is empty, as in an acknowledgement, and the rest is octet for octet what it was, nothing is left to check.
 
 Owns no meaning of its own: for every document it answers, it answers what ``decode.decode_any`` does.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from pyexpat import ExpatError
 
-from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Sequence
+from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Sequence, SequenceAcknowledgement
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire import fast
 from holdfast.wire.addressing import endpoint_reference
@@ -21,18 +22,23 @@ from holdfast.wire.names import EMPTY_CONTROLS, RM_OF_ACTION
 from holdfast.wire.tree import feed, parser_for
 
 # The values a header may have, the first seven as ``fast`` counts them: Action, To, MessageID, RelatesTo, ReplyTo,
-# FaultTo, From; then Sequence's Identifier and MessageNumber, and AckRequested's Identifier.
+# FaultTo, From; then Sequence's Identifier and MessageNumber, AckRequested's Identifier, SequenceAcknowledgement's
+# Identifier and BufferRemaining, and the attributes of its one AcknowledgementRange.
 _FIELDS = {
     (fast.SEQUENCE, fast.IDENTIFIER): 7,
     (fast.SEQUENCE, fast.NUMBER): 8,
     (fast.REQUEST, fast.IDENTIFIER): 9,
+    (fast.ACKNOWLEDGEMENT, fast.IDENTIFIER): 10,
+    (fast.ACKNOWLEDGEMENT, fast.BUFFER): 11,
 }
-_CONTAINERS = (fast.HEADER, fast.REFERENCE, fast.SEQUENCE, fast.REQUEST)
+_LOWER, _UPPER = 12, 13
+_CONTAINERS = (fast.HEADER, fast.REFERENCE, fast.SEQUENCE, fast.REQUEST, fast.ACKNOWLEDGEMENT)
 
 _MAX_ROOTS = 64
 _MAX_FORMS = 8
 _MAX_HEAD = 4_096
 _MAX_REFERENCES = 64
+_MAX_EMPTY = 256
 _PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("&")) + b"\t\n"
 """What a header may consist of here: then no value needs to be resolved, normalised or decoded."""
 
@@ -42,33 +48,48 @@ class Form:
 
     Args:
         root: What ``fast`` knows of their Envelope tag.
-        pieces: The text before each value, and which value it is.
+        pieces: The text before each value, which value it is, and the character that ends it.
         tail: The text after the last value, up to the Body.
         head: All of a header of this form, its Envelope tag included.
-        usual: What ``fast`` made of that.
+        rest: What followed it.
+        usual: What ``fast`` made of both.
     """
 
-    __slots__ = ("addressing", "closers", "pieces", "references", "rm", "root", "tags", "tail")
+    __slots__ = ("addressing", "all_tags", "closers", "empty", "pieces", "references", "rm", "root", "tags", "tail")
 
-    def __init__(self, root: fast.Shape, pieces: list[tuple[str, int]], tail: str, head: str, usual: Envelope) -> None:
+    def __init__(
+        self,
+        root: fast.Shape,
+        pieces: list[tuple[str, int, str]],
+        tail: str,
+        head: str,
+        rest: bytes,
+        usual: Envelope,
+    ) -> None:
         self.root = root
-        self.pieces = tuple([(piece, len(piece), field) for piece, field in pieces])
+        self.pieces = tuple([(piece, len(piece), field, end) for piece, field, end in pieces])
         self.tail = tail
+        self.empty = rest if not usual.body and len(rest) <= _MAX_EMPTY else None
+        """The rest of a document whose Body is empty."""
         self.tags = head.count("<")
-        self.closers = sum([text.count(">") for text in (head[: head.index(">") + 1], *[p for p, _ in pieces], tail)])
+        self.all_tags = self.tags + rest.count(b"<")
+        self.closers = sum(
+            [text.count(">") for text in (head[: head.index(">") + 1], *[p for p, _, _ in pieces], tail)]
+        )
         self.addressing = usual.addressing
-        self.rm = usual.rm if usual.sequence is not None or usual.ack_requested else None
+        has_rm = usual.sequence is not None or usual.ack_requested or usual.acknowledgements
+        self.rm = usual.rm if has_rm else None
         self.references: dict[str, EndpointReference] = {}
 
     def values(self, head: str, at: int) -> list[str | None] | None:
         """The values of the header whose Envelope tag ends at ``at``, by field; None if it has another form."""
-        found: list[str | None] = [None] * 10
-        for piece, length, field in self.pieces:
+        found: list[str | None] = [None] * 14
+        for piece, length, field, end in self.pieces:
             if not head.startswith(piece, at):
                 return None
             start = at + length
-            at = head.find("<", start)
-            found[field] = head[start:at].strip()
+            at = head.find(end, start)
+            found[field] = head[start:at].strip() if end == "<" else head[start:at]
         # A ">" may stand in a value, but not behind "]]": rather none at all.
         return found if head[at:] == self.tail and head.count(">") == self.closers else None
 
@@ -118,16 +139,22 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
 
 
 def _envelope(data: bytes, end: int, at: int, form: Form, values: list[str | None], limits: Limits) -> Envelope | None:
-    if form.tags > limits.max_headers or fast.is_deep(data, limits.max_depth):
+    if form.tags > limits.max_headers:
         return None
-    try:
-        feed(parser_for(data, limits), data[:end] + data[at:])
-        body = fast.read_body(data, at, form.root, limits)
-    except (ExpatError, EnvelopeError, IndexError):
-        return None
+    if (
+        form.empty is not None
+        and data[at:] == form.empty
+        and form.all_tags <= 2 * limits.max_depth
+        and len(data) <= limits.max_namespace
+    ):
+        body: bytes | None = b""  # what is left was checked when the form was learnt
+    else:
+        body = _checked_body(data, end, at, form, limits)
     if body is None:
         return None
-    action, to, message_id, relates_to, reply_to, fault_to, from_, identifier, digits, requested = values
+    action, to, message_id, relates_to, reply_to, fault_to, from_, identifier, digits, requested, acknowledged = values[
+        :11
+    ]
     action = action or ""
     sequence = None
     if identifier is not None and digits is not None:
@@ -147,6 +174,11 @@ def _envelope(data: bytes, end: int, at: int, form: Form, values: list[str | Non
         form.reference(from_),
         sequence,
     )
+    if acknowledged is not None:
+        acknowledgement = _acknowledgement(acknowledged, *values[11:])
+        if acknowledgement is None:
+            return None
+        envelope.acknowledgements = (acknowledgement,)
     if requested is not None:
         if not requested:
             return None
@@ -155,6 +187,31 @@ def _envelope(data: bytes, end: int, at: int, form: Form, values: list[str | Non
     if not body and (empty := EMPTY_CONTROLS.get(action)) is not None:
         envelope.control = empty()
     return envelope
+
+
+def _checked_body(data: bytes, end: int, at: int, form: Form, limits: Limits) -> bytes | None:
+    """The content of the Body; None if the document is not well-formed, or the Body not an application's."""
+    if fast.is_deep(data, limits.max_depth):
+        return None
+    try:
+        feed(parser_for(data, limits), data[:end] + data[at:])
+        return fast.read_body(data, at, form.root, limits)
+    except (ExpatError, EnvelopeError, IndexError):
+        return None
+
+
+def _acknowledgement(
+    identifier: str, buffer: str | None, lower: str | None, upper: str | None
+) -> SequenceAcknowledgement | None:
+    """A SequenceAcknowledgement with one range; None for values that the complete path has to look at."""
+    if not identifier or lower is None or upper is None or not (lower.isdigit() and upper.isdigit()):
+        return None
+    if len(lower) > 64 or len(upper) > 64 or (last := int(upper)) == 0:  # 1.0's range 0-0 means None
+        return None
+    remaining = None
+    if buffer is not None and (not buffer.isdigit() or len(buffer) > 10 or (remaining := int(buffer)) > 2**31 - 1):
+        return None
+    return SequenceAcknowledgement(identifier, ((int(lower), last),), (), False, remaining)
 
 
 def learn(data: bytes, usual: Envelope) -> None:
@@ -166,14 +223,14 @@ def learn(data: bytes, usual: Envelope) -> None:
     """
     end = data.find(b">") + 1
     root = fast.ROOT.kids.get(data[1 : end - 1])
-    if root is None or usual.headers or usual.acknowledgements or len(usual.ack_requested) > 1:
+    if root is None or usual.headers or len(usual.ack_requested) > 1 or not _has_plain_acknowledgement(usual):
         return
     at = data.find(root.body_open, end)
     head = data[:at]
     if at > _MAX_HEAD or head.translate(None, _PLAIN):
         return
     text = head.decode("ascii")
-    form = _form(root, text, end, usual)
+    form = _form(root, text, end, data[at:], usual)
     if form is None:
         return
     if len(_forms) >= _MAX_ROOTS:
@@ -181,8 +238,16 @@ def learn(data: bytes, usual: Envelope) -> None:
     _forms[data[:end]] = [form, *_forms.get(data[:end], ())][:_MAX_FORMS]
 
 
-def _form(root: fast.Shape, head: str, end: int, usual: Envelope) -> Form | None:
-    pieces: list[tuple[str, int]] = []
+def _has_plain_acknowledgement(usual: Envelope) -> bool:
+    """Whether it acknowledges nothing, or one range and nothing besides."""
+    if not usual.acknowledgements:
+        return True
+    first = usual.acknowledgements[0]
+    return len(usual.acknowledgements) == len(first.ranges) == 1 and not first.final
+
+
+def _form(root: fast.Shape, head: str, end: int, rest: bytes, usual: Envelope) -> Form | None:
+    pieces: list[tuple[str, int, str]] = []
     shapes = [root]
     before, *tokens = head[end:].split("<")
     for token in tokens:
@@ -191,19 +256,39 @@ def _form(root: fast.Shape, head: str, end: int, usual: Envelope) -> Form | None
             before += f"<{token}"
             continue
         tag, _, _ = token.partition(">")
+        found = _range_in(tag) if shapes[-1].kind == fast.ACKNOWLEDGEMENT else None
+        if found is not None:
+            start = 0
+            for field, begin, stop in found:
+                pieces.append((f"{before}<{tag[start:begin]}" if start == 0 else tag[start:begin], field, tag[stop]))
+                start = stop
+            before = token[start:]
+            continue
         shape = shapes[-1].kids.get(tag.encode())
         if shape is None:
             return None
+        if shape.kind == fast.NONE:  # CXF's, behind its ranges: says nothing
+            before += f"<{token}"
+            continue
         if shape.kind in _CONTAINERS:
             before += f"<{token}"
         else:
-            field = _field(shapes[-1], shape)
-            if field is None:
+            field_of_text = _field(shapes[-1], shape)
+            if field_of_text is None:
                 return None
-            pieces.append((f"{before}<{tag}>", field))
+            pieces.append((f"{before}<{tag}>", field_of_text, "<"))
             before = ""
         shapes.append(shape)
-    return Form(root, pieces, before, head, usual)
+    return Form(root, pieces, before, head, rest, usual)
+
+
+def _range_in(tag: str) -> list[tuple[int, int, int]] | None:
+    """Where in the tag of an AcknowledgementRange its two values stand, in their order; None for another tag."""
+    match = fast.RANGE.fullmatch(tag.encode())
+    if match is None:
+        return None
+    fields = {2: _LOWER, 3: _UPPER} if match[2] is not None else {4: _UPPER, 5: _LOWER}
+    return [(field, *match.span(group)) for group, field in fields.items()]
 
 
 def _field(parent: fast.Shape, shape: fast.Shape) -> int | None:
