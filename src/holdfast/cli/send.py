@@ -19,6 +19,7 @@ import click
 from holdfast.cli.failure import failure_facts
 from holdfast.cli.program import Seconds, log_options, peer_options, run_interruptible, to_peers, wrong_usage
 from holdfast.cli.progress import Shown, progress
+from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, newest_rm
 from holdfast.exceptions import (
     ConfigurationError,
     DeliveryError,
@@ -96,9 +97,9 @@ class Run:
     help='Each line of FILES is a message: {"body": "<a/>", "action": …, "key": …}.',
 )
 @click.option("--timeout", type=Seconds(), help="Seconds for all of it.  [default: as long as it takes]")
-@click.option("--rm", type=click.Choice(["1.0", "1.1", "1.2"]), help="WS-RM version.  [default: found out]")
-@click.option("--addressing", type=click.Choice(["2004/08", "2005/08"]), help="WS-Addressing version.")
-@click.option("--soap", type=click.Choice(["1.1", "1.2"]), help="SOAP version.")
+@click.option("--rm", type=click.Choice([*RM_OF_NAME]), help="WS-RM version.  [default: found out]")
+@click.option("--addressing", type=click.Choice([one.value for one in Addressing]), help="WS-Addressing version.")
+@click.option("--soap", type=click.Choice([one.value for one in SOAP]), help="SOAP version.")
 @click.option("--profile", type=click.Choice(["wcf", "wcf-2007", "cxf"]), help="The versions of a known peer.")
 @click.option("--assurance", help="What is promised.  [default: the WSDL's, else exactly-once in-order]")
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header of every request.")
@@ -185,7 +186,7 @@ def _versions(rm: str | None, addressing: str | None, soap: str | None, profile:
         return None
     if profile is not None:
         raise click.UsageError("--profile says the versions; leave out --rm, --addressing and --soap.")
-    return Versions(rm or ("1.0" if addressing == "2004/08" else "1.1"), addressing or "2005/08", soap or "1.2")
+    return Versions(rm or newest_rm(addressing), addressing or "2005/08", soap or "1.2")
 
 
 def _headers(texts: tuple[str, ...]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from holdfast.core.versions import Versions
+from holdfast.core.versions import RM_OF_NAME, Versions
 
 
 @click.command()
@@ -24,7 +24,7 @@ from holdfast.core.versions import Versions
 @click.option("--early", type=click.IntRange(0), default=0, show_default=True, help="Timers that fire too early.")
 @click.option("--late", type=click.IntRange(0), default=0, show_default=True, help="More messages, at any moment.")
 @click.option("--requests", is_flag=True, help="Every message wants a reply.")
-@click.option("--rm", type=click.Choice(["1.0", "1.1"]), default="1.1", show_default=True, help="WS-RM version.")
+@click.option("--rm", type=click.Choice([*RM_OF_NAME]), default="1.1", show_default=True, help="WS-RM version.")
 @click.option("--listener", is_flag=True, help="The source can be reached: acknowledgements come by themselves.")
 @click.option("--most-states", type=click.IntRange(1), help="End the search after so many states.")
 def simulate(

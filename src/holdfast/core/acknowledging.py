@@ -12,7 +12,6 @@ from holdfast.core.inbound import Inbound
 from holdfast.core.messages import Acknowledge, Envelope
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.timers import Deadlines
-from holdfast.core.versions import RM
 
 _ACKNOWLEDGE = Acknowledge()  # it says nothing by itself
 
@@ -42,9 +41,8 @@ class Acknowledging:
                 return
             acknowledgement = destination.acknowledgement()
             envelope = None
-            # 1.0 says "nothing yet" by the range 0-0, which WCF expects where it asks for it and which ends a Sequence
-            # of gSOAP's at any other time.
-            if at_once or acknowledgement.ranges or destination.versions.rm is not RM.V1_0:
+            # Where one of nothing may be misunderstood, it goes to whom has asked for it: WCF expects it then.
+            if at_once or acknowledgement.ranges or destination.versions.rm.can.acknowledges_nothing:
                 versions = destination.versions
                 envelope = Envelope(versions.soap, versions.addressing, versions.rm)
                 envelope.control = _ACKNOWLEDGE

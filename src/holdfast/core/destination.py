@@ -28,14 +28,13 @@ from holdfast.core.policy import Delivery, DestinationPolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.states import DESTINATION_TABLES, DestinationAction, DestinationEvent, DestinationState
-from holdfast.core.versions import RM, Versions
+from holdfast.core.versions import Versions
 
 # An enum's members are slow to look up by its class, and these are asked for with every message.
 _CREATED = DestinationState.CREATED
 _NEW_MESSAGE = DestinationEvent.NEW_MESSAGE
 _ACCEPT = DestinationAction.ACCEPT
 _DISCARD_ENTIRE_SEQUENCE = IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
-_RM_1_1 = RM.V1_1
 
 
 TIME_IS_UP = "time is up"
@@ -203,7 +202,7 @@ class RMDestination:
 
     def _fault(self, action: DestinationAction | None) -> Fault:
         if action is DestinationAction.RAISE_MESSAGE_NUMBER_ROLLOVER:
-            limit = self.policy.max_message_number if self.versions.rm is RM.V1_1 else None
+            limit = None if self.versions.rm.can.rollover_ends else self.policy.max_message_number
             fault = sequence_fault(MESSAGE_NUMBER_ROLLOVER, self.identifier, max_message_number=limit)
         elif action is DestinationAction.RAISE_SEQUENCE_CLOSED:
             fault = sequence_fault(SEQUENCE_CLOSED, self.identifier)
@@ -363,8 +362,8 @@ class RMDestination:
 
     @property
     def is_final(self) -> bool:
-        """Whether its acknowledgement never changes again (section 3.9, Final; 1.1 only)."""
-        return self.settled and not self.awaiting and self.versions.rm is _RM_1_1
+        """Whether its acknowledgement never changes again (section 3.9, Final)."""
+        return self.settled and not self.awaiting and self.versions.rm.can.has_final
 
     @property
     def beyond_gap(self) -> int:

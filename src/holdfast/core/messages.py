@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from holdfast.core.versions import RM, SOAP, Addressing, Versions
+from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 
 MAX_MESSAGE_NUMBER = 2**63 - 1
 """The highest MessageNumber WS-RM 1.1 allows (its schema's MessageNumberType); WCF refuses more in 1.0 too."""
@@ -272,9 +272,5 @@ class Envelope:
 
 
 _VERSIONS: dict[tuple[RM | None, Addressing | None, SOAP], Versions] = {
-    (rm, addressing, soap): Versions(rm, addressing, soap)
-    for rm in RM
-    for addressing in Addressing
-    for soap in SOAP
-    if not (rm is RM.V1_1 and addressing is Addressing.V2004_08)
+    (versions.rm, versions.addressing, versions.soap): versions for versions in ALL_VERSIONS
 }

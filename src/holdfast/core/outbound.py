@@ -51,7 +51,7 @@ from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.source import ANSWERED_ENOUGH, ENDING_STATES, NOT_DURABLE_YET, Request, RMSource
 from holdfast.core.states import SourceAction, SourceEvent, SourceState
 from holdfast.core.timers import Deadlines
-from holdfast.core.versions import RM, Addressing, Versions
+from holdfast.core.versions import Addressing, Versions
 
 TOLD_ENOUGH = 5
 """So often is a requester told that the Sequence of its replies ends, all of them acknowledged. It may be gone, and
@@ -323,13 +323,13 @@ class Outbound:
             if request is Request.CLOSE:
                 envelope.control = CloseSequence(source.identifier, last or None)
             elif request is Request.TERMINATE:
-                is_1_1 = source.versions.rm is RM.V1_1
-                envelope.control = TerminateSequence(source.identifier, (last or None) if is_1_1 else None)
+                names_it = source.versions.rm.can.names_last_number
+                envelope.control = TerminateSequence(source.identifier, (last or None) if names_it else None)
             else:
                 envelope.control = RequestAcknowledgement()
                 envelope.ack_requested = (AckRequested(source.identifier),)
             self._piggyback(source, envelope)
-            if request in (Request.CLOSE, Request.TERMINATE) and source.versions.rm is RM.V1_1:
+            if request in (Request.CLOSE, Request.TERMINATE) and source.versions.rm.can.has_final:
                 # Every reply is here, or the Sequence would not be ended: the offered one is final too.
                 for acknowledgement in envelope.acknowledgements:
                     acknowledgement.final = True
@@ -339,7 +339,7 @@ class Outbound:
     def _create_sequence(self, source: RMSource) -> CreateSequence:
         offer = None
         if source.offer is not None:
-            offer = Offer(source.offer, self._local if source.versions.rm is RM.V1_1 else None)
+            offer = Offer(source.offer, self._local if source.versions.rm.can.offers_endpoint else None)
         return CreateSequence(self._local, self.policy.expires, offer)
 
     def _piggyback(self, source: RMSource, envelope: Envelope) -> None:
@@ -555,7 +555,7 @@ class Outbound:
         number = number or outbox.number_of(relates_to)
         if source.state is SourceState.CREATING:
             self._refused(outbox, source, fault, now)
-        elif fault.is_rm and fault.code == MESSAGE_NUMBER_ROLLOVER and source.versions.rm is RM.V1_1:
+        elif fault.is_rm and fault.code == MESSAGE_NUMBER_ROLLOVER and not source.versions.rm.can.rollover_ends:
             source.roll_over(fault.max_message_number, number, now)
             self.commit.save(source.local_id, source)
             if source.limit < 1:
@@ -601,13 +601,13 @@ class Outbound:
         self._lifecycle(identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
 
     def terminate_sent(self, source_id: str, was_empty: bool, now: float) -> None:
-        """TerminateSequence reached the destination. In 1.0 it is one-way: that is all there is to it. In 1.1 it is
+        """TerminateSequence reached the destination. Where it is one-way, that is all there is to it. Else it is
         over too once repeats of it are answered with nothing, as gSOAP does when its response was lost."""
         outbox = self.sources.get(source_id)
         source = outbox.source if outbox is not None else None
         if source is None or source.identifier is None or source.state is not SourceState.TERMINATING:
             return
-        if source.versions.rm is RM.V1_0 or (was_empty and source.attempts >= ANSWERED_ENOUGH):
+        if not source.versions.rm.can.answers_terminate or (was_empty and source.attempts >= ANSWERED_ENOUGH):
             self._lifecycle(source.identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
 
     def ended_by_peer(self, identifier: str, event: SourceEvent, now: float) -> bool:

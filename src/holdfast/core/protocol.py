@@ -57,7 +57,7 @@ from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.refusals import refusal
 from holdfast.core.replies import Replies, asks
 from holdfast.core.states import DestinationAction, DestinationEvent, DestinationState, SourceEvent
-from holdfast.core.versions import RM, Addressing, Versions
+from holdfast.core.versions import Addressing, Versions, newest_rm
 
 
 def _always(_value: str) -> bool:
@@ -565,7 +565,7 @@ class RMProtocol:
             self._terminate_outbound(envelope, terminate, exchange, now)
             return
         destination.handle(DestinationEvent.TERMINATE_SEQUENCE)
-        if destination.versions.rm is RM.V1_1:
+        if destination.versions.rm.can.answers_terminate:
             response = self._response(envelope, destination.versions, TerminateSequenceResponse(terminate.identifier))
         elif destination.offered is not None and exchange is not None:
             # 1.0, two-way: answered by TerminateSequence of the offered Sequence (wcf: it waits for that).
@@ -582,7 +582,7 @@ class RMProtocol:
         self, envelope: Envelope, terminate: TerminateSequence, exchange: Exchange | None, now: float
     ) -> None:
         known = self.outbound.ended_by_peer(terminate.identifier, SourceEvent.TERMINATE_SEQUENCE, now)
-        if envelope.rm is RM.V1_0:
+        if envelope.rm is not None and not envelope.rm.can.answers_terminate:
             self._done(exchange)
         elif known:
             response = self._response(envelope, envelope.versions, TerminateSequenceResponse(terminate.identifier))
@@ -707,7 +707,7 @@ class RMProtocol:
         answer = Envelope(
             envelope.soap,
             envelope.addressing or Addressing.V2005_08,
-            envelope.rm or (RM.V1_0 if envelope.addressing is Addressing.V2004_08 else RM.V1_1),
+            envelope.rm or newest_rm(envelope.addressing),
         )
         answer.fault = fault
         answer.not_understood = envelope.not_understood

@@ -17,7 +17,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.retransmission import RoundTrip
 from holdfast.core.states import SOURCE_TABLE, SourceAction, SourceEvent, SourceState
-from holdfast.core.versions import RM, Versions
+from holdfast.core.versions import Versions
 
 
 @dataclass(slots=True)
@@ -585,13 +585,14 @@ class RMSource:
         """Take the next step towards the end if it is wanted and everything is acknowledged."""
         if not self.end_wanted or not self.is_complete:
             return
-        wants_last_message = self.versions.rm is RM.V1_0 and self.last_number is None and self.available < self.limit
+        can = self.versions.rm.can
+        wants_last_message = can.has_last_message and self.last_number is None and self.available < self.limit
         if wants_last_message and self.state is SourceState.CREATED:
             # After every reply, as WCF does: an answer to LastMessage in kind ends the opposite direction too.
             self.last_number = self.available + 1
             return
         if self.state in (SourceState.CREATED, SourceState.ROLLOVER):
-            event = SourceEvent.DECIDE_TO_CLOSE if self.versions.rm is RM.V1_1 else SourceEvent.DECIDE_TO_TERMINATE
+            event = SourceEvent.DECIDE_TO_CLOSE if can.closes else SourceEvent.DECIDE_TO_TERMINATE
         elif self.state is SourceState.CLOSED:
             event = SourceEvent.DECIDE_TO_TERMINATE
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from holdfast.core.versions import RM
+from holdfast.core.versions import RM, RM_OF_NAME, Capabilities
 
 # --- RM Destination --------------------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ _D, _E, _A = DestinationState, DestinationEvent, DestinationAction
 
 DestinationTable = dict[tuple[DestinationState, DestinationEvent], tuple[DestinationAction, DestinationState]]
 
-_DESTINATION_1_1: DestinationTable = {
+_DESTINATION: DestinationTable = {
     (_D.CREATED, _E.NEW_MESSAGE): (_A.ACCEPT, _D.CREATED),
     (_D.CREATED, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.CREATED),
     (_D.CREATED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.CREATED),
@@ -125,26 +125,27 @@ _DESTINATION_1_1: DestinationTable = {
     # AckRequested for an ended Sequence has no cell: UnknownSequence.
 }
 
-# 1.0 has no closing; a number too high ends the Sequence there (WS-RM 1.0 section 4), and only a source terminates.
-_DESTINATION_1_0: DestinationTable = {
-    **{
-        cell: outcome
-        for cell, outcome in _DESTINATION_1_1.items()
-        if cell[0] not in (_D.CLOSED, _D.TERMINATING)
-        and cell[1]
-        not in (
-            _E.CLOSE_SEQUENCE,
-            _E.CLOSE_SEQUENCE_RESPONSE,
-            _E.TERMINATE_SEQUENCE_RESPONSE,
-            _E.DECIDE_TO_CLOSE,
-            _E.DECIDE_TO_TERMINATE,
-        )
-    },
-    (_D.CREATED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.TERMINATED),
-    (_D.CREATED, _E.MESSAGE_AFTER_LAST): (_A.RAISE_LAST_MESSAGE_NUMBER_EXCEEDED, _D.TERMINATED),
-}
+_CLOSING = (_E.CLOSE_SEQUENCE, _E.CLOSE_SEQUENCE_RESPONSE, _E.DECIDE_TO_CLOSE)
+_TERMINATING = (_E.TERMINATE_SEQUENCE_RESPONSE, _E.DECIDE_TO_TERMINATE)
 
-DESTINATION_TABLES: dict[RM, DestinationTable] = {RM.V1_0: _DESTINATION_1_0, RM.V1_1: _DESTINATION_1_1}
+
+def _destination_table(can: Capabilities) -> DestinationTable:
+    """The whole table without what a version cannot do."""
+    absent_states = {*(() if can.closes else (_D.CLOSED,)), *(() if can.answers_terminate else (_D.TERMINATING,))}
+    absent_events = {*(() if can.closes else _CLOSING), *(() if can.answers_terminate else _TERMINATING)}
+    table = {
+        (state, event): outcome
+        for (state, event), outcome in _DESTINATION.items()
+        if state not in absent_states and event not in absent_events
+    }
+    if can.rollover_ends:  # WS-RM 1.0 section 4
+        table[_D.CREATED, _E.MESSAGE_ABOVE_LIMIT] = (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.TERMINATED)
+    if can.has_last_message:  # WS-RM 1.0 section 4
+        table[_D.CREATED, _E.MESSAGE_AFTER_LAST] = (_A.RAISE_LAST_MESSAGE_NUMBER_EXCEEDED, _D.TERMINATED)
+    return table
+
+
+DESTINATION_TABLES: dict[RM, DestinationTable] = {rm: _destination_table(rm.can) for rm in RM}
 
 
 # --- RM Source -------------------------------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ def diagram(side: str) -> str:
         side: "destination-1.0", "destination-1.1" or "source".
     """
     table: dict[tuple[Enum, Enum], tuple[Enum, Enum]] = dict(
-        SOURCE_TABLE if side == "source" else DESTINATION_TABLES[RM(side.rpartition("-")[2])]  # type: ignore[arg-type]
+        SOURCE_TABLE if side == "source" else DESTINATION_TABLES[RM_OF_NAME[side.rpartition("-")[2]]]  # type: ignore[arg-type]
     )
     lines = ["stateDiagram-v2"]
     for (state, event), (action, after) in table.items():

@@ -9,7 +9,7 @@ from holdfast.core.cursor import HandlingPolicy
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior
 from holdfast.core.policy import Assurance, Delivery, DestinationPolicy, SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.core.versions import ALL_VERSIONS, RM, Versions
+from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.testing.network import PERFECT, NetworkFaults
 from holdfast.testing.node import Setup
 
@@ -110,8 +110,8 @@ class Options:
         window = chance.choice((1, 2, 4, 8, 32))
         source_limit = chance.choice((None, None, None, chance.randint(2, 8)))
         destination_limit = chance.choice((None,) * 9 + (chance.randint(2, 8),))
-        if versions.rm is RM.V1_0 and (window > 1 or pattern != "one-way"):
-            # 1.0's fault names no limit and ends the Sequence: only what was acknowledged before is progress.
+        if versions.rm.can.rollover_ends and (window > 1 or pattern != "one-way"):
+            # Its fault names no limit and ends the Sequence: only what was acknowledged before is progress.
             destination_limit = None
         return cls(
             versions=versions,
@@ -252,7 +252,7 @@ class Options:
     @property
     def may_stop(self) -> bool:
         """Whether the source's application may be told that a Sequence was lost: nothing else here ends one early."""
-        refused = self.destination_limit is not None and self.versions.rm is RM.V1_0
+        refused = self.destination_limit is not None and self.versions.rm.can.rollover_ends
         return refused or self.expires is not None or self.inactivity_timeout is not None or self.ends > 0
 
     def lines(self) -> list[str]:

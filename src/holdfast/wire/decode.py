@@ -13,8 +13,9 @@ from holdfast.core.versions import RM
 from holdfast.exceptions import EnvelopeError, LimitExceeded
 from holdfast.wire import addressing as wsa
 from holdfast.wire import rm
+from holdfast.wire.dialects import DIALECTS
 from holdfast.wire.fast import decode_usual
-from holdfast.wire.faults import DIALECTS, FAULT_HEADER_NAMES, decode_fault
+from holdfast.wire.faults import FAULT_HEADER_NAMES, decode_fault
 from holdfast.wire.forms import decode_known, learn
 from holdfast.wire.kept import check_kept
 from holdfast.wire.limits import DEFAULT, Limits
@@ -184,7 +185,7 @@ def _is_not_understood(node: Node, soap_ns: str) -> bool:
 
 def _speak(envelope: Envelope, version: RM) -> None:
     if envelope.rm is not None and envelope.rm is not version:
-        raise EnvelopeError("the message mixes WS-RM 1.0 and 1.1")
+        raise EnvelopeError(f"the message mixes WS-RM {envelope.rm.value} and {version.value}")
     envelope.rm = version
 
 

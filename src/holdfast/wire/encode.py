@@ -7,55 +7,48 @@ from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire import rm
 from holdfast.wire.addressing import encode_epr_content, written_address
-from holdfast.wire.faults import DIALECTS, action_of_fault, encode_fault, encode_fault_header
-from holdfast.wire.names import ANONYMOUS_URI, RM_NS, RM_OF_ACTION, SOAP_NS, WSA_NS, actions
+from holdfast.wire.dialect import Dialect
+from holdfast.wire.dialects import DIALECTS
+from holdfast.wire.faults import action_of_fault, encode_fault, encode_fault_header
+from holdfast.wire.names import ANONYMOUS_URI, RM_OF_ACTION, SOAP_NS, WSA_NS, actions
 from holdfast.wire.text import escape, escape_attribute
 
 _FOOT = b"</s:Body></s:Envelope>"
-
-
-# An enum's members are slow to look up by its class, and as keys: they hash in Python.
-_SOAP_1_2, _V2005_08, _RM_1_1 = SOAP.V1_2, Addressing.V2005_08, RM.V1_1
-_DIALECT_1_0, _DIALECT_1_1 = DIALECTS[RM.V1_0], DIALECTS[RM.V1_1]
-
-
-def _frame(soap: SOAP, addressing: Addressing | None, version: RM | None) -> str:
-    wsa = f' xmlns:wsa="{WSA_NS[addressing]}"' if addressing is not None else ""
-    wsrm = f' xmlns:wsrm="{RM_NS[version]}"' if version is not None else ""
-    return f'<s:Envelope xmlns:s="{SOAP_NS[soap]}"{wsa}{wsrm}><s:Header>'
-
-
-_COMBINATIONS = tuple(
-    (soap, addressing, version)
-    for soap in (SOAP.V1_2, SOAP.V1_1)
-    for addressing in (Addressing.V2005_08, Addressing.V2004_08, None)
-    for version in (RM.V1_1, RM.V1_0, None)
-)
-_FRAMES = tuple(_frame(*combination) for combination in _COMBINATIONS)
-
-
-def _index(soap: SOAP, addressing: Addressing | None, version: RM | None) -> int:
-    return (
-        (0 if soap is _SOAP_1_2 else 9)
-        + (0 if addressing is _V2005_08 else 6 if addressing is None else 3)
-        + (0 if version is _RM_1_1 else 2 if version is None else 1)
-    )
 
 
 _TO_ANONYMOUS = f'<wsa:To s:mustUnderstand="1">{ANONYMOUS_URI[Addressing.V2004_08]}</wsa:To>'
 """2004/08 demands a To (section 3.1); what goes back on the connection it came by goes to this role."""
 
 
-def _acknowledgement_foot(addressing: Addressing | None, version: RM | None) -> str:
-    """What follows the one header of an acknowledgement by itself."""
-    if addressing is None or version is None:
-        return ""
-    action = actions[version][Acknowledge]
-    to = _TO_ANONYMOUS if addressing is Addressing.V2004_08 else ""
-    return f'<wsa:Action s:mustUnderstand="1">{action}</wsa:Action>{to}</s:Header><s:Body></s:Body></s:Envelope>'
+class _Frame:
+    """What envelopes of one combination of versions have in common.
+
+    ``head`` is all up to the first header block; ``foot`` what follows the one header of an acknowledgement by itself,
+    "" where there can be none.
+    """
+
+    __slots__ = ("dialect", "foot", "head")
+
+    def __init__(self, soap: SOAP, addressing: Addressing | None, dialect: Dialect | None) -> None:
+        wsa = f' xmlns:wsa="{WSA_NS[addressing]}"' if addressing is not None else ""
+        wsrm = f' xmlns:wsrm="{dialect.namespace}"' if dialect is not None else ""
+        self.head = f'<s:Envelope xmlns:s="{SOAP_NS[soap]}"{wsa}{wsrm}><s:Header>'
+        self.dialect = dialect
+        self.foot = ""
+        if addressing is not None and dialect is not None:
+            action = dialect.actions[Acknowledge]
+            to = _TO_ANONYMOUS if addressing is Addressing.V2004_08 else ""
+            self.foot = (
+                f'<wsa:Action s:mustUnderstand="1">{action}</wsa:Action>{to}</s:Header><s:Body></s:Body></s:Envelope>'
+            )
 
 
-_ACKNOWLEDGEMENT_FEET = tuple(_acknowledgement_foot(*combination[1:]) for combination in _COMBINATIONS)
+_FRAMES = {
+    (soap, addressing, version): _Frame(soap, addressing, DIALECTS[version] if version is not None else None)
+    for soap in SOAP
+    for addressing in (*Addressing, None)
+    for version in (*RM, None)
+}
 
 
 def action_of(envelope: Envelope) -> str:
@@ -97,15 +90,14 @@ def encode(envelope: Envelope) -> bytes:
         ConfigurationError: if it says something its versions have no words for.
     """
     version, addressing = envelope.rm, envelope.addressing
-    index = _index(envelope.soap, addressing, version)
-    if _ACKNOWLEDGEMENT_FEET[index] and _only_acknowledges(envelope):
+    frame = _FRAMES[envelope.soap, addressing, version]
+    dialect = frame.dialect
+    if dialect is not None and frame.foot and _only_acknowledges(envelope):
         # The answer to nearly every message.
-        dialect = _DIALECT_1_1 if version is _RM_1_1 else _DIALECT_1_0
         header = rm.encode_acknowledgement(envelope.acknowledgements[0], dialect)
-        return f"{_FRAMES[index]}{header}{_ACKNOWLEDGEMENT_FEET[index]}".encode()
-    parts = [_FRAMES[index]]
-    if version is not None:
-        dialect = _DIALECT_1_1 if version is _RM_1_1 else _DIALECT_1_0
+        return f"{frame.head}{header}{frame.foot}".encode()
+    parts = [frame.head]
+    if dialect is not None:
         if envelope.sequence is not None:
             parts.append(rm.encode_sequence(envelope.sequence, dialect))
         parts += [rm.encode_acknowledgement(header, dialect) for header in envelope.acknowledgements]

@@ -17,6 +17,7 @@ from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Se
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire.addressing import HEADER_NAMES, endpoint_reference
+from holdfast.wire.dialects import DIALECTS
 from holdfast.wire.faults import FAULT_HEADER_NAMES
 from holdfast.wire.limits import USUAL_DECLARATIONS, Limits
 from holdfast.wire.names import (
@@ -98,7 +99,6 @@ class Shape:
 ROOT = Shape(ODD, {}, SOAP.V1_2)
 _ODD_SHAPE = Shape(ODD, {}, SOAP.V1_2)
 _seen = 0
-_RM_1_0 = RM.V1_0  # an enum's members are slow to look up by its class
 
 
 # --- learning a tag --------------------------------------------------------------------------------------------------
@@ -185,9 +185,9 @@ def _classify_part(parent: Shape, local: str, empty: bool) -> int:
     if parent.kind == SEQUENCE:
         if local == "MessageNumber" and not empty:
             return NUMBER
-        if local == "LastMessage" and empty and parent.rm is RM.V1_0:
+        if local == "LastMessage" and empty and parent.rm is not None and parent.rm.can.has_last_message:
             return LAST
-    elif parent.kind == ACKNOWLEDGEMENT and empty and parent.rm is RM.V1_1:
+    elif parent.kind == ACKNOWLEDGEMENT and empty and parent.rm is not None and parent.rm.can.has_final:
         return {"None": NONE, "Final": FINAL}.get(local, ODD)
     return ODD
 
@@ -477,7 +477,8 @@ def _acknowledgement(tokens: list[bytes], i: int, shape: Shape, max_ranges: int)
         i += 1
     if not ranges and not none:
         raise _Odd
-    if shape.rm is _RM_1_0 and ranges == [(0, 0)]:
+    assert shape.rm is not None
+    if ranges == [DIALECTS[shape.rm].range_of_nothing]:
         ranges = []
     return SequenceAcknowledgement(identifier, tuple(ranges), (), final, buffer_remaining), i + 1
 

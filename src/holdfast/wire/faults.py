@@ -9,13 +9,13 @@ from __future__ import annotations
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, Fault
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 from holdfast.exceptions import SEQUENCE_FAULTS, EnvelopeError
-from holdfast.wire import rm_200502, rm_200702, text
-from holdfast.wire.names import NETRM_NS, RM_FAULT_ACTION, RM_NS, RM_OF_NS, SOAP_NS, WSA_NS, WSA_OF_NS
-from holdfast.wire.rm import Dialect, decode_acknowledgement, encode_acknowledgement
+from holdfast.wire import text
+from holdfast.wire.dialect import Dialect
+from holdfast.wire.dialects import DIALECTS
+from holdfast.wire.names import NETRM_NS, RM_FAULT_ACTIONS, RM_NS, RM_OF_NS, SOAP_NS, WSA_NS, WSA_OF_NS
+from holdfast.wire.rm import decode_acknowledgement, encode_acknowledgement
 from holdfast.wire.text import escape
 from holdfast.wire.tree import Node
-
-DIALECTS: dict[RM, Dialect] = {RM.V1_0: rm_200502.DIALECT, RM.V1_1: rm_200702.DIALECT}
 
 SEQUENCE_FAULT_NAMES: dict[str, RM] = {f"{namespace}}}SequenceFault": rm for rm, namespace in RM_NS.items()}
 """The SOAP 1.1 header blocks that carry an RM fault."""
@@ -157,17 +157,14 @@ def _read_details(fault: Fault, details: list[Node], dialect: Dialect | None, ma
 
 
 def fault_action(versions: Versions, fault: Fault) -> str:
-    """Gives the wsa:Action of a fault (WS-RM section 4; WS-Addressing 2005/08 SOAP binding section 6).
-
-    1.0 is not uniform among implementations; this is what WCF does there.
-    """
+    """Gives the wsa:Action of a fault (WS-RM section 4; WS-Addressing 2005/08 SOAP binding section 6)."""
     return action_of_fault(versions.rm, versions.addressing, fault)
 
 
 def action_of_fault(rm: RM | None, addressing: Addressing, fault: Fault) -> str:
     """The same, for a message that speaks no WS-RM."""
-    if fault.is_rm and rm is RM.V1_1:
-        return RM_FAULT_ACTION
+    if fault.is_rm and rm in RM_FAULT_ACTIONS:
+        return RM_FAULT_ACTIONS[rm]
     if addressing is Addressing.V2004_08 or fault.is_addressing:
         return WSA_NS[addressing] + "/fault"
     return WSA_NS[addressing] + "/soap/fault"
@@ -245,6 +242,6 @@ def _write_detail(fault: Fault, dialect: Dialect | None) -> str:
     known = ""
     if fault.identifier is not None:
         known = f"<wsrm:Identifier>{escape(fault.identifier)}</wsrm:Identifier>"
-    if fault.max_message_number is not None and dialect.rm is RM.V1_1:
+    if fault.max_message_number is not None and not dialect.rm.can.rollover_ends:
         known += f"<wsrm:MaxMessageNumber>{fault.max_message_number}</wsrm:MaxMessageNumber>"
     return known + detail

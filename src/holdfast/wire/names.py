@@ -5,20 +5,10 @@ Names are written as expat gives them with ``}`` as separator: ``"namespace}loca
 
 from __future__ import annotations
 
-from holdfast.core.messages import (
-    ANONYMOUS,
-    NONE,
-    Acknowledge,
-    CloseSequence,
-    CloseSequenceResponse,
-    CreateSequence,
-    CreateSequenceResponse,
-    LastMessage,
-    RequestAcknowledgement,
-    TerminateSequence,
-    TerminateSequenceResponse,
-)
+from holdfast.core.messages import ANONYMOUS, NONE, Control
 from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.wire.dialect import WITHOUT_BODY, Bodiless
+from holdfast.wire.dialects import DIALECTS
 
 SOAP_NS: dict[SOAP, str] = {
     SOAP.V1_1: "http://schemas.xmlsoap.org/soap/envelope/",
@@ -28,10 +18,7 @@ WSA_NS: dict[Addressing, str] = {
     Addressing.V2004_08: "http://schemas.xmlsoap.org/ws/2004/08/addressing",
     Addressing.V2005_08: "http://www.w3.org/2005/08/addressing",
 }
-RM_NS: dict[RM, str] = {
-    RM.V1_0: "http://schemas.xmlsoap.org/ws/2005/02/rm",
-    RM.V1_1: "http://docs.oasis-open.org/ws-rx/wsrm/200702",
-}
+RM_NS: dict[RM, str] = {rm: dialect.namespace for rm, dialect in DIALECTS.items()}
 NETRM_NS = "http://schemas.microsoft.com/ws/2006/05/rm"
 """The .NET flow control extension's namespace."""
 
@@ -76,47 +63,27 @@ ROLE_ATTRIBUTE: dict[SOAP, str] = {
 
 ADDRESSING_LOCALS = ("Action", "To", "MessageID", "RelatesTo", "ReplyTo", "FaultTo", "From")
 
-_ACTIONS_1_0 = {
-    CreateSequence: "CreateSequence",
-    CreateSequenceResponse: "CreateSequenceResponse",
-    TerminateSequence: "TerminateSequence",
-    LastMessage: "LastMessage",
-    Acknowledge: "SequenceAcknowledgement",
-    RequestAcknowledgement: "AckRequested",
-}
-_ACTIONS_1_1 = {
-    CreateSequence: "CreateSequence",
-    CreateSequenceResponse: "CreateSequenceResponse",
-    CloseSequence: "CloseSequence",
-    CloseSequenceResponse: "CloseSequenceResponse",
-    TerminateSequence: "TerminateSequence",
-    TerminateSequenceResponse: "TerminateSequenceResponse",
-    Acknowledge: "SequenceAcknowledgement",
-    RequestAcknowledgement: "AckRequested",
-}
-
-actions: dict[RM, dict[type, str]] = {
-    RM.V1_0: {kind: f"{RM_NS[RM.V1_0]}/{local}" for kind, local in _ACTIONS_1_0.items()},
-    RM.V1_1: {kind: f"{RM_NS[RM.V1_1]}/{local}" for kind, local in _ACTIONS_1_1.items()},
-}
+actions: dict[RM, dict[type[Control], str]] = {rm: dialect.actions for rm, dialect in DIALECTS.items()}
 """RM version -> type of the control message -> its wsa:Action (WS-RM 1.0 and 1.1, section 3)."""
 
-RM_FAULT_ACTION = RM_NS[RM.V1_1] + "/fault"
-"""The action of every RM 1.1 fault, CreateSequenceRefused included."""
+RM_FAULT_ACTIONS: dict[RM, str] = {
+    rm: dialect.namespace + dialect.fault_action for rm, dialect in DIALECTS.items() if dialect.fault_action
+}
+"""The action of every RM fault, CreateSequenceRefused included, in the versions that have one of their own."""
 
 RM_OF_ACTION: dict[str, RM] = {action: rm for rm, table in actions.items() for action in table.values()}
-RM_OF_ACTION[RM_FAULT_ACTION] = RM.V1_1
+RM_OF_ACTION |= {action: rm for rm, action in RM_FAULT_ACTIONS.items()}
 
-EMPTY_CONTROLS: dict[str, type[LastMessage] | type[Acknowledge] | type[RequestAcknowledgement]] = {
-    action: kind
-    for table in actions.values()
-    for kind, action in table.items()
-    if kind in (LastMessage, Acknowledge, RequestAcknowledgement)
+EMPTY_CONTROLS: dict[str, type[Bodiless]] = {
+    table[kind]: kind for table in actions.values() for kind in WITHOUT_BODY if kind in table
 }
 """The control messages with an empty body: known by their action alone."""
 
 FAULT_ACTIONS = frozenset(
-    {RM_FAULT_ACTION, *(f"{namespace}{end}" for namespace in WSA_NS.values() for end in ("/fault", "/soap/fault"))}
+    {
+        *RM_FAULT_ACTIONS.values(),
+        *(f"{namespace}{end}" for namespace in WSA_NS.values() for end in ("/fault", "/soap/fault")),
+    }
 )
 """The actions that say that the Body is a fault; others may have one in it as well."""
 
@@ -130,19 +97,12 @@ RM_HEADER_NAMES: dict[str, RM] = {
 }
 """The header blocks of WS-RM, SOAP 1.1's SequenceFault apart, and the version each belongs to."""
 
-SECURITY_BINDING_NAMES = frozenset({f"{RM_NS[RM.V1_1]}}}UsesSequenceSTR", f"{RM_NS[RM.V1_1]}}}UsesSequenceSSL"})
+SECURITY_BINDING_NAMES = frozenset(
+    {dialect.name(local) for dialect in DIALECTS.values() for local in dialect.never_ignored}
+)
 """Header blocks that bind a Sequence to a security context: never ignored, whether marked mandatory or not."""
 
-_BODY_LOCALS = (
-    "CreateSequence",
-    "CreateSequenceResponse",
-    "CreateSequenceOneway",
-    "CreateSequenceResponseOneway",
-    "CloseSequence",
-    "CloseSequenceResponse",
-    "TerminateSequence",
-    "TerminateSequenceResponse",
-)
+_BODY_LOCALS = {local for dialect in DIALECTS.values() for local in dialect.bodies}
 CONTENT_NAMES = frozenset({f"{namespace}}}{local}" for namespace in RM_NS.values() for local in _BODY_LOCALS}) | {
     f"{namespace}}}Fault" for namespace in SOAP_NS.values()
 }

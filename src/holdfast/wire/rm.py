@@ -1,12 +1,10 @@
-"""WS-ReliableMessaging's header blocks and bodies, both ways, for both versions.
+"""WS-ReliableMessaging's header blocks and bodies, both ways, for all versions.
 
-Owns the elements; what differs between the versions is in a :class:`Dialect`, one module each (``rm_200502``,
-``rm_200702``). Judges form only: whether numbers and ranges make sense is the core's to say.
+Owns the elements; what differs between the versions is what they can do, and their :class:`Dialect`. Judges form only:
+whether numbers and ranges make sense is the core's to say.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from holdfast.core.messages import (
     MAX_MESSAGE_NUMBER,
@@ -24,46 +22,17 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.versions import RM, Addressing
+from holdfast.core.versions import Addressing
 from holdfast.exceptions import EnvelopeError, LimitExceeded
 from holdfast.wire import text
 from holdfast.wire.addressing import decode_epr, encode_epr_content
-from holdfast.wire.names import NETRM_NS, RM_NS
+from holdfast.wire.dialect import Dialect
+from holdfast.wire.names import NETRM_NS
 from holdfast.wire.text import escape
 from holdfast.wire.tree import Node
 
 _BUFFER_REMAINING = NETRM_NS + "}BufferRemaining"
 _MAX_BUFFER = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """What one version of WS-RM writes differently.
-
-    Args:
-        rm: The version.
-        bodies: Local names of the body elements it reads, and what each is.
-        nothing_accepted: The content that says an acknowledgement is of nothing.
-        has_final: Whether Final, Close, LastMsgNumber, Offer/Endpoint and IncompleteSequenceBehavior exist.
-        has_last_message: Whether LastMessage exists in Sequence.
-        detail_wrapped: Whether SequenceFault wraps its detail in a Detail element.
-    """
-
-    rm: RM
-    bodies: dict[str, type]
-    nothing_accepted: str
-    has_final: bool
-    has_last_message: bool
-    detail_wrapped: bool
-
-    @property
-    def namespace(self) -> str:
-        """Its namespace."""
-        return RM_NS[self.rm]
-
-    def name(self, local: str) -> str:
-        """The full name of one of its elements."""
-        return f"{RM_NS[self.rm]}}}{local}"
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -98,7 +67,7 @@ def decode_sequence(node: Node, dialect: Dialect) -> Sequence:
     number = node.only(dialect.name("MessageNumber"))
     if number is None:
         raise EnvelopeError("Sequence has no MessageNumber")
-    last = dialect.has_last_message and node.only(dialect.name("LastMessage")) is not None
+    last = dialect.rm.can.has_last_message and node.only(dialect.name("LastMessage")) is not None
     return Sequence(_identifier(node), message_number(number.text), last)
 
 
@@ -112,7 +81,7 @@ def _range(node: Node) -> tuple[int, int]:
 def decode_acknowledgement(node: Node, dialect: Dialect, max_ranges: int) -> SequenceAcknowledgement:
     """Reads a SequenceAcknowledgement header (section 3.9).
 
-    Ranges win over None, which CXF always writes. 1.0's lone range 0-0 means nothing accepted.
+    Ranges win over None, which CXF always writes. In 1.0 the lone range 0-0 means nothing accepted.
 
     Raises:
         EnvelopeError: if it is malformed, or has neither ranges, nor Nacks, nor (1.1) None.
@@ -126,9 +95,9 @@ def decode_acknowledgement(node: Node, dialect: Dialect, max_ranges: int) -> Seq
     if not ranges and not nacks and node.only(dialect.name("None")) is None:
         raise EnvelopeError("SequenceAcknowledgement has no AcknowledgementRange, None or Nack")
     pairs = tuple(_range(child) for child in ranges)
-    if pairs == ((0, 0),) and not dialect.has_final:
+    if pairs == (dialect.range_of_nothing,):
         pairs = ()
-    final = dialect.has_final and node.only(dialect.name("Final")) is not None
+    final = dialect.rm.can.has_final and node.only(dialect.name("Final")) is not None
     numbers = tuple(text.number(child.text, "Nack") for child in nacks)
     return SequenceAcknowledgement(_identifier(node), pairs, numbers, final, _buffer_remaining(node))
 
@@ -170,13 +139,13 @@ def _acks_to(node: Node) -> EndpointReference:
 
 
 def _offer(node: Node, dialect: Dialect) -> Offer:
-    endpoint = node.only(dialect.name("Endpoint")) if dialect.has_final else None
-    behavior = _behavior(node) if dialect.has_final else IncompleteSequenceBehavior.NO_DISCARD
+    endpoint = node.only(dialect.name("Endpoint")) if dialect.rm.can.offers_endpoint else None
+    behavior = _behavior(node) if dialect.has_behavior else IncompleteSequenceBehavior.NO_DISCARD
     return Offer(_identifier(node), decode_epr(endpoint) if endpoint is not None else None, _expires(node), behavior)
 
 
 def _last_number(node: Node, dialect: Dialect) -> int | None:
-    child = node.only(dialect.name("LastMsgNumber")) if dialect.has_final else None
+    child = node.only(dialect.name("LastMsgNumber")) if dialect.rm.can.names_last_number else None
     if child is None:
         return None
     number = message_number(child.text, "LastMsgNumber")
@@ -198,7 +167,7 @@ def decode_control(node: Node, dialect: Dialect) -> Control:
         return CreateSequence(_acks_to(node), _expires(node), _offer(offer, dialect) if offer is not None else None)
     if kind is CreateSequenceResponse:
         accept = node.only(dialect.name("Accept"))
-        behavior = _behavior(node) if dialect.has_final else IncompleteSequenceBehavior.NO_DISCARD
+        behavior = _behavior(node) if dialect.has_behavior else IncompleteSequenceBehavior.NO_DISCARD
         accept_acks_to = _acks_to(accept) if accept is not None else None
         return CreateSequenceResponse(_identifier(node), _expires(node), behavior, accept_acks_to)
     if kind is TerminateSequence:
@@ -217,7 +186,7 @@ def decode_control(node: Node, dialect: Dialect) -> Control:
 
 def encode_sequence(header: Sequence, dialect: Dialect) -> str:
     """Writes a Sequence header, which is always mustUnderstand."""
-    last = "<wsrm:LastMessage/>" if header.last_message and dialect.has_last_message else ""
+    last = "<wsrm:LastMessage/>" if header.last_message and dialect.rm.can.has_last_message else ""
     return (
         f'<wsrm:Sequence s:mustUnderstand="1"><wsrm:Identifier>{escape(header.identifier)}</wsrm:Identifier>'
         f"<wsrm:MessageNumber>{header.message_number}</wsrm:MessageNumber>{last}</wsrm:Sequence>"
@@ -237,7 +206,7 @@ def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) ->
         said = "".join([f"<wsrm:Nack>{number}</wsrm:Nack>" for number in header.nacks])
     else:
         said = dialect.nothing_accepted
-    if header.final and dialect.has_final and not header.nacks:  # Nack and Final never go together (section 3.9)
+    if header.final and dialect.rm.can.has_final and not header.nacks:  # Nack and Final never go together (section 3.9)
         said += "<wsrm:Final/>"
     if header.buffer_remaining is not None:
         said += f'<netrm:BufferRemaining xmlns:netrm="{NETRM_NS}">{header.buffer_remaining}</netrm:BufferRemaining>'
@@ -266,12 +235,12 @@ def _write_behavior(behavior: IncompleteSequenceBehavior) -> str:
 
 def _write_offer(offer: Offer, dialect: Dialect, addressing: Addressing, acks_to: EndpointReference) -> str:
     content = _write_identifier(offer.identifier)
-    if dialect.has_final:
+    if dialect.rm.can.offers_endpoint:
         # The schema requires Endpoint; where none is given the acknowledgements' address is it.
         endpoint = encode_epr_content(offer.endpoint or acks_to, addressing)
         content += f"<wsrm:Endpoint>{endpoint}</wsrm:Endpoint>"
     content += _write_expires(offer.expires)
-    if dialect.has_final:
+    if dialect.has_behavior:
         content += _write_behavior(offer.incomplete_sequence_behavior)
     return f"<wsrm:Offer>{content}</wsrm:Offer>"
 
@@ -288,14 +257,14 @@ def encode_control(control: Control, dialect: Dialect, addressing: Addressing) -
             )
         case CreateSequenceResponse():
             content = _write_identifier(control.identifier) + _write_expires(control.expires)
-            if dialect.has_final:
+            if dialect.has_behavior:
                 content += _write_behavior(control.incomplete_sequence_behavior)
             if control.accept_acks_to is not None:
                 acks_to = encode_epr_content(control.accept_acks_to, addressing)
                 content += f"<wsrm:Accept><wsrm:AcksTo>{acks_to}</wsrm:AcksTo></wsrm:Accept>"
         case CloseSequence() | TerminateSequence():
             content = _write_identifier(control.identifier)
-            if dialect.has_final and control.last_message_number:
+            if dialect.rm.can.names_last_number and control.last_message_number:
                 content += f"<wsrm:LastMsgNumber>{control.last_message_number}</wsrm:LastMsgNumber>"
         case CloseSequenceResponse() | TerminateSequenceResponse():
             content = _write_identifier(control.identifier)

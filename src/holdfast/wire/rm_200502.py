@@ -1,24 +1,25 @@
-"""WS-ReliableMessaging 1.0 (February 2005): what only this version says."""
+"""WS-ReliableMessaging 1.0 (February 2005): how this version is written."""
 
 from __future__ import annotations
 
-from holdfast.core.messages import CreateSequence, CreateSequenceResponse, TerminateSequence
+from holdfast.core.messages import CreateSequence, CreateSequenceResponse
 from holdfast.core.versions import RM
-from holdfast.wire.rm import Dialect
+from holdfast.wire.dialect import Dialect
 
 DIALECT = Dialect(
     rm=RM.V1_0,
-    bodies={
-        "CreateSequence": CreateSequence,
-        "CreateSequenceResponse": CreateSequenceResponse,
-        "TerminateSequence": TerminateSequence,
-        # CXF creates the reverse sequence of a decoupled exchange with these two, which no schema has.
+    namespace="http://schemas.xmlsoap.org/ws/2005/02/rm",
+    policy_assertion="{http://schemas.xmlsoap.org/ws/2005/02/rm/policy}RMAssertion",
+    # 1.0 has no None; this is how WCF says it, and the only form it accepts.
+    nothing_accepted='<wsrm:AcknowledgementRange Lower="0" Upper="0"/>',
+    range_of_nothing=(0, 0),
+    detail_wrapped=False,
+    has_behavior=False,
+    # 1.0 is not uniform among implementations; this is what WCF does there.
+    fault_action="",
+    # CXF creates the reverse sequence of a decoupled exchange with these two, which no schema has.
+    further_bodies={
         "CreateSequenceOneway": CreateSequence,
         "CreateSequenceResponseOneway": CreateSequenceResponse,
     },
-    # 1.0 has no None; this is how WCF says it, and the only form it accepts.
-    nothing_accepted='<wsrm:AcknowledgementRange Lower="0" Upper="0"/>',
-    has_final=False,
-    has_last_message=True,
-    detail_wrapped=False,
 )

@@ -1,33 +1,24 @@
-"""WS-ReliableMessaging 1.1 and 1.2 (namespace 200702): what only these versions say."""
+"""WS-ReliableMessaging 1.1 and 1.2 (namespace 200702): how these versions are written."""
 
 from __future__ import annotations
 
-from holdfast.core.messages import (
-    CloseSequence,
-    CloseSequenceResponse,
-    CreateSequence,
-    CreateSequenceResponse,
-    TerminateSequence,
-    TerminateSequenceResponse,
-)
+from holdfast.core.messages import CreateSequence, CreateSequenceResponse
 from holdfast.core.versions import RM
-from holdfast.wire.rm import Dialect
+from holdfast.wire.dialect import Dialect
 
 DIALECT = Dialect(
     rm=RM.V1_1,
-    bodies={
-        "CreateSequence": CreateSequence,
-        "CreateSequenceResponse": CreateSequenceResponse,
-        "CloseSequence": CloseSequence,
-        "CloseSequenceResponse": CloseSequenceResponse,
-        "TerminateSequence": TerminateSequence,
-        "TerminateSequenceResponse": TerminateSequenceResponse,
-        # CXF creates the reverse sequence of a decoupled exchange with these two, which no schema has.
+    namespace="http://docs.oasis-open.org/ws-rx/wsrm/200702",
+    policy_assertion="{http://docs.oasis-open.org/ws-rx/wsrmp/200702}RMAssertion",
+    nothing_accepted="<wsrm:None/>",
+    range_of_nothing=None,
+    detail_wrapped=True,
+    has_behavior=True,
+    fault_action="/fault",
+    # CXF creates the reverse sequence of a decoupled exchange with these two, which no schema has.
+    further_bodies={
         "CreateSequenceOneway": CreateSequence,
         "CreateSequenceResponseOneway": CreateSequenceResponse,
     },
-    nothing_accepted="<wsrm:None/>",
-    has_final=True,
-    has_last_message=False,
-    detail_wrapped=True,
+    never_ignored=("UsesSequenceSTR", "UsesSequenceSSL"),
 )

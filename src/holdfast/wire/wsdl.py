@@ -16,6 +16,7 @@ from holdfast.core.policy import Assurance, Delivery
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.body import parse_element
+from holdfast.wire.dialects import DIALECTS
 
 WSDL = "http://schemas.xmlsoap.org/wsdl/"
 WSDL_2 = "http://www.w3.org/ns/wsdl"
@@ -28,10 +29,7 @@ IDS = (
     "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd}Id",
     "{http://www.w3.org/XML/1998/namespace}id",
 )
-RM_ASSERTIONS = {
-    "{http://schemas.xmlsoap.org/ws/2005/02/rm/policy}RMAssertion": RM.V1_0,
-    "{http://docs.oasis-open.org/ws-rx/wsrmp/200702}RMAssertion": RM.V1_1,
-}
+RM_ASSERTIONS = {dialect.policy_assertion: rm for rm, dialect in DIALECTS.items()}
 ADDRESSING_ASSERTIONS = {
     "{http://schemas.xmlsoap.org/ws/2004/08/addressing/policy}UsingAddressing": Addressing.V2004_08,
     "{http://www.w3.org/2006/05/addressing/wsdl}UsingAddressing": Addressing.V2005_08,

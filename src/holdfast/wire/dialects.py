@@ -1,0 +1,13 @@
+"""The dialect of every version of WS-ReliableMessaging. A version that is not in this table fails here, at import."""
+
+from __future__ import annotations
+
+from holdfast.core.versions import RM
+from holdfast.wire import rm_200502, rm_200702
+from holdfast.wire.dialect import Dialect
+
+DIALECTS: dict[RM, Dialect] = {dialect.rm: dialect for dialect in (rm_200502.DIALECT, rm_200702.DIALECT)}
+
+for _rm in RM:
+    if _rm not in DIALECTS:
+        raise LookupError(f"WS-RM {_rm.value} has no dialect: it is to be entered in {__name__}")
