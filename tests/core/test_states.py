@@ -122,3 +122,11 @@ def test_the_diagram_shows_every_change_of_state(side: str) -> None:
     table = SOURCE_TABLE if side == "source" else DESTINATION_TABLES[RM(side[-3:])]
     changes = sum(state is not cell[1] for (state, _), cell in table.items())
     assert len(diagram(side).splitlines()) == changes + 1
+
+
+@pytest.mark.parametrize("rm", RM)
+def test_a_version_raises_only_faults_that_it_has(rm: RM) -> None:
+    raised = {action for action, _ in DESTINATION_TABLES[rm].values() if action.name.startswith("RAISE_")}
+    codes = {action.value.removeprefix("raise ") for action in raised}
+    assert codes <= rm.can.faults
+    assert ("SequenceClosed" in codes) == rm.can.closes

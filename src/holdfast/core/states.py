@@ -140,7 +140,7 @@ def _destination_table(can: Capabilities) -> DestinationTable:
     }
     if can.rollover_ends:  # WS-RM 1.0 section 4
         table[_D.CREATED, _E.MESSAGE_ABOVE_LIMIT] = (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.TERMINATED)
-    if can.has_last_message:  # WS-RM 1.0 section 4
+    if "LastMessageNumberExceeded" in can.faults:  # WS-RM 1.0 section 4
         table[_D.CREATED, _E.MESSAGE_AFTER_LAST] = (_A.RAISE_LAST_MESSAGE_NUMBER_EXCEEDED, _D.TERMINATED)
     return table
 
