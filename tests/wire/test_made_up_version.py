@@ -22,7 +22,7 @@ ROW = """
         "2.0",
         Capabilities(
             addressing=(Addressing.V2005_08,),
-            faults=_FAULTS | {"LastMessageNumberExceeded"},
+            faults=_FAULTS | {exceptions.LastMessageNumberExceeded.code},
             closes=False,
             answers_terminate=True,
             has_last_message=True,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum
 
 from holdfast.core.versions import RM, RM_OF_NAME, Capabilities
+from holdfast.exceptions import LastMessageNumberExceeded
 
 # --- RM Destination --------------------------------------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ def _destination_table(can: Capabilities) -> DestinationTable:
     }
     if can.rollover_ends:  # WS-RM 1.0 section 4
         table[_D.CREATED, _E.MESSAGE_ABOVE_LIMIT] = (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.TERMINATED)
-    if "LastMessageNumberExceeded" in can.faults:  # WS-RM 1.0 section 4
+    if LastMessageNumberExceeded.code in can.faults:  # WS-RM 1.0 section 4
         table[_D.CREATED, _E.MESSAGE_AFTER_LAST] = (_A.RAISE_LAST_MESSAGE_NUMBER_EXCEEDED, _D.TERMINATED)
     return table
 

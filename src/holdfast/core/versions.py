@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from holdfast import exceptions
 from holdfast.exceptions import ConfigurationError
 
 
@@ -27,13 +28,14 @@ class SOAP(str, Enum):
 
 
 _FAULTS = frozenset(
-    {
-        "SequenceTerminated",
-        "UnknownSequence",
-        "InvalidAcknowledgement",
-        "MessageNumberRollover",
-        "CreateSequenceRefused",
-    }
+    error.code
+    for error in (
+        exceptions.SequenceTerminated,
+        exceptions.UnknownSequence,
+        exceptions.InvalidAcknowledgement,
+        exceptions.MessageNumberRollover,
+        exceptions.CreateSequenceRefused,
+    )
 )
 """The faults that every version has."""
 
@@ -88,7 +90,7 @@ class RM(str, Enum):
         "1.0",
         Capabilities(
             addressing=(Addressing.V2004_08, Addressing.V2005_08),
-            faults=_FAULTS | {"LastMessageNumberExceeded"},
+            faults=_FAULTS | {exceptions.LastMessageNumberExceeded.code},
             closes=False,
             answers_terminate=False,
             has_last_message=True,
@@ -104,7 +106,7 @@ class RM(str, Enum):
         "1.1",
         Capabilities(
             addressing=(Addressing.V2005_08,),
-            faults=_FAULTS | {"SequenceClosed", "WSRMRequired"},
+            faults=_FAULTS | {exceptions.SequenceClosed.code, exceptions.WSRMRequired.code},
             closes=True,
             answers_terminate=True,
             has_last_message=False,
