@@ -61,6 +61,23 @@ def test_nobody_asks_which_version_of_ws_rm_it_is_but_what_it_can_do() -> None:
     assert not asked, "\n".join(asked)
 
 
+def test_endpoints_read_and_write_envelopes_in_one_place_only() -> None:
+    """What is done with every envelope is done there: no message gets past it."""
+    places = {"decode": {"decoding.py"}, "encode": {"envelopes.py"}, "Decoder": {"envelopes.py"}}
+    past = {"holdfast.wire.decode", "holdfast.wire.encode", "holdfast.wire.forms", "holdfast.wire.fast"}
+    found: dict[str, set[str]] = {name: set() for name in places}
+    for path in [path for path in SOURCES if "endpoint" in path.parts]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module not in past, f"{path} imports {node.module}"
+                for name in node.names:
+                    assert f"{node.module}.{name.name}" != "holdfast.wire", f"{path} imports all of wire"
+                    found.get(name.name, set()).add(path.name)
+            elif isinstance(node, ast.Import):
+                assert not any(name.name.startswith("holdfast.wire") for name in node.names), f"{path} imports wire"
+    assert found == places
+
+
 def test_no_function_is_longer_than_a_page() -> None:
     too_long = [
         f"{path.relative_to(ROOT)}:{function.lineno} {function.name}: {length(function)} lines"

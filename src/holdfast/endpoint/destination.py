@@ -12,7 +12,6 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,12 +30,11 @@ from holdfast.core.events import (
     Transmit,
     Unheard,
 )
-from holdfast.core.messages import CreateSequence, Envelope, Fault
+from holdfast.core.messages import CreateSequence, Envelope
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record
 from holdfast.core.retention import RetentionPolicy
-from holdfast.core.versions import SOAP
 from holdfast.endpoint.allow_list import AllowList
 from holdfast.endpoint.arguments import (
     check_action,
@@ -48,10 +46,10 @@ from holdfast.endpoint.arguments import (
     to_assurance,
     to_retention,
 )
-from holdfast.endpoint.decoding import Decoder
 from holdfast.endpoint.descriptors import outgoing
 from holdfast.endpoint.dispatcher import Dispatcher, Handler
 from holdfast.endpoint.engine import Clock, Engine, open_off_loop
+from holdfast.endpoint.envelopes import LATER, Envelopes
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl
 from holdfast.endpoint.logs import log, log_incident
@@ -59,14 +57,14 @@ from holdfast.endpoint.parties import party_of
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.transport_facts import Keeper
-from holdfast.exceptions import ConfigurationError, EnvelopeError, MustUnderstand, StoreError, VersionMismatch
+from holdfast.exceptions import ConfigurationError, StoreError
 from holdfast.http.asgi import Buffered, serve_asgi
 from holdfast.http.client import HTTPClient
 from holdfast.http.exchange import Exchange, HTTPLimits
 from holdfast.settings import check_whole
 from holdfast.store import Store
 from holdfast.store.descriptors import soft_limit
-from holdfast.wire import DEFAULT, Limits, content_type, encode, soap_of_content_type
+from holdfast.wire import DEFAULT, Limits
 
 SOURCES_QUEUE = "replies"
 """The queue of what a :class:`~holdfast.Source` receives, by which a store is known for a source's."""
@@ -75,7 +73,6 @@ HandlerT = TypeVar("HandlerT", bound=Handler)
 
 _UNSAID = "unsaid"
 _NOTHING = (None, "None", type(None))
-_CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
 
 
 class Destination:
@@ -182,8 +179,7 @@ class Destination:
         self._limits = limits or HTTPLimits()
         self._buffered = Buffered(self._limits.max_buffered)
         self._wsdl = read_wsdl(wsdl) if wsdl is not None else None
-        self._wire_limits = wire_limits
-        self._decoder = Decoder(wire_limits)
+        self._envelopes = Envelopes(self.incidents, wire_limits)
         self._starting: asyncio.Lock | None = None
         self._started = False
 
@@ -314,7 +310,7 @@ class Destination:
                 ssl_context=self.ssl_context,
                 proxy=self.proxy,
             ),
-            limits=self._wire_limits,
+            self._envelopes,
         )
         if self.dispatcher is not None:
             self.dispatcher.start()
@@ -337,7 +333,7 @@ class Destination:
         if not self._started:
             return
         self._started = False
-        await self._decoder.close()
+        await self._envelopes.close()
         if self.dispatcher is not None:
             await self.dispatcher.stop(grace)
         await self.sender.stop()
@@ -407,7 +403,6 @@ class Destination:
 
     def handle(self, exchange: Exchange) -> None:
         """Take one HTTP request; the answer follows. Must be started."""
-        request = exchange.request
         if exchange.request.method != "POST" and give_wsdl(exchange, self._wsdl):
             return
         if refuse_unless_soap(exchange):
@@ -418,38 +413,23 @@ class Destination:
         if self.store.trouble:
             _refuse_all(exchange, b"The disk is full; what is stored is drained, and nothing new is accepted.\n")
             return
-        self._decoder.read(request.body, partial(self._take, exchange))
+        self._envelopes.receive(exchange, self._take)
 
-    def _take(self, exchange: Exchange, read: Envelope | EnvelopeError) -> None:
+    def _take(self, exchange: Exchange, envelope: Envelope) -> None:
         if self.engine.failure is not None:
             _refuse_all(exchange)
             return
-        if isinstance(read, EnvelopeError):
-            self._refuse(exchange, read)
-            return
-        read.transport = self._keeper.facts_of(exchange.request)
+        envelope.transport = self._keeper.facts_of(exchange.request)
         self._unanswered.add(exchange)
-        party = party_of(exchange.request) if isinstance(read.control, CreateSequence) else ""
-        self.engine.protocol.receive(read, exchange, self.engine.clock(), party=party)
+        party = party_of(exchange.request) if isinstance(envelope.control, CreateSequence) else ""
+        self.engine.protocol.receive(envelope, exchange, self.engine.clock(), party=party)
         self.engine.touch()
-
-    def _refuse(self, exchange: Exchange, error: EnvelopeError) -> None:
-        """Bytes that are no acceptable envelope: the fault that the specification has for them."""
-        self.incidents["envelope refused"] += 1
-        log.info("envelope refused", peer=exchange.request.peer, reason=error.message)
-        declared = soap_of_content_type(exchange.request.headers.get(b"content-type", b"").decode("latin-1"))
-        soap = SOAP(error.soap) if error.soap else declared or SOAP.V1_1
-        code = {VersionMismatch: "VersionMismatch", MustUnderstand: "MustUnderstand"}.get(type(error), "Sender")
-        answer = Envelope(soap, fault=Fault(code, error.message))
-        # SOAP 1.2 part 2, 7.5.2.2: 400 for Sender; SOAP 1.1, 6.2: 500 for every fault.
-        status = 400 if code == "Sender" and soap is SOAP.V1_2 else 500
-        exchange.respond(status, encode(answer), _CONTENT_TYPES[soap])
 
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Respond):
             if effect.exchange in self._unanswered:  # not once the store has failed and everybody was told so
                 self._unanswered.discard(effect.exchange)
-                respond(effect)
+                self._envelopes.respond(effect.exchange, effect.envelope)
         elif isinstance(effect, Delivered):
             self.accepted += 1
             self._delivered(effect)
@@ -478,7 +458,7 @@ class Destination:
     @property
     def is_committing(self) -> bool:
         """Whether something is on its way to the store, or is being read."""
-        return self._started and (self.engine.is_busy or self._decoder.is_busy or self.sender.is_busy)
+        return self._started and (self.engine.is_busy or self._envelopes.is_busy)
 
     # --- ASGI -----------------------------------------------------------------------------------------------------
 
@@ -532,18 +512,7 @@ def _returned(handler: Handler) -> object:
 
 
 def _refuse_all(exchange: Exchange, why: bytes = b"The store failed; nothing is accepted.\n") -> None:
-    exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"5"),))
-
-
-def respond(effect: Respond) -> None:
-    """Answer the exchange with what the protocol says."""
-    exchange: Exchange = effect.exchange
-    envelope = effect.envelope
-    if envelope is None:
-        exchange.respond(202)
-    else:
-        status = 200 if envelope.fault is None else 500
-        exchange.respond(status, encode(envelope), _CONTENT_TYPES[envelope.soap])
+    exchange.respond(503, why, b"text/plain", LATER)
 
 
 def json_answer(exchange: Exchange, status: int, value: object, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from holdfast.core.messages import Envelope
-from holdfast.endpoint.decoding import Decoder
 from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.envelopes import Envelopes
 from holdfast.endpoint.http_media import refuse_unless_soap
-from holdfast.exceptions import EnvelopeError
 from holdfast.http.exchange import Exchange
 
 
@@ -17,29 +14,18 @@ class Listener:
 
     Args:
         engine: Is given what they say.
+        envelopes: Reads them.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, envelopes: Envelopes) -> None:
         self._engine = engine
-        self._decoder = Decoder()
+        self._envelopes = envelopes
 
     def handle(self, exchange: Exchange) -> None:
         """Take one HTTP request; the answer follows."""
         if not refuse_unless_soap(exchange):
-            self._decoder.read(exchange.request.body, partial(self._take, exchange))
+            self._envelopes.receive(exchange, self._take)
 
-    def _take(self, exchange: Exchange, read: Envelope | EnvelopeError) -> None:
-        if isinstance(read, EnvelopeError):
-            exchange.respond(400, read.message.encode(), b"text/plain")
-            return
-        self._engine.protocol.receive(read, exchange, self._engine.clock())
+    def _take(self, exchange: Exchange, envelope: Envelope) -> None:
+        self._engine.protocol.receive(envelope, exchange, self._engine.clock())
         self._engine.touch()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request is being read."""
-        return self._decoder.is_busy
-
-    async def close(self) -> None:
-        """Wait until every request is taken."""
-        await self._decoder.close()

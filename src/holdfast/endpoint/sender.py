@@ -9,12 +9,12 @@ from functools import partial
 
 from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
-from holdfast.endpoint.decoding import Decoder
 from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.envelopes import Envelopes
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import EnvelopeError, HoldfastError
 from holdfast.http.outcome import Outcome, Response, Transport, TransportError
-from holdfast.wire import DEFAULT, Limits, action_of, encode, http_headers
+from holdfast.wire import action_of, http_headers
 
 RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
 """Statuses that say nothing about the request itself, so that the same may work later."""
@@ -34,8 +34,8 @@ class Sender:
     Args:
         engine: Told of answers and failures.
         http: Posts.
+        envelopes: Writes what is posted, and reads what comes back.
         headers: Added to every request, e.g. Authorization.
-        limits: For what comes back.
         on_transport_error: Called with each failure, e.g. to tell the user why nothing moves.
     """
 
@@ -43,14 +43,14 @@ class Sender:
         self,
         engine: Engine,
         http: Transport,
+        envelopes: Envelopes,
         headers: Mapping[str, str] | None = None,
-        limits: Limits = DEFAULT,
         on_transport_error: Callable[[Transmit, str], None] = lambda _sent, _reason: None,
     ):
         self._engine = engine
         self._http = http
         self._headers = dict(headers or {})
-        self._decoder = Decoder(limits)
+        self._envelopes = envelopes
         self._on_transport_error = on_transport_error
         self._paused: dict[int, asyncio.TimerHandle] = {}
         self._is_stopped = False
@@ -72,7 +72,7 @@ class Sender:
         self.transmissions += 1
         envelope = sent.envelope
         try:
-            content = encode(envelope)
+            content = self._envelopes.write(sent)
         except Exception as error:  # whatever it is, it would be the same at every attempt
             self._unsendable(sent, error)
             return
@@ -113,7 +113,7 @@ class Sender:
             self._engine.protocol.received(sent, None, now)
             self._engine.touch()
             return
-        self._decoder.read(response.body, partial(self._read, sent, response, wait))
+        self._envelopes.read(response.body, partial(self._read, sent, response, wait))
 
     def _read(self, sent: Transmit, response: Response, wait: float, read: Envelope | EnvelopeError) -> None:
         if self._is_stopped:
@@ -124,11 +124,6 @@ class Sender:
         else:
             self._engine.protocol.received(sent, read, self._engine.clock())
         self._engine.touch()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether an answer is being read."""
-        return self._decoder.is_busy
 
     def _undecodable(self, sent: Transmit, response: Response, reason: str) -> None:
         is_success = 200 <= response.status < 300
@@ -149,7 +144,7 @@ class Sender:
         for pause in self._paused.values():
             pause.cancel()
         await self._http.close()
-        await self._decoder.close()
+        await self._envelopes.close()
 
 
 def retry_after(response: Response, now: float) -> float:

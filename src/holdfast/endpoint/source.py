@@ -45,8 +45,9 @@ from holdfast.endpoint.arguments import (
     check_versions,
     to_assurance,
 )
-from holdfast.endpoint.destination import SOURCES_QUEUE, respond
+from holdfast.endpoint.destination import SOURCES_QUEUE
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
+from holdfast.endpoint.envelopes import Envelopes
 from holdfast.endpoint.lanes import Lane, Progress, fail, place
 from holdfast.endpoint.listener import Listener
 from holdfast.endpoint.listening import listen_for_answers
@@ -304,10 +305,11 @@ class Source:
     async def _start(self) -> None:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._engine = Engine(self._store, self._carry_out, self._store_failed, self._clock)
-        self._listener = Listener(self._engine)
+        self._envelopes = Envelopes(self.incidents)
         self._local = ANONYMOUS
         if self._listen is not None:
-            self._server = await listen_for_answers(self._listener.handle, *self._listen)
+            listener = Listener(self._engine, self._envelopes)
+            self._server = await listen_for_answers(listener.handle, *self._listen)
             self._local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
         self._sender = Sender(
             self._engine,
@@ -315,6 +317,7 @@ class Source:
             or HTTPClient(
                 total_timeout=self._timeout, connections_per_host=64, ssl_context=self._ssl, proxy=self._proxy
             ),
+            self._envelopes,
             self._headers,
             on_transport_error=self._transport_error,
         )
@@ -405,7 +408,7 @@ class Source:
             await self._sender.stop()
             if self._server is not None:
                 await self._server.close(1.0)
-            await self._listener.close()
+            await self._envelopes.close()
             await self._engine.stop()
             self._store.close()
             closed = DeliveryError("the source was closed", remedy="Open it again: stored messages go on.")
@@ -684,7 +687,7 @@ class Source:
             log_incident(effect)
         else:
             assert isinstance(effect, Respond)
-            respond(effect)
+            self._envelopes.respond(effect.exchange, effect.envelope)
         if self.on_progress is not None:
             self.on_progress(self.progress)
 
@@ -783,7 +786,7 @@ class Source:
     @property
     def is_busy(self) -> bool:
         """Whether it has something to do without waiting for time to pass or for the destination."""
-        return self._open and (self._engine.is_busy or self._listener.is_busy or self._sender.is_busy)
+        return self._open and (self._engine.is_busy or self._envelopes.is_busy)
 
     def sequences(self) -> list[dict[str, Any]]:
         """The Sequences it sends, and what waits for one; see ``inspection.describe_sequence``."""
