@@ -59,7 +59,7 @@ def walk(protocol: RMProtocol, store: RocksDBStore, scripts: list[load.Script]) 
     encoded = [encode(answer.envelope) if answer.envelope is not None else b"" for answer in answers]
     times.append(thread_time())
     for answer, body in zip(answers, encoded, strict=True):
-        problem = answer.exchange.check(200, body)
+        problem = answer.back_channel.check(200, body)
         if problem:
             raise SystemExit(problem)
     return [later - earlier for earlier, later in pairwise(times)]

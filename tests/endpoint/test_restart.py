@@ -24,7 +24,7 @@ from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.store.rocksdb import RocksDBStore
 from holdfast.testing.ports import free_ports
-from holdfast.testing.proxy import Exchange, Faults, LossyProxy
+from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -195,13 +195,13 @@ async def test_handlers_go_on_in_order_and_each_request_has_one_reply_when_the_d
     journal = tmp_path / "journal"
     on_the_wire: dict[str, set[str]] = {}
 
-    def look(exchange: Exchange) -> None:
-        for number, reply in re.findall(rb"<price of='(\d+)'>(\w+)<", exchange.response or b""):
+    def look(relayed: Relayed) -> None:
+        for number, reply in re.findall(rb"<price of='(\d+)'>(\w+)<", relayed.response or b""):
             on_the_wire.setdefault(number.decode(), set()).add(reply.decode())
 
     async with (
         destination(tmp_path / "inbox", journal) as (child, url),
-        LossyProxy(url, BAD, seed=42, on_exchange=look) as network,
+        LossyProxy(url, BAD, seed=42, on_relayed=look) as network,
         Source(network.url, tmp_path / "outbox", policy=QUICK) as source,
         asyncio.TaskGroup() as group,
     ):

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.http.client import HTTPClient
-from holdfast.http.connection import MAX_HEAD_BYTES, REDIRECTS, ClientConnection
-from holdfast.http.connection import Exchange as Asked
+from holdfast.http.connection import MAX_HEAD_BYTES, REDIRECTS, Call, ClientConnection
 from holdfast.http.outcome import Outcome, Response, TransportError
 from holdfast.http.pool import Pool
 from holdfast.http.server import Exchange, Handler, HTTPServer
@@ -330,7 +329,7 @@ def connected(told: list[Outcome]) -> tuple[ClientConnection, Wire]:
     """A connection with one request in progress."""
     connection, wire = ClientConnection(Owner()), Wire()
     connection.connection_made(wire)
-    connection.send(Asked("http://a/", b"POST / HTTP/1.1\r\n\r\n", b"x", told.append, 0.0))
+    connection.send(Call("http://a/", b"POST / HTTP/1.1\r\n\r\n", b"x", told.append, 0.0))
     return connection, wire
 
 

@@ -29,7 +29,7 @@ from wcf.destination import running_destination
 
 import holdfast
 from holdfast.endpoint.inspection import describe_protocol
-from holdfast.testing.proxy import Exchange, Faults, LossyProxy
+from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
 pytestmark = [
     pytest.mark.interop,
@@ -322,11 +322,11 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(cla
     # killed, while the source goes on, and healed once it is up.
     setup = words(RM11, ordered=False, store=tmp_path / "rm")
     log = tmp_path / "log"
-    seen: list[Exchange] = []
+    seen: list[Relayed] = []
     async with AsyncExitStack() as stack:
         with CxfPeer(class_path, tmp_path / "errors") as first:
             service = CxfService(await first.ask("serve", log=log, port=0, **setup), log)
-            proxy = await stack.enter_async_context(LossyProxy(service.url, BAD, seed=5, on_exchange=seen.append))
+            proxy = await stack.enter_async_context(LossyProxy(service.url, BAD, seed=5, on_relayed=seen.append))
             source = await stack.enter_async_context(source_to(proxy.url, tmp_path / "outbox", RM11, None))
 
             async def send(numbers: range) -> list[holdfast.Sent]:

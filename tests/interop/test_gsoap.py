@@ -20,7 +20,7 @@ from gsoap_peer import ClientResult, GsoapServer, Mode, Rm, Soap, run_client
 from lxml import etree
 
 import holdfast
-from holdfast.testing.proxy import Exchange, Faults, LossyProxy
+from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
 pytestmark = [
     pytest.mark.interop,
@@ -83,13 +83,13 @@ async def test_gsoap_talks_to_itself_through_a_bad_network(
 async def test_a_gsoap_service_as_documented_acknowledges_no_one_way_message(
     peers: Path, tmp_path: Path, rm: Rm
 ) -> None:
-    seen: list[Exchange] = []
+    seen: list[Relayed] = []
     with GsoapServer(peers, rm, tmp_path / "log", stock=True) as server:
-        async with LossyProxy(server.url, on_exchange=seen.append) as proxy:
+        async with LossyProxy(server.url, on_relayed=seen.append) as proxy:
             result = await run_client(peers, proxy.url, rm=rm, mode="oneway", count=2, rounds=2)
     assert (result.exit_code, result.acked) == (1, 0)
     assert [message.number for message in server.delivered()] == [1, 2]
-    after_create = [exchange.response or b"" for exchange in seen[1:]]
+    after_create = [relayed.response or b"" for relayed in seen[1:]]
     assert all(response.startswith(b"HTTP/1.1 202 ") for response in after_create)
 
 

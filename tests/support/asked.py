@@ -78,8 +78,8 @@ class Endpoint:
         while True:
             for effect in self.protocol.take_effects():
                 if isinstance(effect, Respond):
-                    assert effect.exchange not in self.answers
-                    self.answers[effect.exchange] = effect.envelope
+                    assert effect.back_channel not in self.answers
+                    self.answers[effect.back_channel] = effect.envelope
                 elif isinstance(effect, Transmit):
                     self.transmitted.append(effect)
                 elif isinstance(effect, Incident):

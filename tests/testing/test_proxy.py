@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.testing.proxy import Exchange, Fate, Faults, LossyProxy
+from holdfast.testing.proxy import Fate, Faults, LossyProxy, Relayed
 
 
 class Target:
@@ -97,14 +97,14 @@ async def test_a_delayed_request_arrives_all_the_same() -> None:
 
 async def test_the_same_seed_gives_the_same_fates_and_another_seed_others() -> None:
     async def fates(seed: int) -> list[Fate]:
-        seen: list[Exchange] = []
+        seen: list[Relayed] = []
         async with (
             target() as service,
-            LossyProxy(service.url, Faults(0.3, 0.3), seed=seed, on_exchange=seen.append) as proxy,
+            LossyProxy(service.url, Faults(0.3, 0.3), seed=seed, on_relayed=seen.append) as proxy,
         ):
             for _ in range(40):
                 await ask(proxy, post(b"x"))
-        return [exchange.fate for exchange in seen]
+        return [relayed.fate for relayed in seen]
 
     first = await fates(1)
     assert first == await fates(1)
@@ -114,11 +114,11 @@ async def test_the_same_seed_gives_the_same_fates_and_another_seed_others() -> N
 
 async def test_one_fault_does_not_change_when_another_strikes() -> None:
     async def lost_requests(faults: Faults) -> list[bool]:
-        seen: list[Exchange] = []
-        async with target() as service, LossyProxy(service.url, faults, seed=3, on_exchange=seen.append) as proxy:
+        seen: list[Relayed] = []
+        async with target() as service, LossyProxy(service.url, faults, seed=3, on_relayed=seen.append) as proxy:
             for _ in range(20):
                 await ask(proxy, post(b"x"))
-        return [exchange.fate is Fate.REQUEST_LOST for exchange in seen]
+        return [relayed.fate is Fate.REQUEST_LOST for relayed in seen]
 
     alone = await lost_requests(Faults(lose_request=0.4))
     assert any(alone)

@@ -7,7 +7,7 @@ say.
 from __future__ import annotations
 
 from holdfast.core.destination import RMDestination
-from holdfast.core.events import Effect, Exchange, Respond, Transmit
+from holdfast.core.events import BackChannel, Effect, Respond, Transmit
 from holdfast.core.inbound import Inbound
 from holdfast.core.messages import Acknowledge, Envelope
 from holdfast.core.policy import DestinationPolicy
@@ -33,11 +33,11 @@ class Acknowledging:
         self._due = Deadlines()
 
     def acknowledge(
-        self, destination: RMDestination, exchange: Exchange | None, now: float, *, at_once: bool = False
+        self, destination: RMDestination, back_channel: BackChannel | None, now: float, *, at_once: bool = False
     ) -> None:
         """Acknowledge: in the answer to an anonymous sender; soon, with others, to an addressable AcksTo."""
         if destination.acks_to.is_anonymous:
-            if exchange is None:
+            if back_channel is None:
                 return
             acknowledgement = destination.acknowledgement()
             envelope = None
@@ -47,10 +47,10 @@ class Acknowledging:
                 envelope = Envelope(versions.soap, versions.addressing, versions.rm)
                 envelope.control = _ACKNOWLEDGE
                 envelope.acknowledgements = (acknowledgement,)
-            self._effects.append(Respond(exchange, envelope))
+            self._effects.append(Respond(back_channel, envelope))
             return
-        if exchange is not None:
-            self._effects.append(Respond(exchange, None))
+        if back_channel is not None:
+            self._effects.append(Respond(back_channel, None))
         elif destination.accept_acks_to is None and not at_once:
             return  # replies at a source: acknowledged on its next request
         self.owe(destination, now, at_once=at_once)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NewType
 
 from holdfast.core.messages import Envelope
 from holdfast.core.records import Record
 
-Exchange = Any
-"""The shell's handle of one request that waits for its answer; opaque here."""
+BackChannel = NewType("BackChannel", object)
+"""The shell's handle of one request that waits for its answer: made by the shell, of whatever it likes, and given back
+to it in :class:`Respond`; opaque here."""
 
 
 # --- to do -----------------------------------------------------------------------------------------------------------
@@ -18,9 +19,9 @@ Exchange = Any
 
 @dataclass(slots=True)
 class Respond:
-    """Answer the exchange: with the envelope, or with an empty 202 if there is none."""
+    """Answer the request: with the envelope, or with an empty 202 if there is none."""
 
-    exchange: Exchange
+    back_channel: BackChannel
     envelope: Envelope | None
 
 

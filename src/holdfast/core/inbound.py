@@ -1,6 +1,6 @@
 """Inbound: every Sequence this side receives. Grants them, accepts their messages into the queue, ends them.
 
-It answers nobody itself: what is to be said goes through :class:`Answers`, which knows the exchanges.
+It answers nobody itself: what is to be said goes through :class:`Answers`, which knows the back-channels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from zlib import crc32
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.destination import TIME_IS_UP, RMDestination, Verdict
-from holdfast.core.events import Delivered, Effect, Exchange, Incident
+from holdfast.core.events import BackChannel, Delivered, Effect, Incident
 from holdfast.core.faults import ENDS_FOR_DESTINATION, creation_refused
 from holdfast.core.messages import (
     CreateSequence,
@@ -44,7 +44,7 @@ class Answers(Protocol):
     """What Inbound asks of whoever owns it."""
 
     def stored(
-        self, destination: RMDestination, number: int, envelope: Envelope, exchange: Exchange | None, now: float
+        self, destination: RMDestination, number: int, envelope: Envelope, back_channel: BackChannel | None, now: float
     ) -> None:
         """Message ``number`` is durable, and acknowledged unless a reply is awaited."""
         ...
@@ -204,7 +204,7 @@ class Inbound:
         destination: RMDestination,
         envelope: Envelope,
         awaits_reply: bool,
-        exchange: Exchange | None,
+        back_channel: BackChannel | None,
         now: float,
         *,
         is_kept: bool = True,
@@ -236,7 +236,7 @@ class Inbound:
         if released := destination.release():
             deliveries += self._release(destination, released, now)
         self.commit.save(destination.identifier, destination)
-        self.commit.then(partial(self._stored, destination, number, deliveries, envelope, exchange, awaits_reply))
+        self.commit.then(partial(self._stored, destination, number, deliveries, envelope, back_channel, awaits_reply))
         return verdict
 
     @staticmethod
@@ -297,7 +297,7 @@ class Inbound:
         number: int,
         deliveries: list[tuple[int, int, Record | None]],
         envelope: Envelope,
-        exchange: Exchange | None,
+        back_channel: BackChannel | None,
         awaits_reply: bool,
         now: float,
     ) -> None:
@@ -305,7 +305,7 @@ class Inbound:
         if number not in destination.awaiting and not (awaits_reply and destination.is_settling):
             destination.acknowledge(number)
         self._delivered(deliveries, now)
-        self.answers.stored(destination, number, envelope, exchange, now)
+        self.answers.stored(destination, number, envelope, back_channel, now)
 
     # --- ends -----------------------------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class DestinationPolicy:
             accepted yet. Where replies go in no Sequence, so many of them are kept. Sources have some tens in flight.
         remember_terminated: Seconds an ended Sequence is remembered, to answer repeats in kind.
         advertise_buffer: Whether acknowledgements carry BufferRemaining.
-        reply_patience: Seconds an anonymous requester's exchange is held open for its reply before it is answered
+        reply_patience: Seconds an anonymous requester's back-channel is held open for its reply before it is answered
             202 and left to ask again; half of WCF's one-minute send timeout.
 
     Raises:

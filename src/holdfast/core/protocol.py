@@ -15,7 +15,7 @@ from holdfast.core.addresses import Addresses
 from holdfast.core.commit import GroupCommit
 from holdfast.core.destination import RMDestination, Verdict
 from holdfast.core.ending import Ending
-from holdfast.core.events import Effect, Exchange, Incident, ReadWanted, Respond, Transmit
+from holdfast.core.events import BackChannel, Effect, Incident, ReadWanted, Respond, Transmit
 from holdfast.core.faults import (
     ACTION_NOT_SUPPORTED,
     CREATE_SEQUENCE_REFUSED,
@@ -219,38 +219,38 @@ class RMProtocol:
     def receive(
         self,
         envelope: Envelope,
-        exchange: Exchange | None,
+        back_channel: BackChannel | None,
         now: float,
         sent: Transmit | None = None,
         party: str = "",
     ) -> None:
-        """A message came: as a request (``exchange``), or as the answer to what we ``sent``.
+        """A message came: as a request (answered on ``back_channel``), or as the answer to what we ``sent``.
 
         ``party`` says whose it is, for the share that one peer may have of our Sequences; "" if that is not known.
         """
         if envelope.not_understood:
-            self._answer_fault(envelope, not_understood(envelope.not_understood), exchange)
+            self._answer_fault(envelope, not_understood(envelope.not_understood), back_channel)
             return
-        if exchange is not None and (not envelope.action or envelope.contradiction):
+        if back_channel is not None and (not envelope.action or envelope.contradiction):
             refused = refusal(envelope)
             if refused is not None:
-                self._answer_fault(envelope, refused, exchange)
+                self._answer_fault(envelope, refused, back_channel)
                 return
         problem = self._take_acknowledgements(envelope, now)
-        if envelope.fault is not None and envelope.sequence is None and not self._is_reply(envelope, exchange):
+        if envelope.fault is not None and envelope.sequence is None and not self._is_reply(envelope, back_channel):
             self._receive_fault(envelope, sent, now)
-            self._done(exchange)
+            self._done(back_channel)
             return
         if envelope.sequence is not None and envelope.ack_requested:
             problem = problem or self._requested_beside(envelope, envelope.sequence, now)
         if problem is not None and self._tell_beside(envelope, problem):
             problem = None
         if envelope.sequence is not None:
-            self._receive_message(envelope, exchange, now, problem)
+            self._receive_message(envelope, back_channel, now, problem)
         elif envelope.control is None:
-            self._receive_plain(envelope, exchange, now, problem)
+            self._receive_plain(envelope, back_channel, now, problem)
         else:
-            self._receive_control(envelope, exchange, now, problem, party)
+            self._receive_control(envelope, back_channel, now, problem, party)
 
     def _take_acknowledgements(self, envelope: Envelope, now: float) -> Fault | None:
         """Every SequenceAcknowledgement of a message; the fault for the first that is bad. What carries it is processed
@@ -274,11 +274,11 @@ class RMProtocol:
         return True
 
     @staticmethod
-    def _is_reply(envelope: Envelope, exchange: Exchange | None) -> bool:
+    def _is_reply(envelope: Envelope, back_channel: BackChannel | None) -> bool:
         """Whether a fault without a Sequence is the application's answer to a request: that one is acknowledged with
         it, while a message that the destination itself refuses is not."""
         assert envelope.fault is not None
-        answers = exchange is None and envelope.relates_to is not None
+        answers = back_channel is None and envelope.relates_to is not None
         return answers and not envelope.fault.is_rm and bool(envelope.acknowledgements)
 
     def received(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
@@ -313,7 +313,7 @@ class RMProtocol:
     # --- application messages -------------------------------------------------------------------------------------
 
     def _receive_message(
-        self, envelope: Envelope, exchange: Exchange | None, now: float, problem: Fault | None
+        self, envelope: Envelope, back_channel: BackChannel | None, now: float, problem: Fault | None
     ) -> None:
         """A message with a Sequence header.
 
@@ -325,29 +325,29 @@ class RMProtocol:
         assert sequence is not None
         destination = self.inbound.destinations.get(sequence.identifier)
         if destination is None or envelope.rm is not destination.versions.rm:
-            self._answer_fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, sequence.identifier), exchange)
+            self._answer_fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, sequence.identifier), back_channel)
             return
         is_application = not isinstance(envelope.control, LastMessage)
         if is_application:
             fault = self._check_application_message(envelope)
             if fault is not None and sequence.message_number not in destination.accepted:
-                self._answer_fault(envelope, fault, exchange)
+                self._answer_fault(envelope, fault, back_channel)
                 return
-        awaits_reply = exchange is not None and is_application and self._awaits_reply(envelope)
+        awaits_reply = back_channel is not None and is_application and self._awaits_reply(envelope)
         asked = self.outbound.request_of(envelope.relates_to, destination.identifier)
         is_kept = asked is not None or not self.takes_only_replies
-        answered = exchange if problem is None else None
+        answered = back_channel if problem is None else None
         verdict = self.inbound.receive(destination, envelope, awaits_reply, answered, now, is_kept=is_kept)
         if isinstance(verdict, Fault):
             if destination.is_settling:
                 # A source that was told so does not come back: the end must be durable before.
-                self.commit.then(partial(self._refuse, envelope, verdict, exchange, destination))
+                self.commit.then(partial(self._refuse, envelope, verdict, back_channel, destination))
             else:
-                self._refuse(envelope, verdict, exchange, destination, now)
+                self._refuse(envelope, verdict, back_channel, destination, now)
         elif verdict is _NEW:
             if problem is not None:
-                self.commit.then(partial(self._answer_problem, envelope, problem, exchange, destination))
-            if not awaits_reply and exchange is not None and _wants_reply(envelope):
+                self.commit.then(partial(self._answer_problem, envelope, problem, back_channel, destination))
+            if not awaits_reply and back_channel is not None and _wants_reply(envelope):
                 assert envelope.reply_to is not None
                 reply_to = envelope.reply_to.address
                 self.replies.tell_of_none(destination, sequence.message_number, envelope.action, reply_to)
@@ -359,37 +359,39 @@ class RMProtocol:
                 )
         elif verdict is Verdict.DUPLICATE:
             self.effects.append(Incident("duplicate dropped", destination.identifier, sequence.message_number, "debug"))
-            self.replies.again(destination, sequence.message_number, exchange, now, asked=asks(envelope, destination))
+            self.replies.again(
+                destination, sequence.message_number, back_channel, now, asked=asks(envelope, destination)
+            )
         else:
             self.effects.append(Incident("message not held", destination.identifier, sequence.message_number, "debug"))
             if problem is not None:
-                self._answer_problem(envelope, problem, exchange, destination, now)
+                self._answer_problem(envelope, problem, back_channel, destination, now)
             elif destination.offered is None or asks(envelope, destination):
-                self.acknowledging.acknowledge(destination, exchange, now)
+                self.acknowledging.acknowledge(destination, back_channel, now)
             else:
-                self._done(exchange)  # .NET: no acknowledgement that leaves out what it answers
+                self._done(back_channel)  # .NET: no acknowledgement that leaves out what it answers
 
     def _refuse(
-        self, envelope: Envelope, fault: Fault, exchange: Exchange | None, destination: RMDestination, now: float
+        self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
     ) -> None:
         """Answer a message that is not accepted; its Sequence may have ended, which is not told before it may be."""
         has_ended = fault.code in TELLS_OF_END and destination.state is not DestinationState.CREATED
         if has_ended and not destination.may_tell_end:
-            self._done(exchange)
+            self._done(back_channel)
         else:
-            self._answer_fault(envelope, fault, exchange, destination)
+            self._answer_fault(envelope, fault, back_channel, destination)
 
     def _answer_problem(
-        self, envelope: Envelope, fault: Fault, exchange: Exchange | None, destination: RMDestination, now: float
+        self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
     ) -> None:
         """Answer a message with the fault for a header that it carried, and acknowledge it in that if it may be."""
-        if exchange is None:
+        if back_channel is None:
             return
         sequence = envelope.sequence
         assert sequence is not None
         is_acknowledged = destination.acks_to.is_anonymous and sequence.message_number in destination.acknowledged
         acknowledgements = (destination.acknowledgement(),) if is_acknowledged else ()
-        self._answer_fault(envelope, fault, exchange, acknowledgements=acknowledgements)
+        self._answer_fault(envelope, fault, back_channel, acknowledgements=acknowledgements)
 
     def _check_application_message(self, envelope: Envelope) -> Fault | None:
         if not self._accepts(envelope.action):
@@ -408,9 +410,11 @@ class RMProtocol:
             return False
         return envelope.addressing is Addressing.V2005_08 and self._always_replies(envelope.action)
 
-    def _receive_plain(self, envelope: Envelope, exchange: Exchange | None, now: float, problem: Fault | None) -> None:
+    def _receive_plain(
+        self, envelope: Envelope, back_channel: BackChannel | None, now: float, problem: Fault | None
+    ) -> None:
         """No Sequence header: a reply to a request of ours from a peer that was offered no Sequence, or a stranger."""
-        if exchange is None and envelope.relates_to is not None:
+        if back_channel is None and envelope.relates_to is not None:
             asked = self.outbound.request_of(envelope.relates_to)
             if asked is not None:
                 self.outbound.receive_reply(*asked)
@@ -420,34 +424,34 @@ class RMProtocol:
                 self.inbound.take_plain(record)
             return
         if envelope.acknowledgements or envelope.ack_requested:
-            self._answer_ack_requested(envelope, exchange, now, problem)
-        elif exchange is not None:
+            self._answer_ack_requested(envelope, back_channel, now, problem)
+        elif back_channel is not None:
             if envelope.addressing is Addressing.V2004_08:
                 reason = "Only messages with WS-ReliableMessaging headers are taken here."
                 fault = addressing_fault(ACTION_NOT_SUPPORTED, reason)
             else:
                 fault = sequence_fault(WSRM_REQUIRED)
-            self._answer_fault(envelope, fault, exchange)
+            self._answer_fault(envelope, fault, back_channel)
 
     # --- RM protocol messages -------------------------------------------------------------------------------------
 
     def _receive_control(
-        self, envelope: Envelope, exchange: Exchange | None, now: float, problem: Fault | None, party: str
+        self, envelope: Envelope, back_channel: BackChannel | None, now: float, problem: Fault | None, party: str
     ) -> None:
         control = envelope.control
-        if problem is not None and exchange is not None and self._has_no_answer_yet(control):
-            self._answer_fault(envelope, problem, exchange)
-            exchange = None
+        if problem is not None and back_channel is not None and self._has_no_answer_yet(control):
+            self._answer_fault(envelope, problem, back_channel)
+            back_channel = None
         if isinstance(control, CreateSequence):
-            self._create(envelope, control, exchange, now, party)
+            self._create(envelope, control, back_channel, now, party)
         elif isinstance(control, CloseSequence):
-            self._close(envelope, control, exchange, now)
+            self._close(envelope, control, back_channel, now)
         elif isinstance(control, TerminateSequence):
-            self._terminate(envelope, control, exchange, now)
+            self._terminate(envelope, control, back_channel, now)
         elif isinstance(control, Acknowledge | RequestAcknowledgement | LastMessage):
-            self._answer_ack_requested(envelope, exchange, now, problem)
+            self._answer_ack_requested(envelope, back_channel, now, problem)
         else:
-            self._receive_response(envelope, exchange, now)
+            self._receive_response(envelope, back_channel, now)
 
     def _has_no_answer_yet(self, control: Control | None) -> bool:
         """Whether the answer to it may be the fault for another of its headers: it is for the first time that a
@@ -461,27 +465,27 @@ class RMProtocol:
             return destination is not None and destination.state in states
         return isinstance(control, CreateSequenceResponse | CloseSequenceResponse | TerminateSequenceResponse)
 
-    def _receive_response(self, envelope: Envelope, exchange: Exchange | None, now: float) -> None:
+    def _receive_response(self, envelope: Envelope, back_channel: BackChannel | None, now: float) -> None:
         control = envelope.control
         if isinstance(control, CreateSequenceResponse):
-            self._created(envelope, control, exchange, now)
+            self._created(envelope, control, back_channel, now)
         elif isinstance(control, CloseSequenceResponse):
             self.ending.answered(control.identifier)
             self.outbound.receive_close_response(control.identifier, now)
-            self._done(exchange)
+            self._done(back_channel)
         else:
             assert isinstance(control, TerminateSequenceResponse), control
-            self._terminated(control, exchange, now)
+            self._terminated(control, back_channel, now)
 
-    def _done_then(self, exchange: Exchange | None, now: float) -> None:
-        self._done(exchange)
+    def _done_then(self, back_channel: BackChannel | None, now: float) -> None:
+        self._done(back_channel)
 
-    def _done(self, exchange: Exchange | None) -> None:
-        if exchange is not None:
-            self.effects.append(Respond(exchange, None))
+    def _done(self, back_channel: BackChannel | None) -> None:
+        if back_channel is not None:
+            self.effects.append(Respond(back_channel, None))
 
     def _create(
-        self, envelope: Envelope, create: CreateSequence, exchange: Exchange | None, now: float, party: str
+        self, envelope: Envelope, create: CreateSequence, back_channel: BackChannel | None, now: float, party: str
     ) -> None:
         destination = self.inbound.repeated(create, envelope.message_id, party)
         if destination is None:
@@ -494,12 +498,12 @@ class RMProtocol:
                 else:
                     fault = granted
             if destination is None:
-                self._answer_fault(envelope, fault or sequence_fault(CREATE_SEQUENCE_REFUSED), exchange)
+                self._answer_fault(envelope, fault or sequence_fault(CREATE_SEQUENCE_REFUSED), back_channel)
                 return
             if create.offer is not None:
                 self._accept_offer(envelope, create, destination, now)
         response = self._response(envelope, destination.versions, self.inbound.response(destination))
-        self.commit.then(partial(self._respond, envelope.reply_to, exchange, response))
+        self.commit.then(partial(self._respond, envelope.reply_to, back_channel, response))
 
     def _check_create(self, envelope: Envelope, create: CreateSequence) -> Fault | None:
         reason = ""
@@ -530,7 +534,7 @@ class RMProtocol:
         self.replies.accept_offer(destination, to, now)
 
     def _created(
-        self, envelope: Envelope, response: CreateSequenceResponse, exchange: Exchange | None, now: float
+        self, envelope: Envelope, response: CreateSequenceResponse, back_channel: BackChannel | None, now: float
     ) -> None:
         source = self.outbound.receive_create_response(response, envelope.relates_to, now)
         if source is not None and source.offer is not None:
@@ -539,68 +543,68 @@ class RMProtocol:
             if accept is not None and not accept.is_anonymous:
                 offered.acks_to = accept
             self.inbound.add(offered)
-        self._done(exchange)
+        self._done(back_channel)
 
-    def _close(self, envelope: Envelope, close: CloseSequence, exchange: Exchange | None, now: float) -> None:
+    def _close(self, envelope: Envelope, close: CloseSequence, back_channel: BackChannel | None, now: float) -> None:
         destination = self.inbound.destinations.get(close.identifier)
         if destination is None:
             if self.outbound.ended_by_peer(close.identifier, SourceEvent.CLOSE_SEQUENCE, now):
                 response = self._response(envelope, envelope.versions, CloseSequenceResponse(close.identifier))
-                self.commit.then(partial(self._respond, envelope.reply_to, exchange, response))
+                self.commit.then(partial(self._respond, envelope.reply_to, back_channel, response))
             else:
-                self._answer_fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, close.identifier), exchange)
+                self._answer_fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, close.identifier), back_channel)
             return
         if destination.handle(DestinationEvent.CLOSE_SEQUENCE) is not DestinationAction.ANSWER_CLOSE:
-            self._answer_fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, close.identifier), exchange)
+            self._answer_fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, close.identifier), back_channel)
             return
         response = self._response(envelope, destination.versions, CloseSequenceResponse(close.identifier))
-        then = partial(self._respond_final, destination, envelope.reply_to, exchange, response)
+        then = partial(self._respond_final, destination, envelope.reply_to, back_channel, response)
         self.inbound.end(destination, close.last_message_number, then, now, by_source=True)
 
     def _terminate(
-        self, envelope: Envelope, terminate: TerminateSequence, exchange: Exchange | None, now: float
+        self, envelope: Envelope, terminate: TerminateSequence, back_channel: BackChannel | None, now: float
     ) -> None:
         destination = self.inbound.destinations.get(terminate.identifier)
         if destination is None:
-            self._terminate_outbound(envelope, terminate, exchange, now)
+            self._terminate_outbound(envelope, terminate, back_channel, now)
             return
         destination.handle(DestinationEvent.TERMINATE_SEQUENCE)
         if destination.versions.rm.can.answers_terminate:
             response = self._response(envelope, destination.versions, TerminateSequenceResponse(terminate.identifier))
-        elif destination.offered is not None and exchange is not None:
+        elif destination.offered is not None and back_channel is not None:
             # 1.0, two-way: answered by TerminateSequence of the offered Sequence (wcf: it waits for that).
             response = self._envelope(destination.versions)
             response.control = TerminateSequence(destination.offered)
         else:
-            done = partial(self._done_then, exchange)
+            done = partial(self._done_then, back_channel)
             self.inbound.end(destination, terminate.last_message_number, done, now, by_source=True)
             return
-        then = partial(self._respond_final, destination, envelope.reply_to, exchange, response)
+        then = partial(self._respond_final, destination, envelope.reply_to, back_channel, response)
         self.inbound.end(destination, terminate.last_message_number, then, now, by_source=True)
 
     def _terminate_outbound(
-        self, envelope: Envelope, terminate: TerminateSequence, exchange: Exchange | None, now: float
+        self, envelope: Envelope, terminate: TerminateSequence, back_channel: BackChannel | None, now: float
     ) -> None:
         known = self.outbound.ended_by_peer(terminate.identifier, SourceEvent.TERMINATE_SEQUENCE, now)
         if envelope.rm is not None and not envelope.rm.can.answers_terminate:
-            self._done(exchange)
+            self._done(back_channel)
         elif known:
             response = self._response(envelope, envelope.versions, TerminateSequenceResponse(terminate.identifier))
-            self.commit.then(partial(self._respond, envelope.reply_to, exchange, response))
+            self.commit.then(partial(self._respond, envelope.reply_to, back_channel, response))
         else:
-            self._answer_fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, terminate.identifier), exchange)
+            self._answer_fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, terminate.identifier), back_channel)
 
-    def _terminated(self, response: TerminateSequenceResponse, exchange: Exchange | None, now: float) -> None:
+    def _terminated(self, response: TerminateSequenceResponse, back_channel: BackChannel | None, now: float) -> None:
         self.ending.answered(response.identifier)
         destination = self.inbound.destinations.get(response.identifier)
         if destination is not None:
             destination.handle(DestinationEvent.TERMINATE_SEQUENCE_RESPONSE)
             self.inbound.ended_by_source(destination, now)
         self.outbound.receive_terminate_response(response.identifier, now)
-        self._done(exchange)
+        self._done(back_channel)
 
     def _answer_ack_requested(
-        self, envelope: Envelope, exchange: Exchange | None, now: float, problem: Fault | None
+        self, envelope: Envelope, back_channel: BackChannel | None, now: float, problem: Fault | None
     ) -> None:
         """A message that is nothing but headers: every AckRequested is answered, in one answer where that is so."""
         acknowledgements = []
@@ -615,14 +619,14 @@ class RMProtocol:
             else:
                 self.acknowledging.owe(destination, now, at_once=True)
         if problem is not None:
-            self._answer_fault(envelope, problem, exchange, acknowledgements=tuple(acknowledgements))
-        elif acknowledgements and exchange is not None:
+            self._answer_fault(envelope, problem, back_channel, acknowledgements=tuple(acknowledgements))
+        elif acknowledgements and back_channel is not None:
             answer = self._envelope(versions)
             answer.control = _ACKNOWLEDGE
             answer.acknowledgements = tuple(acknowledgements)
-            self.effects.append(Respond(exchange, answer))
+            self.effects.append(Respond(back_channel, answer))
         else:
-            self._done(exchange)
+            self._done(back_channel)
 
     def _requested_beside(self, envelope: Envelope, sequence: Sequence, now: float) -> Fault | None:
         """AckRequested for other Sequences on a message (section 3.8); its own is acknowledged in its answer."""
@@ -662,39 +666,39 @@ class RMProtocol:
         return response
 
     def _respond(
-        self, reply_to: EndpointReference | None, exchange: Exchange | None, response: Envelope, now: float
+        self, reply_to: EndpointReference | None, back_channel: BackChannel | None, response: Envelope, now: float
     ) -> None:
-        self._send_to(reply_to, exchange, response)
+        self._send_to(reply_to, back_channel, response)
 
     def _has_address(self, target: EndpointReference) -> bool:
         return not target.is_anonymous and not target.is_none and self._addresses.may_send_to(target)
 
-    def _send_to(self, target: EndpointReference | None, exchange: Exchange | None, response: Envelope) -> None:
-        """Send to an address that is allowed, else answer on the exchange."""
+    def _send_to(self, target: EndpointReference | None, back_channel: BackChannel | None, response: Envelope) -> None:
+        """Send to an address that is allowed, else answer on the back-channel."""
         if target is not None and self._has_address(target):
             response.to = target.address
             response.reference_parameters = target.reference_parameters
             self.effects.append(Transmit(target.address, response))
-            self._done(exchange)
-        elif exchange is not None:
-            self.effects.append(Respond(exchange, response))
+            self._done(back_channel)
+        elif back_channel is not None:
+            self.effects.append(Respond(back_channel, response))
 
     def _respond_final(
         self,
         destination: RMDestination,
         reply_to: EndpointReference | None,
-        exchange: Exchange | None,
+        back_channel: BackChannel | None,
         response: Envelope,
         now: float,
     ) -> None:
         response.acknowledgements = (destination.acknowledgement(),)
-        self._respond(reply_to, exchange, response, now)
+        self._respond(reply_to, back_channel, response, now)
 
     def _answer_fault(
         self,
         envelope: Envelope,
         fault: Fault,
-        exchange: Exchange | None,
+        back_channel: BackChannel | None,
         destination: RMDestination | None = None,
         acknowledgements: tuple[SequenceAcknowledgement, ...] = (),
     ) -> None:
@@ -716,4 +720,4 @@ class RMProtocol:
         if destination is not None and fault.code == SEQUENCE_CLOSED:
             answer.acknowledgements = (destination.acknowledgement(),)
         target = destination.acks_to if destination is not None else (envelope.fault_to or envelope.reply_to)
-        self._send_to(target, exchange, answer)
+        self._send_to(target, back_channel, answer)

@@ -1,6 +1,6 @@
 """Replies: what a request is answered with, and when. The same before a crash and after it.
 
-Owns the exchanges that wait for a reply. Which requests await one, which have one and which need theirs no more is
+Owns the back-channels that wait for a reply. Which requests await one, which have one and which need theirs no more is
 their destination's to remember, durably: whatever shapes an answer here is read back from the store.
 """
 
@@ -12,7 +12,7 @@ from functools import partial
 from holdfast.core.acknowledging import Acknowledging
 from holdfast.core.commit import GroupCommit
 from holdfast.core.destination import RMDestination
-from holdfast.core.events import Effect, Exchange, Incident, Respond
+from holdfast.core.events import BackChannel, Effect, Incident, Respond
 from holdfast.core.inbound import Inbound
 from holdfast.core.messages import ANONYMOUS, Envelope, LastMessage
 from holdfast.core.outbound import Outbound
@@ -41,7 +41,7 @@ class Replies:
         acknowledging: What answers that carry no reply do.
         commit: What is said waits for it.
         effects: Where answers go.
-        policy: How long an exchange is held open, and how many replies are kept.
+        policy: How long an back_channel is held open, and how many replies are kept.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class Replies:
         self._commit = commit
         self._effects = effects
         self._policy = policy
-        self._waiting: dict[str, dict[int, list[tuple[Exchange, bool]]]] = {}
+        self._waiting: dict[str, dict[int, list[tuple[BackChannel, bool]]]] = {}
         """Identifier -> message number -> those who wait for its answer, and whether they asked for an
         acknowledgement."""
-        self._patience: deque[tuple[float, str, int, Exchange]] = deque()
+        self._patience: deque[tuple[float, str, int, BackChannel]] = deque()
 
     # --- the application's answer ---------------------------------------------------------------------------------
 
@@ -197,15 +197,15 @@ class Replies:
     # --- answers --------------------------------------------------------------------------------------------------
 
     def stored(
-        self, destination: RMDestination, number: int, envelope: Envelope, exchange: Exchange | None, now: float
+        self, destination: RMDestination, number: int, envelope: Envelope, back_channel: BackChannel | None, now: float
     ) -> None:
         """Message ``number`` is durable (called by :class:`Inbound`)."""
         if isinstance(envelope.control, LastMessage) and destination.offered is not None:
-            self._answer_last_message(destination, number, exchange, now)
+            self._answer_last_message(destination, number, back_channel, now)
         elif number not in destination.acknowledged:
-            self._await(destination, number, exchange, asks(envelope, destination), now)
+            self._await(destination, number, back_channel, asks(envelope, destination), now)
         else:
-            self._acknowledging.acknowledge(destination, exchange, now)
+            self._acknowledging.acknowledge(destination, back_channel, now)
         if self._waiting and number in destination.acknowledged:
             self._answer_waiting(destination, number, now)
         outbox = self._outbound.by_offer.get(destination.identifier)
@@ -213,14 +213,20 @@ class Replies:
             self._outbound.ready(outbox)  # what it has to send may have waited for this to be acknowledged
 
     def again(
-        self, destination: RMDestination, number: int, exchange: Exchange | None, now: float, *, asked: bool = False
+        self,
+        destination: RMDestination,
+        number: int,
+        back_channel: BackChannel | None,
+        now: float,
+        *,
+        asked: bool = False,
     ) -> None:
         """Answer a message that is stored: with its reply if there is one, else with an acknowledgement.
 
         Args:
             destination: Its Sequence.
             number: Its number.
-            exchange: Who sent it.
+            back_channel: Who sent it.
             now: Seconds.
             asked: Whether it asks for an acknowledgement: no other answer without one will do then.
         """
@@ -234,40 +240,40 @@ class Replies:
                 self._release(destination, number)
                 self._commit.save(destination.identifier, destination)
             # An answer that leaves out the very message it answers ends a session of .NET's.
-            self._await(destination, number, exchange, asked, now)
+            self._await(destination, number, back_channel, asked, now)
             return
         if number == destination.marker and destination.offered is not None and reply_number is None:
-            self._answer_last_message(destination, number, exchange, now)
-        elif reply_number is not None and outbox is not None and source is not None and exchange is not None:
+            self._answer_last_message(destination, number, back_channel, now)
+        elif reply_number is not None and outbox is not None and source is not None and back_channel is not None:
             source.issue(now)
             envelope = self._outbound.message(outbox, source, reply_number)
             envelope.acknowledgements = (destination.acknowledgement(),)
-            self._effects.append(Respond(exchange, envelope))
+            self._effects.append(Respond(back_channel, envelope))
         elif number in destination.answered and not asked:
             # The requester has the reply and said so. An acknowledgement without it would end .NET's session.
-            self._done(exchange)
+            self._done(back_channel)
         else:
-            self._acknowledging.acknowledge(destination, exchange, now)
+            self._acknowledging.acknowledge(destination, back_channel, now)
 
     def _await(
-        self, destination: RMDestination, number: int, exchange: Exchange | None, asked: bool, now: float
+        self, destination: RMDestination, number: int, back_channel: BackChannel | None, asked: bool, now: float
     ) -> None:
         """Let it wait for its answer. Where no reply can come before a gap closes, or where the reply goes elsewhere,
         it is answered at once; but a requester that offered a Sequence for replies, and does not ask, gets no
         acknowledgement that leaves out what it answers: that would end a session of .NET's."""
-        if exchange is None:
+        if back_channel is None:
             return
         if self._are_sent(destination):
-            self._done(exchange)
+            self._done(back_channel)
             if asked and not destination.acks_to.is_anonymous:
                 self._acknowledging.owe(destination, now)
             return
         if number in destination.held and (asked or destination.offered is None):
-            self._acknowledging.acknowledge(destination, exchange, now, at_once=asked)
+            self._acknowledging.acknowledge(destination, back_channel, now, at_once=asked)
             return
         identifier = destination.identifier
-        self._waiting.setdefault(identifier, {}).setdefault(number, []).append((exchange, asked))
-        self._patience.append((now + self._policy.reply_patience, identifier, number, exchange))
+        self._waiting.setdefault(identifier, {}).setdefault(number, []).append((back_channel, asked))
+        self._patience.append((now + self._policy.reply_patience, identifier, number, back_channel))
 
     def _answer_waiting(self, destination: RMDestination, number: int, now: float) -> None:
         """Answer those who sent the message again while it, or its reply, was on its way to the disk."""
@@ -277,20 +283,20 @@ class Replies:
         answerable = waiting.pop(number, ())
         if not waiting:
             del self._waiting[destination.identifier]
-        for exchange, asked in answerable:
-            self.again(destination, number, exchange, now, asked=asked)
+        for back_channel, asked in answerable:
+            self.again(destination, number, back_channel, now, asked=asked)
 
     def _answer_last_message(
-        self, destination: RMDestination, number: int, exchange: Exchange | None, now: float
+        self, destination: RMDestination, number: int, back_channel: BackChannel | None, now: float
     ) -> None:
         """1.0, two-way: LastMessage is answered in kind on the offered Sequence (wcf: it waits for that)."""
         outbox = self._outbound.outboxes.get(destination.offered or "")
         source = outbox.source if outbox is not None else None
         if outbox is None or source is None or destination.awaiting:
-            self._acknowledging.acknowledge(destination, exchange, now)
+            self._acknowledging.acknowledge(destination, back_channel, now)
         elif not source.polled:
             self._outbound.want_end(outbox, now)
-            self._acknowledging.acknowledge(destination, exchange, now)
+            self._acknowledging.acknowledge(destination, back_channel, now)
         else:
             if source.last_number is None:
                 source.last_number = outbox.end - source.start + 1
@@ -298,11 +304,11 @@ class Replies:
             destination.replies[number] = source.last_number
             self._commit.save(destination.identifier, destination)
             self._commit.save(source.local_id, source)
-            self._commit.then(partial(self.again, destination, number, exchange))
+            self._commit.then(partial(self.again, destination, number, back_channel))
 
-    def _done(self, exchange: Exchange | None) -> None:
-        if exchange is not None:
-            self._effects.append(Respond(exchange, None))
+    def _done(self, back_channel: BackChannel | None) -> None:
+        if back_channel is not None:
+            self._effects.append(Respond(back_channel, None))
 
     # --- time -----------------------------------------------------------------------------------------------------
 
@@ -313,9 +319,9 @@ class Replies:
     def pump(self, now: float) -> None:
         """Let those go who have waited long enough: they may ask again."""
         while self._patience and self._patience[0][0] <= now:
-            _, identifier, number, exchange = self._patience.popleft()
+            _, identifier, number, back_channel = self._patience.popleft()
             waiting = self._waiting.get(identifier, {})
-            entry = next((entry for entry in waiting.get(number, ()) if entry[0] is exchange), None)
+            entry = next((entry for entry in waiting.get(number, ()) if entry[0] is back_channel), None)
             if entry is None:
                 continue
             waiting[number].remove(entry)
@@ -325,9 +331,9 @@ class Replies:
                 del self._waiting[identifier]
             destination = self._inbound.destinations.get(identifier)
             if destination is not None and (entry[1] or destination.offered is None):
-                self._acknowledging.acknowledge(destination, exchange, now, at_once=entry[1])
+                self._acknowledging.acknowledge(destination, back_channel, now, at_once=entry[1])
             else:
-                self._done(exchange)
+                self._done(back_channel)
 
     # --- ends -----------------------------------------------------------------------------------------------------
 
@@ -351,8 +357,8 @@ class Replies:
     def forgotten(self, destination: RMDestination, now: float) -> None:
         """An inbound Sequence is forgotten (called by :class:`Inbound`)."""
         for waiting in self._waiting.pop(destination.identifier, {}).values():
-            for exchange, _ in waiting:
-                self._done(exchange)
+            for back_channel, _ in waiting:
+                self._done(back_channel)
         self._end(destination, now)
 
     def recover(self, now: float) -> None:

@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from holdfast.core.cursor import HandlingPolicy
 from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.events import (
     Acknowledged,
+    BackChannel,
     Delivered,
     Discarded,
     Effect,
@@ -422,14 +423,15 @@ class Destination:
         envelope.transport = self._keeper.facts_of(exchange.request)
         self._unanswered.add(exchange)
         party = party_of(exchange.request) if isinstance(envelope.control, CreateSequence) else ""
-        self.engine.protocol.receive(envelope, exchange, self.engine.clock(), party=party)
+        self.engine.protocol.receive(envelope, BackChannel(exchange), self.engine.clock(), party=party)
         self.engine.touch()
 
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Respond):
-            if effect.exchange in self._unanswered:  # not once the store has failed and everybody was told so
-                self._unanswered.discard(effect.exchange)
-                self._envelopes.respond(effect.exchange, effect.envelope)
+            exchange = cast(Exchange, effect.back_channel)
+            if exchange in self._unanswered:  # not once the store has failed and everybody was told so
+                self._unanswered.discard(exchange)
+                self._envelopes.respond(exchange, effect.envelope)
         elif isinstance(effect, Delivered):
             self.accepted += 1
             self._delivered(effect)

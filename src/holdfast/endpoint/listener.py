@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.events import BackChannel
 from holdfast.core.messages import Envelope
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.envelopes import Envelopes
@@ -27,5 +28,5 @@ class Listener:
             self._envelopes.receive(exchange, self._take)
 
     def _take(self, exchange: Exchange, envelope: Envelope) -> None:
-        self._engine.protocol.receive(envelope, exchange, self._engine.clock())
+        self._engine.protocol.receive(envelope, BackChannel(exchange), self._engine.clock())
         self._engine.touch()

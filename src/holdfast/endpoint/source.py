@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from holdfast.core.events import (
     Acknowledged,
@@ -67,6 +67,7 @@ from holdfast.exceptions import (
     StoreFailed,
 )
 from holdfast.http.client import HTTPClient
+from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Transport, TransportError
 from holdfast.http.server import HTTPServer
 from holdfast.settings import check_seconds
@@ -687,7 +688,7 @@ class Source:
             log_incident(effect)
         else:
             assert isinstance(effect, Respond)
-            self._envelopes.respond(effect.exchange, effect.envelope)
+            self._envelopes.respond(cast(Exchange, effect.back_channel), effect.envelope)
         if self.on_progress is not None:
             self.on_progress(self.progress)
 

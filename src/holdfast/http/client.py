@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.connection import Exchange
+from holdfast.http.connection import Call
 from holdfast.http.outcome import Done, Outcome, Response, TransportError
 from holdfast.http.pool import Pool, PoolLimits
 from holdfast.http.proxies import Proxy, proxy_of_environment
@@ -96,7 +96,7 @@ class HTTPClient:
             return
         head += b"Content-Length: %d\r\n\r\n" % len(body)
         loop = asyncio.get_running_loop()
-        pool.send(Exchange(url, head, body, done, loop.time() + self._total_timeout))
+        pool.send(Call(url, head, body, done, loop.time() + self._total_timeout))
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._sweep_seconds, self._sweep)
 

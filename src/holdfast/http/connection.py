@@ -24,7 +24,7 @@ MAX_HEAD_BYTES = 64 * 1024
 """The largest status line and header section of an answer, and as much of what carries no content within it."""
 
 
-class Exchange:
+class Call:
     """A request that is owed an outcome, exactly one.
 
     Args:
@@ -57,18 +57,18 @@ class Exchange:
 
 
 class ClientConnection(asyncio.Protocol):
-    """A connection of ``pool``, to be given one exchange after the other."""
+    """A connection of ``pool``, to be given one call after the other."""
 
     __slots__ = (
         "_body", "_fields", "_is_complete", "_is_surplus", "_keeps_alive", "_length", "_parser", "_response",
-        "_silent", "_status", "exchange", "idle_since", "pool", "transport",
+        "_silent", "_status", "call", "idle_since", "pool", "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self.exchange: Exchange | None = None
+        self.call: Call | None = None
         self.idle_since = 0.0
         self._parser = httptools.HttpResponseParser(self)
         self._expect()
@@ -84,21 +84,21 @@ class ClientConnection(asyncio.Protocol):
         self._is_surplus = False
         self._response: Response | None = None
 
-    def send(self, exchange: Exchange) -> None:
-        """Write the request; its exchange is told of the answer."""
-        self.exchange = exchange
-        if len(exchange.body) < LARGE_BODY:
-            self.transport.write(exchange.head + exchange.body)
+    def send(self, call: Call) -> None:
+        """Write the request; its call is told of the answer."""
+        self.call = call
+        if len(call.body) < LARGE_BODY:
+            self.transport.write(call.head + call.body)
         else:
-            self.transport.write(exchange.head)
-            self.transport.write(exchange.body)
+            self.transport.write(call.head)
+            self.transport.write(call.body)
 
     def fail(self, message: str, *, status: int = 0, remedy: str = "") -> None:
-        """End the exchange in progress with an error, and the connection with it: nobody knows what comes on it."""
-        exchange, self.exchange = self.exchange, None
+        """End the call in progress with an error, and the connection with it: nobody knows what comes on it."""
+        call, self.call = self.call, None
         self.abort()
-        if exchange is not None:
-            exchange.fail(message, connected=True, status=status, remedy=remedy)
+        if call is not None:
+            call.fail(message, connected=True, status=status, remedy=remedy)
 
     def abort(self) -> None:
         """Close it at once."""
@@ -112,40 +112,40 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.pool.remove(self)
-        exchange = self.exchange
-        if exchange is None:
+        call = self.call
+        if call is None:
             return
         if error is None and self._status >= 200 and self._ends_with_connection:
             self._finish()
             self._told()
             return
-        self.exchange = None
+        self.call = None
         if self._status or self._silent:
-            reason = f"{exchange.url} closed the connection within its answer"
+            reason = f"{call.url} closed the connection within its answer"
         else:
-            reason = why_not_answered(exchange.url, error, is_first=self.idle_since == 0.0)
-        exchange.fail(reason, connected=True)
+            reason = why_not_answered(call.url, error, is_first=self.idle_since == 0.0)
+        call.fail(reason, connected=True)
 
     def data_received(self, data: bytes) -> None:
-        exchange = self.exchange
-        if exchange is None:
+        call = self.call
+        if call is None:
             self.abort()  # nothing was asked: whatever this is, the next answer could not be told from it
             return
         self._silent += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.fail(f"{exchange.url} wants to speak another protocol than HTTP")
+            self.fail(f"{call.url} wants to speak another protocol than HTTP")
             return
         except httptools.HttpParserError as error:
-            if self.exchange is not None and not self._is_complete:
-                self.fail(f"{exchange.url} answered with what is no HTTP: {_first_words(error)}")
+            if self.call is not None and not self._is_complete:
+                self.fail(f"{call.url} answered with what is no HTTP: {_first_words(error)}")
                 return
             self._is_surplus = True
         if self._is_complete:
             self._told()
-        elif self.exchange is not None and self._silent > MAX_HEAD_BYTES:
-            self.fail(f"{exchange.url} answered with headers of more than {MAX_HEAD_BYTES} bytes", status=self._status)
+        elif self.call is not None and self._silent > MAX_HEAD_BYTES:
+            self.fail(f"{call.url} answered with headers of more than {MAX_HEAD_BYTES} bytes", status=self._status)
 
     # --- the parser's side ----------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class ClientConnection(asyncio.Protocol):
         self._fields[key] = text if before is None else f"{before}, {text}"
 
     def on_headers_complete(self) -> None:
-        if self._is_complete or self.exchange is None:
+        if self._is_complete or self.call is None:
             return
         self._status = self._parser.get_status_code()
         if self._status < 200:
@@ -170,14 +170,14 @@ class ClientConnection(asyncio.Protocol):
         encoding = self._fields.get("content-encoding", "identity").lower()
         if encoding not in ("", "identity"):
             self.fail(
-                f"{self.exchange.url} answered in the content encoding {encoding}, which was not asked for",
+                f"{self.call.url} answered in the content encoding {encoding}, which was not asked for",
                 status=self._status,
             )
         elif (declared := self._fields.get("content-length", "")).isdigit() and int(declared) > self.pool.max_response:
             self._too_large()
 
     def on_body(self, data: bytes) -> None:
-        if self._is_complete or self.exchange is None:
+        if self._is_complete or self.call is None:
             return
         self._silent = 0
         self._length += len(data)
@@ -191,7 +191,7 @@ class ClientConnection(asyncio.Protocol):
             self._body += data
 
     def on_message_complete(self) -> None:
-        if self._is_complete or self.exchange is None:
+        if self._is_complete or self.call is None:
             return
         if self._status < 200:  # 100 Continue, 103 Early Hints: the answer itself is still to come
             self._fields = {}
@@ -213,9 +213,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _told(self) -> None:
         """The answer is here, and the parser is done with what came: tell of it, and go on or close."""
-        exchange, response = self.exchange, self._response
-        assert exchange is not None and response is not None
-        self.exchange = None
+        call, response = self.call, self._response
+        assert call is not None and response is not None
+        self.call = None
         # What came before the request was written whole was said without having read it.
         may_go_on = self._keeps_alive and not self._is_surplus and not self.transport.get_write_buffer_size()
         self._expect()
@@ -225,18 +225,18 @@ class ClientConnection(asyncio.Protocol):
             self.abort()
         if response.status in REDIRECTS:
             location = response.headers.get("location", "nowhere")
-            exchange.fail(
-                f"{exchange.url} answered {response.status}: it has moved to {location}",
+            call.fail(
+                f"{call.url} answered {response.status}: it has moved to {location}",
                 connected=True,
                 status=response.status,
                 remedy=f"If that is the right place, send to {location} instead.",
             )
         else:
-            exchange.end(response)
+            call.end(response)
 
     def _too_large(self) -> None:
-        assert self.exchange is not None
-        message = f"{self.exchange.url} answered {self._status} with more than {self.pool.max_response} bytes"
+        assert self.call is not None
+        message = f"{self.call.url} answered {self._status} with more than {self.pool.max_response} bytes"
         self.fail(message, status=self._status)
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.http.connection import ClientConnection, Exchange
+from holdfast.http.connection import Call, ClientConnection
 from holdfast.http.proxies import Proxy, open_tunnel
 from holdfast.http.reasons import why_not_connected
 from holdfast.http.urls import Origin
@@ -63,7 +63,7 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._free: list[ClientConnection] = []
         self._connections: set[ClientConnection] = set()
-        self._waiting: deque[Exchange] = deque()
+        self._waiting: deque[Call] = deque()
         self._connecting: set[asyncio.Task[ClientConnection | Exception]] = set()
         self._is_closed = False
 
@@ -82,20 +82,20 @@ class Pool:
         """Whether there is nothing left that time could change."""
         return not (self._connections or self._waiting or self._connecting)
 
-    def send(self, exchange: Exchange) -> None:
+    def send(self, call: Call) -> None:
         """Send now if a connection is free, else as soon as there is one."""
         if self._free and not self._waiting:
-            self._free.pop().send(exchange)
+            self._free.pop().send(call)
             return
-        self._waiting.append(exchange)
+        self._waiting.append(call)
         self._connect_if_wanted()
 
     def free(self, connection: ClientConnection) -> None:
-        """Its exchange is over, and it may serve another."""
+        """Its call is over, and it may serve another."""
         while self._waiting:
-            exchange = self._waiting.popleft()
-            if not exchange.is_over:
-                connection.send(exchange)
+            call = self._waiting.popleft()
+            if not call.is_over:
+                connection.send(call)
                 return
         connection.idle_since = self._loop.time()
         self._free.append(connection)
@@ -110,12 +110,12 @@ class Pool:
     def sweep(self, now: float) -> None:
         """Give up what has taken too long, and close what was idle for long."""
         for connection in list(self._connections):
-            exchange = connection.exchange
-            if exchange is not None and exchange.deadline <= now:
-                connection.fail(f"{exchange.url} did not answer in time")
+            call = connection.call
+            if call is not None and call.deadline <= now:
+                connection.fail(f"{call.url} did not answer in time")
         while self._waiting and (self._waiting[0].is_over or self._waiting[0].deadline <= now):
-            exchange = self._waiting.popleft()
-            exchange.fail(f"{exchange.url} did not answer in time", connected=False)
+            call = self._waiting.popleft()
+            call.fail(f"{call.url} did not answer in time", connected=False)
         for connection in [one for one in self._free if now - one.idle_since >= self._limits.keep_alive]:
             connection.abort()
         self._connect_if_wanted()
@@ -135,11 +135,11 @@ class Pool:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         waiting, self._waiting = self._waiting, deque()
-        for exchange in waiting:
-            exchange.fail(f"the client for {exchange.url} was closed", connected=False)
+        for call in waiting:
+            call.fail(f"the client for {call.url} was closed", connected=False)
         for connection in list(self._connections):
-            if connection.exchange is not None:
-                connection.fail(f"the client for {connection.exchange.url} was closed")
+            if connection.call is not None:
+                connection.fail(f"the client for {connection.call.url} was closed")
             else:
                 connection.abort()
 
@@ -196,5 +196,5 @@ class Pool:
         if self._connections:
             return
         waiting, self._waiting = self._waiting, deque()
-        for exchange in waiting:
-            exchange.fail(why_not_connected(exchange.url, error), connected=False)
+        for call in waiting:
+            call.fail(why_not_connected(call.url, error), connected=False)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.core.cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.events import (
     Acknowledged,
+    BackChannel,
     Delivered,
     Effect,
     Ended,
@@ -43,7 +44,7 @@ OUTBOX = "orders"
 
 
 @dataclass(slots=True, eq=False)
-class Exchange:
+class Journey:
     """One request on its way: who sent what, which run of the sender waits for the answer, and how it ended."""
 
     sender: int
@@ -59,7 +60,7 @@ class Exchange:
 class Arrival:
     """One arrival of a request, the handle that the core answers; ``run`` is the receiver's."""
 
-    exchange: Exchange
+    journey: Journey
     run: int
     response_delay: float | None = 0.0
     """Seconds until its response is back at the sender; None: it is lost. For a driver that knows time."""
@@ -68,7 +69,7 @@ class Arrival:
 class Surroundings(Protocol):
     """What a driver of the world decides: when things travel and become durable."""
 
-    def request(self, exchange: Exchange) -> None:
+    def request(self, journey: Journey) -> None:
         """An endpoint sends a request."""
         ...
 
@@ -246,15 +247,15 @@ class Node:
 
     def receive(self, arrival: Arrival) -> None:
         """A request arrives."""
-        self.protocol.receive(replace(arrival.exchange.transmit.envelope), arrival, self.now)
+        self.protocol.receive(replace(arrival.journey.transmit.envelope), BackChannel(arrival), self.now)
 
-    def conclude(self, exchange: Exchange, envelope: Envelope | None) -> None:
+    def conclude(self, journey: Journey, envelope: Envelope | None) -> None:
         """The answer to a request arrives."""
-        self.protocol.received(exchange.transmit, None if envelope is None else replace(envelope), self.now)
+        self.protocol.received(journey.transmit, None if envelope is None else replace(envelope), self.now)
 
-    def fail(self, exchange: Exchange) -> None:
+    def fail(self, journey: Journey) -> None:
         """A request failed."""
-        self.protocol.failed(exchange.transmit, self.now)
+        self.protocol.failed(journey.transmit, self.now)
 
     def pump(self) -> None:
         """Its timer fires."""
@@ -325,7 +326,9 @@ class Node:
     def _perform(self, effect: Effect) -> None:
         world = self.world
         if isinstance(effect, Respond):
-            world.respond(self, effect.exchange, self._said(effect.envelope, effect.exchange))
+            arrival = effect.back_channel
+            assert isinstance(arrival, Arrival), arrival
+            world.respond(self, arrival, self._said(effect.envelope, arrival))
         elif isinstance(effect, Transmit):
             self._said(effect.envelope, None)
             world.transmit(self, effect)
@@ -350,7 +353,7 @@ class Node:
             return None
         if self.setup.hides_limit and envelope.fault is not None:
             envelope.fault.max_message_number = None
-        is_asked = arrival is None or arrival.exchange.transmit.envelope.ack_requested
+        is_asked = arrival is None or arrival.journey.transmit.envelope.ack_requested
         if self.setup.asked_only and isinstance(envelope.control, Acknowledge) and not is_asked:
             return None
         return envelope

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import check_settings
 
-__all__ = ["Exchange", "Fate", "Faults", "LossyProxy", "ProxyCounts"]
+__all__ = ["Fate", "Faults", "LossyProxy", "ProxyCounts", "Relayed"]
 
 _HEAD_LIMIT = 64 * 1024
 """Longest request or response head read, in bytes."""
@@ -85,7 +85,7 @@ class ProxyCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class Relayed:
     """One exchange as it passed, heads and bodies as they were on the wire."""
 
     request: bytes
@@ -127,7 +127,7 @@ class LossyProxy:
         faults: what goes wrong, nothing by default.
         seed: of the random stream.
         host, port: where to listen; port 0 takes a free one.
-        on_exchange: called with each finished exchange, on the event loop. For captures.
+        on_relayed: called with each finished exchange, on the event loop. For captures.
 
     Raises:
         ConfigurationError: the target is not an http URL with a host.
@@ -142,14 +142,14 @@ class LossyProxy:
         seed: int = 0,
         host: str = "127.0.0.1",
         port: int = 0,
-        on_exchange: Callable[[Exchange], None] | None = None,
+        on_relayed: Callable[[Relayed], None] | None = None,
     ) -> None:
         self.target = target
         self.faults = faults or Faults()
         self.counts = ProxyCounts()
         self._random = random.Random(seed)
         self._host, self._port = host, port
-        self._on_exchange = on_exchange
+        self._on_relayed = on_relayed
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -217,16 +217,16 @@ class LossyProxy:
 
     async def _exchange(self, request: bytes) -> bytes | None:
         """Carry one request. Returns the response to pass on, or None when the caller is to get nothing."""
-        exchange = await self._carry(request, self._plan())
-        counts, fate = self.counts, exchange.fate
+        relayed = await self._carry(request, self._plan())
+        counts, fate = self.counts, relayed.fate
         counts.answered += fate is Fate.ANSWERED
         counts.requests_lost += fate is Fate.REQUEST_LOST
         counts.responses_lost += fate is Fate.RESPONSE_LOST
         counts.unreachable += fate is Fate.UNREACHABLE
-        counts.doubled += exchange.doubled
-        if self._on_exchange is not None:
-            self._on_exchange(exchange)
-        return exchange.response if fate is Fate.ANSWERED else None
+        counts.doubled += relayed.doubled
+        if self._on_relayed is not None:
+            self._on_relayed(relayed)
+        return relayed.response if fate is Fate.ANSWERED else None
 
     def _plan(self) -> _Plan:
         self.counts.exchanges += 1
@@ -240,17 +240,17 @@ class LossyProxy:
             delay=duration * faults.max_delay if delay < faults.delay else None,
         )
 
-    async def _carry(self, request: bytes, plan: _Plan) -> Exchange:
+    async def _carry(self, request: bytes, plan: _Plan) -> Relayed:
         if plan.delay is not None:
             self.counts.delayed += 1
             await asyncio.sleep(plan.delay)
         if plan.lose_request:
-            return Exchange(request, None, Fate.REQUEST_LOST, doubled=False)
+            return Relayed(request, None, Fate.REQUEST_LOST, doubled=False)
         response = await self._ask_target(request)
         if response is None:
-            return Exchange(request, None, Fate.UNREACHABLE, doubled=False)
+            return Relayed(request, None, Fate.UNREACHABLE, doubled=False)
         doubled = plan.double and await self._ask_target(request) is not None
-        return Exchange(request, response, Fate.RESPONSE_LOST if plan.lose_response else Fate.ANSWERED, doubled)
+        return Relayed(request, response, Fate.RESPONSE_LOST if plan.lose_response else Fate.ANSWERED, doubled)
 
     async def _ask_target(self, request: bytes) -> bytes | None:
         """The target's response, or None when it gave none: refused, cut off, or not HTTP."""

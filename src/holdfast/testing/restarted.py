@@ -9,7 +9,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import fields, replace
 
-from holdfast.core.events import ReadWanted, Respond
+from holdfast.core.events import BackChannel, ReadWanted, Respond
 from holdfast.core.messages import ANONYMOUS_EPR, Envelope
 from holdfast.core.protocol import RMProtocol
 from holdfast.store.memory import MemoryStore
@@ -96,12 +96,12 @@ class _Twin:
 
     def ask(self, envelope: Envelope) -> str:
         """What it answers, in words; "nothing yet" if that takes time."""
-        exchange = object()
-        self._protocol.receive(replace(envelope), exchange, self._now)
+        asker = BackChannel(object())
+        self._protocol.receive(replace(envelope), asker, self._now)
         answer = "nothing yet"
         while True:
             for effect in self._protocol.take_effects():
-                if isinstance(effect, Respond) and effect.exchange is exchange:
+                if isinstance(effect, Respond) and effect.back_channel is asker:
                     answer = _whole(effect.envelope)
                 elif isinstance(effect, ReadWanted):
                     found = self._disk.read(effect.queue, effect.partition, effect.start, effect.end)

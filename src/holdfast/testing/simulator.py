@@ -21,13 +21,13 @@ from holdfast.testing.clock import EPOCH
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
 from holdfast.testing.liveness import unfinished
 from holdfast.testing.network import PERFECT, Network
-from holdfast.testing.node import Arrival, Exchange, Node
+from holdfast.testing.node import Arrival, Journey, Node
 from holdfast.testing.options import Options
 from holdfast.testing.restarted import Heard
 from holdfast.testing.world import World
 
 REQUEST_TIMEOUT = 60.0
-"""Seconds after which a caller that got no answer gives the exchange up."""
+"""Seconds after which a caller that got no answer gives up."""
 HEALING = 900.0
 """Virtual seconds in which everything must be well after the storm."""
 MOST_EVENTS = 50_000
@@ -278,9 +278,9 @@ class Simulator:
         if node.index == 1:
             self._compare_with_restarted()
         self.world.crash(node, self.random.randint(0, len(node.store.pending)))
-        for arrival in [arrival for arrival in self._open if arrival.exchange.receiver == node.index]:
+        for arrival in [arrival for arrival in self._open if arrival.journey.receiver == node.index]:
             del self._open[arrival]
-            self._at(self.network.delay(), partial(self._fail, arrival.exchange))
+            self._at(self.network.delay(), partial(self._fail, arrival.journey))
         self._at(self.random.choice((0.001, 0.5, 10.0)) * self.random.random(), partial(self._restart_later, node))
 
     def _compare_with_restarted(self) -> None:
@@ -369,52 +369,52 @@ class Simulator:
 
     # --- the network ----------------------------------------------------------------------------------------------
 
-    def request(self, exchange: Exchange) -> None:
+    def request(self, journey: Journey) -> None:
         """See :class:`Surroundings`."""
         fate = self.network.fate()
         for copy in fate.copies:
-            self._at(copy.request_delay, partial(self._arrive, exchange, copy.response_delay))
+            self._at(copy.request_delay, partial(self._arrive, journey, copy.response_delay))
         if not any(copy.response_delay is not None for copy in fate.copies):
             self.world.count("exchanges lost")
-            self._at(REQUEST_TIMEOUT if fate.silent else self.network.delay(), partial(self._fail, exchange))
+            self._at(REQUEST_TIMEOUT if fate.silent else self.network.delay(), partial(self._fail, journey))
         else:
-            self._at(REQUEST_TIMEOUT, partial(self._fail, exchange))
+            self._at(REQUEST_TIMEOUT, partial(self._fail, journey))
 
-    def _arrive(self, exchange: Exchange, response_delay: float | None) -> Node | None:
-        node = self.world.nodes[exchange.receiver]
+    def _arrive(self, journey: Journey, response_delay: float | None) -> Node | None:
+        node = self.world.nodes[journey.receiver]
         if not node.is_up:
-            self._at(self.network.delay(), partial(self._fail, exchange))
+            self._at(self.network.delay(), partial(self._fail, journey))
             return None
-        self.world.note(lambda: f"#{exchange.number} arrives at {node.name}")
-        arrival = Arrival(exchange, node.run, response_delay)
+        self.world.note(lambda: f"#{journey.number} arrives at {node.name}")
+        arrival = Arrival(journey, node.run, response_delay)
         self._open[arrival] = None
         if node.index == 1:
-            self._heard.hear(exchange.transmit.envelope)
+            self._heard.hear(journey.transmit.envelope)
         node.receive(arrival)
         return node
 
     def respond(self, arrival: Arrival, envelope: Envelope | None) -> None:
         """See :class:`Surroundings`."""
         if arrival not in self._open:
-            raise InvariantViolation("AnsweredOnce", f"#{arrival.exchange.number} is answered a second time")
+            raise InvariantViolation("AnsweredOnce", f"#{arrival.journey.number} is answered a second time")
         del self._open[arrival]
         if arrival.response_delay is not None and not self.network.is_partitioned:
-            self._at(arrival.response_delay, partial(self._answer, arrival.exchange, envelope))
+            self._at(arrival.response_delay, partial(self._answer, arrival.journey, envelope))
 
-    def _answer(self, exchange: Exchange, envelope: Envelope | None) -> Node | None:
-        node = self.world.nodes[exchange.sender]
-        if not node.is_up or node.run != exchange.run or exchange.has_failed:
+    def _answer(self, journey: Journey, envelope: Envelope | None) -> Node | None:
+        node = self.world.nodes[journey.sender]
+        if not node.is_up or node.run != journey.run or journey.has_failed:
             return None
-        exchange.is_answered = True
-        self.world.note(lambda: f"the answer to #{exchange.number} arrives at {node.name}")
-        node.conclude(exchange, envelope)
+        journey.is_answered = True
+        self.world.note(lambda: f"the answer to #{journey.number} arrives at {node.name}")
+        node.conclude(journey, envelope)
         return node
 
-    def _fail(self, exchange: Exchange) -> Node | None:
-        node = self.world.nodes[exchange.sender]
-        if not node.is_up or node.run != exchange.run or exchange.is_answered or exchange.has_failed:
+    def _fail(self, journey: Journey) -> Node | None:
+        node = self.world.nodes[journey.sender]
+        if not node.is_up or node.run != journey.run or journey.is_answered or journey.has_failed:
             return None
-        exchange.has_failed = True
-        self.world.note(lambda: f"#{exchange.number} has failed, as {node.name} sees it")
-        node.fail(exchange)
+        journey.has_failed = True
+        self.world.note(lambda: f"#{journey.number} has failed, as {node.name} sees it")
+        node.fail(journey)
         return node

@@ -12,7 +12,7 @@ from holdfast.core.messages import Envelope
 from holdfast.testing.fingerprint import HORIZON, Form, form_of_endpoint
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
 from holdfast.testing.liveness import unfinished
-from holdfast.testing.node import Arrival, Exchange, Node
+from holdfast.testing.node import Arrival, Journey, Node
 from holdfast.testing.situation import Bounds, Budget, Endpoint, Outcome, Packet, Situation, Step, setups
 from holdfast.testing.world import World
 
@@ -41,7 +41,7 @@ class Stage:
         self.world = World(setups(bounds), self, no_jitter, invariants=invariants, trace=trace)
         self.arrivals: list[list[Arrival]] = [[], []]
         """Of each endpoint, what it has not answered."""
-        self._sent: list[Exchange] = []
+        self._sent: list[Journey] = []
         self._answered: list[tuple[Arrival, Envelope | None]] = []
 
     def begin(self) -> tuple[Packet, ...]:
@@ -57,15 +57,15 @@ class Stage:
 
     # --- surroundings ---------------------------------------------------------------------------------------------
 
-    def request(self, exchange: Exchange) -> None:
+    def request(self, journey: Journey) -> None:
         """See :class:`Surroundings`."""
-        self._sent.append(exchange)
+        self._sent.append(journey)
 
     def respond(self, arrival: Arrival, envelope: Envelope | None) -> None:
         """See :class:`Surroundings`."""
-        exchange = arrival.exchange
-        if arrival not in self.arrivals[exchange.receiver] or any(known is arrival for known, _ in self._answered):
-            raise InvariantViolation("AnsweredOnce", f"#{exchange.number} is answered a second time")
+        journey = arrival.journey
+        if arrival not in self.arrivals[journey.receiver] or any(known is arrival for known, _ in self._answered):
+            raise InvariantViolation("AnsweredOnce", f"#{journey.number} is answered a second time")
         self._answered.append((arrival, envelope))
 
     def batch_taken(self, node: Node) -> None:
@@ -126,18 +126,18 @@ class Stage:
 
     def _take_packet(self, node: Node, verb: str, packet: Packet) -> None:
         world = self.world
-        exchange = Exchange(packet.sender, 0, packet.transmit, packet.receiver, packet.number)
+        journey = Journey(packet.sender, 0, packet.transmit, packet.receiver, packet.number)
         if verb == "receive":
             world.note(lambda: f"{packet.name} arrives at {node.name}")
-            arrival = Arrival(exchange, node.run)
+            arrival = Arrival(journey, node.run)
             self.arrivals[node.index].append(arrival)
             node.receive(arrival)
         elif verb == "conclude":
             world.note(lambda: f"{packet.name} arrives at {node.name}")
-            node.conclude(exchange, packet.envelope)
+            node.conclude(journey, packet.envelope)
         else:
             world.note(lambda: f"{packet.name} has failed, as {node.name} sees it")
-            node.fail(exchange)
+            node.fail(journey)
         world.settle(node)
 
     def sent(self) -> tuple[Packet, ...]:

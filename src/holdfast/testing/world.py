@@ -12,7 +12,7 @@ from holdfast.core.records import Batch, Record
 from holdfast.testing.clock import SimClock
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
 from holdfast.testing.ledger import Ledger
-from holdfast.testing.node import OUTBOX, Arrival, Exchange, Node, Setup, Surroundings
+from holdfast.testing.node import OUTBOX, Arrival, Journey, Node, Setup, Surroundings
 from holdfast.testing.words import describe
 
 SOURCE, DESTINATION = 0, 1
@@ -75,7 +75,7 @@ class World:
         self.has_ended = False
         self.is_stopped = False
         self.submitted = 0
-        self._exchanges = 0
+        self._journeys = 0
         self.nodes = (
             Node(SOURCE, "source", setups[0], self, build),
             Node(DESTINATION, "destination", setups[1], self, build),
@@ -137,19 +137,19 @@ class World:
         """An endpoint sends a request."""
         self._leaving(node, transmit.envelope)
         receiver = next(other for other in self.nodes if other.setup.address == transmit.to)
-        self._exchanges += 1
-        exchange = Exchange(node.index, node.run, transmit, receiver.index, self._exchanges)
-        self.note(lambda: f"{node.name} sends #{exchange.number} {describe(transmit.envelope)}")
+        self._journeys += 1
+        journey = Journey(node.index, node.run, transmit, receiver.index, self._journeys)
+        self.note(lambda: f"{node.name} sends #{journey.number} {describe(transmit.envelope)}")
         self.count("requests")
         if transmit.number:
             self.count("messages transmitted")
-        self.surroundings.request(exchange)
+        self.surroundings.request(journey)
 
     def respond(self, node: Node, arrival: Arrival, envelope: Envelope | None) -> None:
         """An endpoint answers a request."""
         if envelope is not None:
             self._leaving(node, envelope)
-        self.note(lambda: f"{node.name} answers #{arrival.exchange.number} {describe(envelope)}")
+        self.note(lambda: f"{node.name} answers #{arrival.journey.number} {describe(envelope)}")
         self.surroundings.respond(arrival, envelope)
 
     def _leaving(self, node: Node, envelope: Envelope) -> None:
