@@ -56,7 +56,7 @@ class Running:
 
     @property
     def submitted(self) -> int:
-        return sum(isinstance(effect, Submitted) for effect in self.effects)
+        return sum(effect.last - effect.first + 1 for effect in self.effects if isinstance(effect, Submitted))
 
 
 @pytest.fixture

@@ -34,12 +34,14 @@ class Transmit:
         envelope: What to send.
         source: ``local_id`` of the outbound Sequence that sends it, "" for an answer that is not repeated by us.
         number: The message number it carries, 0 if none.
+        is_repeat: Whether that was transmitted before.
     """
 
     to: str
     envelope: Envelope
     source: str = ""
     number: int = 0
+    is_repeat: bool = False
 
 
 TakeRecords = Callable[[list[tuple[int, Record]], float], None]
@@ -88,10 +90,11 @@ class Delivered:
 
 @dataclass(slots=True)
 class Submitted:
-    """The message at ``offset`` of the outbox ``key`` is durable here."""
+    """The messages at offsets ``first <= offset <= last`` of the outbox ``key`` are durable here."""
 
     key: str
-    offset: int
+    first: int
+    last: int
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
     TerminateSequence,
 )
-from holdfast.core.outbox import Choice, Outbox, ReadRecords, outbox_queue, replies_queue
+from holdfast.core.outbox import Choice, Outbox, ReadRecords, Submitting, outbox_queue, replies_queue
 from holdfast.core.policy import Delivery, SourcePolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
@@ -159,13 +159,20 @@ class Outbound:
     def submit(self, outbox: Outbox, record: Record) -> int:
         """Take over a message; :class:`Submitted` follows when it is durable. Its offset."""
         offset = outbox.append(record, self.commit)
-        self.commit.then(partial(self._submitted, outbox, offset))
+        together = outbox.submitting
+        if together is not None and together.batch is self.commit.batch:
+            together.last = offset
+        else:
+            together = outbox.submitting = Submitting(self.commit.batch, offset, offset)
+            self.commit.then(partial(self._submitted, outbox, together))
         return offset
 
-    def _submitted(self, outbox: Outbox, offset: int, now: float) -> None:
-        outbox.durable_end = offset + 1
+    def _submitted(self, outbox: Outbox, together: Submitting, now: float) -> None:
+        if outbox.submitting is together:
+            outbox.submitting = None
+        outbox.durable_end = together.last + 1
         outbox.update_available()
-        self.effects.append(Submitted(outbox.key, offset))
+        self.effects.append(Submitted(outbox.key, together.first, together.last))
         self.ready(outbox)
 
     def ready(self, outbox: Outbox) -> None:
@@ -362,9 +369,9 @@ class Outbound:
         if asks:
             assert source.identifier is not None
             envelope.ack_requested = (AckRequested(source.identifier),)
-        source.sent(number, wants_reply, self._jitter(), now, asks=asks)
+        is_repeat = source.sent(number, wants_reply, self._jitter(), now, asks=asks)
         assert outbox.to is not None
-        self.effects.append(Transmit(outbox.to, envelope, source.local_id, number))
+        self.effects.append(Transmit(outbox.to, envelope, source.local_id, number, is_repeat))
 
     def message(self, outbox: Outbox, source: RMSource, number: int) -> Envelope:
         """Message ``number`` of the Sequence as it goes out, the same every time but for piggybacked headers."""

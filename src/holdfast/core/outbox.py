@@ -7,10 +7,11 @@ their own and are the same after a crash. The records stay in their queue until 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.records import Record, State
+from holdfast.core.records import Batch, Record, State
 from holdfast.core.source import RMSource
 from holdfast.core.versions import Versions
 
@@ -36,6 +37,15 @@ def replies_queue(key: str) -> str:
 
 Choice = tuple[Versions, bool]
 """What CreateSequence may be sent with: versions, and whether with an Offer."""
+
+
+@dataclass(slots=True, eq=False)
+class Submitting:
+    """Messages at offsets ``first`` to ``last`` that one batch makes durable: one thing to tell, not one for each."""
+
+    batch: Batch
+    first: int
+    last: int
 
 
 class Outbox:
@@ -66,6 +76,8 @@ class Outbox:
         self.end_wanted = False
         self.answers: str | None = None
         """The inbound Sequence whose requests it answers, for an outbox of replies."""
+        self.submitting: Submitting | None = None
+        """What was submitted into the open batch, or into the last one that is not durable."""
         self.left_out = AcknowledgementRanges()
         """Offsets, each one higher, of records that no Sequence carries any more: given up by somebody, or known to
         have arrived in a Sequence that was given up. A Sequence ends before the first of them, the next begins behind.

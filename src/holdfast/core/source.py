@@ -482,8 +482,9 @@ class RMSource:
             return False
         return not self._has_new() or not any(entry.asks for entry in self.flight.values())
 
-    def sent(self, number: int, message_id: str | None, jitter: float, now: float, *, asks: bool = False) -> None:
-        """``number`` leaves now. ``message_id``: of a request, whose reply completes it. ``jitter`` in [0, 1)."""
+    def sent(self, number: int, message_id: str | None, jitter: float, now: float, *, asks: bool = False) -> bool:
+        """``number`` leaves now; whether it was transmitted before. ``message_id``: of a request, whose reply completes
+        it. ``jitter`` in [0, 1)."""
         entry = self.flight[number]
         entry.asks = asks
         entry.attempts += 1
@@ -494,6 +495,7 @@ class RMSource:
         entry.due = now + self.round_trip.delay(entry.tries, jitter)
         if message_id is not None:
             self.unreplied[number] = message_id
+        return entry.attempts > 1
 
     def answered(self, number: int, *, in_answers: bool) -> None:
         """The exchange that carried ``number`` ended without a fault; whatever it acknowledged has been taken in.

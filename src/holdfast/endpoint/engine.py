@@ -8,10 +8,10 @@ deadline. Knows no HTTP.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import secrets
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -80,7 +80,9 @@ async def open_off_loop(location: str | Path | Store) -> Store:
 
 def new_identifier() -> str:
     """A URI never used before, and not to be guessed from others: who knows a Sequence's Identifier can write to it."""
-    return uuid.uuid4().urn
+    drawn = os.urandom(16).hex()
+    variant = "89ab"[ord(drawn[16]) & 3]  # RFC 9562 section 5.4, as uuid.uuid4().urn, which takes twice as long
+    return f"urn:uuid:{drawn[:8]}-{drawn[8:12]}-4{drawn[13:16]}-{variant}{drawn[17:20]}-{drawn[20:]}"
 
 
 class Engine:

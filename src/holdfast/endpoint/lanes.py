@@ -33,13 +33,46 @@ class Progress:
 
 @dataclass(eq=False)
 class Lane:
-    """The futures of one outbox."""
+    """The futures of one outbox: by offset, who waits until the message is durable here, and there."""
 
     outbox: Outbox
     submitted: dict[int, asyncio.Future[None]] = field(default_factory=dict)
-    acknowledged: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    acknowledged: dict[int, list[asyncio.Future[None]]] = field(default_factory=dict)
     ended: asyncio.Future[None] | None = None
     stop_error: HoldfastError | None = None
+
+    def tell_submitted(self, first: int, last: int) -> None:
+        """The messages at these offsets are durable here."""
+        for offset in range(first, last + 1):
+            future = self.submitted.pop(offset, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    def tell_acknowledged(self, first: int, last: int) -> None:
+        """The destination has the messages at these offsets."""
+        waiting = self.acknowledged
+        if last - first < len(waiting):
+            offsets = list(range(first, last + 1))
+        else:
+            offsets = [offset for offset in waiting if first <= offset <= last]
+        for offset in offsets:
+            for future in waiting.pop(offset, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    def forget(self, offset: int, future: asyncio.Future[None]) -> None:
+        """Somebody waits no more."""
+        waiting = self.acknowledged.get(offset, [])
+        if future in waiting:
+            waiting.remove(future)
+            if not waiting:
+                del self.acknowledged[offset]
+
+    def fail_waiting(self, error: BaseException) -> None:
+        """Fail all who wait for an acknowledgement."""
+        for waiting in self.acknowledged.values():
+            fail(waiting, error)
+        self.acknowledged.clear()
 
 
 def place(outbox: Outbox, offset: int) -> str:

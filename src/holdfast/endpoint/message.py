@@ -154,6 +154,8 @@ def body_bytes(body: Body) -> bytes:
     Raises:
         EnvelopeError: it is not.
     """
+    if type(body) is bytes and body.startswith(b"<") and not body.startswith(b"<?"):
+        return body_content(body)
     if isinstance(body, etree._Element):
         return body_content(etree.tostring(body, with_tail=False))
     if not isinstance(body, str | bytes | bytearray | memoryview):

@@ -521,7 +521,8 @@ class Source:
         self, body: Body, action: str, key: str, message_id: str | None, headers: bytes, *, wants_reply: bool
     ) -> Sent:
         self._check_open()
-        now = self._engine.clock()
+        engine = self._engine
+        now = engine.clock()
         message_id = new_identifier() if message_id is None else message_id
         record = outgoing_record(key, action, body, message_id, headers, now, wants_reply=wants_reply)
         if wants_reply and message_id in self._asked:
@@ -534,9 +535,9 @@ class Source:
         if wants_reply:
             self._replies[message_id] = asyncio.get_running_loop().create_future()
             self._asked[message_id] = lane
-        offset = self._engine.protocol.submit(lane.outbox, record, self._engine.clock())
-        stored = lane.submitted[offset] = asyncio.get_running_loop().create_future()
-        self._engine.touch()
+        offset = engine.protocol.submit(lane.outbox, record, now)
+        stored = lane.submitted[offset] = self._loop.create_future()
+        engine.touch()
         await stored
         return Sent(self, lane, offset, message_id)
 
@@ -567,18 +568,24 @@ class Source:
         self, lane: Lane, offset: int, timeout: float | None, message_id: str | None = None
     ) -> None:
         """Wait for the acknowledgement of one offset; see :meth:`Sent.acknowledged`."""
-        check_seconds("timeout", timeout)
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         if lane.outbox.is_acknowledged(offset):
             return
-        future = lane.acknowledged.get(offset)
-        if future is None:
+        waiting = lane.acknowledged.get(offset)
+        if waiting is None:
             self._check_lane(lane)
             if self._engine.failure is not None:
                 raise self._safe_error(self._engine.failure)
-            future = lane.acknowledged[offset] = asyncio.get_running_loop().create_future()
+            waiting = lane.acknowledged[offset] = []
+        future: asyncio.Future[None] = self._loop.create_future()
+        waiting.append(future)
         try:
-            async with asyncio.timeout(timeout):
-                await asyncio.shield(future)
+            if timeout is None:
+                await future
+            else:
+                async with asyncio.timeout(timeout):
+                    await future
         except NotAcknowledged:
             raise
         except TimeoutError:
@@ -587,6 +594,9 @@ class Source:
                 f"{timeout} s{self._because()}",
                 remedy=f"It is stored and still tried. {self._how_it_goes_on('it')}",
             ) from None
+        finally:
+            if future.cancelled():
+                lane.forget(offset, future)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far, also by earlier processes, is acknowledged; errors as for one message.
@@ -659,10 +669,7 @@ class Source:
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Transmit):
             self._sender.transmit(effect)
-            source = self._engine.protocol.outbound.sources.get(effect.source)
-            if effect.number and source is not None and source.source is not None:
-                flight = source.source.flight.get(effect.number)
-                self.progress.resent += flight is not None and flight.attempts > 1
+            self.progress.resent += effect.is_repeat
         elif isinstance(effect, Submitted):
             self._submitted(effect)
         elif isinstance(effect, Acknowledged):
@@ -693,31 +700,22 @@ class Source:
             self.on_progress(self.progress)
 
     def _submitted(self, effect: Submitted) -> None:
-        self.progress.stored += 1
-        self.progress.outstanding += 1
-        future = self._lanes[effect.key].submitted.pop(effect.offset, None)
-        if future is not None and not future.done():
-            future.set_result(None)
+        count = effect.last - effect.first + 1
+        self.progress.stored += count
+        self.progress.outstanding += count
+        self._lanes[effect.key].tell_submitted(effect.first, effect.last)
 
     def _acknowledged(self, effect: Acknowledged) -> None:
-        lane = self._lanes[effect.key]
         count = effect.last - effect.first + 1
         self.progress.acknowledged += count
         self.progress.outstanding -= count
         self.progress.problem = ""
-        if count <= len(lane.acknowledged):
-            offsets = list(range(effect.first, effect.last + 1))
-        else:
-            offsets = [offset for offset in lane.acknowledged if effect.first <= offset <= effect.last]
-        for offset in offsets:
-            future = lane.acknowledged.pop(offset, None)
-            if future is not None and not future.done():
-                future.set_result(None)
+        self._lanes[effect.key].tell_acknowledged(effect.first, effect.last)
 
     def _discarded(self, effect: Discarded) -> None:
         self.progress.outstanding -= 1
-        future = self._lanes[effect.key].acknowledged.pop(effect.offset, None)
-        fail([future] if future is not None else [], DeliveryError("the message was given up: it is not sent"))
+        waiting = self._lanes[effect.key].acknowledged.pop(effect.offset, [])
+        fail(waiting, DeliveryError("the message was given up: it is not sent"))
 
     def _replied(self, effect: Delivered) -> None:
         record = effect.record if effect.record is not None else self._read_reply(effect.offset)
@@ -749,10 +747,9 @@ class Source:
         error = stop_error(effect, str(self.to), waiting, str(self._store_location), self._because())
         lane.stop_error = error
         log.error("sending stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
-        fail(lane.acknowledged.values(), error)
+        lane.fail_waiting(error)
         # Of a request of a former process nobody knows where it went: whoever waits for its reply is told too.
         fail((reply for name, reply in self._replies.items() if self._asked.get(name, lane) is lane), error)
-        lane.acknowledged.clear()
         if lane.ended is not None and not lane.ended.done():
             lane.ended.set_exception(error)
             lane.ended = None
@@ -778,10 +775,9 @@ class Source:
         """Fail whoever waits: for what is stored with ``error``, to be stored with ``unstored``."""
         for lane in self._lanes.values():
             fail(lane.submitted.values(), unstored)
-            fail(lane.acknowledged.values(), error)
+            lane.fail_waiting(error)
             fail([lane.ended] if lane.ended is not None else [], error)
             lane.submitted.clear()
-            lane.acknowledged.clear()
         fail(self._replies.values(), error)
 
     @property
