@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from holdfast.cli.tables import (
-    admin_option,
-    age_text,
-    ask_admin,
-    find_by_beginning,
-    json_option,
-    listed,
-    place_and_rest,
-    print_one,
-    print_table,
-)
-
-COLUMNS = ("queue", "records", "keeps", "cursor", "kind", "lag", "age", "idle")
+from holdfast.cli.shelf import Shelf, Things, opened_to_look
+from holdfast.cli.tables import admin_option, age_text, ask_admin, json_option, listed
 
 
 @click.command()
@@ -39,40 +27,21 @@ def queues(store: str | None, name: str | None, admin: str | None, as_json: bool
     `lag` is the number of records that a cursor has not passed, `age` how long the oldest of them has been there,
     `idle` how long ago the cursor moved. What a queue `keeps` only the server knows.
     """
-    location, name = place_and_rest((store, name), admin)
-    if location is None:
-        assert admin is not None
-        shown, place = _ask(admin), admin
-    else:
-        shown, place = _look(location), location
-    if name is not None:
-        one = find_by_beginning(shown, "name", name, "queue", place)
-        click.echo(json.dumps(one, indent=2)) if as_json else print_one(one)
-    elif as_json:
-        click.echo(json.dumps({"queues": shown}, indent=2))
-    elif shown:
-        rows = [row for one in shown for row in _rows(one)]
-        print_table(COLUMNS, rows, right=("records", "lag", "age", "idle"))
-    else:
-        click.echo(f"There are no queues in {place}.")
+    QUEUES.show(store, name, admin, as_json=as_json)
 
 
-def _ask(admin: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _ask(admin: str) -> Things:
+    found: Things = []
     for name in ask_admin(admin, "queues").get("queues", ()):
         found += listed(ask_admin(admin, f"queues/{quote(name, safe='')}/cursors"), "queues", admin)
     return found
 
 
-def _look(location: str) -> list[dict[str, Any]]:
+def _look(location: str) -> Things:
     from holdfast.endpoint.inspection import describe_queues
-    from holdfast.store.rocksdb import RocksDBStore
 
-    store = RocksDBStore(location, read_only=True)
-    try:
+    with opened_to_look(location) as store:
         return describe_queues(store.load(), store.read, time.time())
-    finally:
-        store.close()
 
 
 def _rows(one: dict[str, Any]) -> list[list[str]]:
@@ -82,3 +51,15 @@ def _rows(one: dict[str, Any]) -> list[list[str]]:
         for cursor in one["cursors"]
     ]
     return [[*queue, *cursor] for cursor in cursors or [[""] * 5]]
+
+
+QUEUES = Shelf(
+    what="queue",
+    key="name",
+    name="queues",
+    columns=("queue", "records", "keeps", "cursor", "kind", "lag", "age", "idle"),
+    right=("records", "lag", "age", "idle"),
+    look=_look,
+    ask=_ask,
+    rows=_rows,
+)

@@ -1,0 +1,89 @@
+"""Shelf: one kind of things that a store or a running server has: all of them listed, or one of them shown whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.tables import find_by_beginning, place_and_rest, print_one, print_table
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+Things = list[dict[str, Any]]
+"""What the admin listener answers of them, in a list."""
+
+
+@contextlib.contextmanager
+def opened_to_look(location: str) -> Iterator[Store]:
+    """The store, only to be looked at: somebody else may have it open.
+
+    Raises:
+        StoreError: there is none.
+    """
+    from holdfast.store.rocksdb import RocksDBStore
+
+    store = RocksDBStore(location, read_only=True)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """How a command shows one kind of things.
+
+    Args:
+        what: What one is called: "Sequence".
+        key: The field that names one.
+        name: What JSON calls them: "sequences".
+        columns: Of the table.
+        right: Those that are set to the right.
+        look: Gets them from the store at a place.
+        ask: Gets them from the admin listener at a URL.
+        rows: The table's rows of one.
+    """
+
+    what: str
+    key: str
+    name: str
+    columns: Sequence[str]
+    right: Sequence[str]
+    look: Callable[[str], Things]
+    ask: Callable[[str], Things]
+    rows: Callable[[dict[str, Any]], list[list[str]]]
+
+    def show(self, store: str | None, one: str | None, admin: str | None, *, as_json: bool) -> None:
+        """Show all, or the one whose name begins so.
+
+        Args:
+            store: A store; None, or the beginning of a name, with ``admin``.
+            one: The beginning of a name; None for all.
+            admin: The URL of a running server's admin listener, None for a store.
+            as_json: Whether to print what the admin listener answers, rather than a table.
+
+        Raises:
+            ConfigurationError: there is no such one, or there are several.
+            StoreError: there is no such store.
+        """
+        location, one = place_and_rest((store, one), admin)
+        if location is None:
+            assert admin is not None
+            things, place = self.ask(admin), admin
+        else:
+            things, place = self.look(location), location
+        if one is not None:
+            found = find_by_beginning(things, self.key, one, self.what, place)
+            click.echo(json.dumps(found, indent=2)) if as_json else print_one(found)
+        elif as_json:
+            click.echo(json.dumps({self.name: things}, indent=2))
+        elif things:
+            print_table(self.columns, [row for thing in things for row in self.rows(thing)], right=self.right)
+        else:
+            click.echo(f"There are no {self.what}s in {place}.")
