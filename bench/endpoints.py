@@ -115,7 +115,7 @@ def _measure(options: argparse.Namespace, connections: int, directory: str) -> d
         results["fixed"].append(load.in_process(["--url", url, "--plain", "--pid", str(fixed.pid), *arguments]))
         results["durable"].append(load.in_process(["--url", ports["url"], "--pid", str(durable.pid), *reliable]))
     messages = _counter(ports["admin"], "holdfast_messages_accepted_total")
-    syncs = _counter(ports["admin"], "holdfast_syncs_total")
+    syncs = _counter(ports["admin"], "holdfast_commits_total")
     for child in (fixed, durable):
         assert child.stdin is not None
         child.stdin.close()

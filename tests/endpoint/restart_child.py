@@ -4,7 +4,8 @@
     restart_child.py source STORE URL FIRST COUNT
 
 The destination has a handler for requests, one that notes each message in JOURNAL, or none at all (JOURNAL "-").
-The source sends messages FIRST to COUNT - 1 and says each one's number once it is durable.
+The source sends messages FIRST to COUNT - 1 and says each one's number once it is durable. LONGEST_WAIT in the
+environment is how many seconds the loop waits for a commit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import uuid
 
 from holdfast import Destination, HandlingPolicy, Message, RetransmissionPolicy, Source, SourcePolicy
 from holdfast.endpoint.serve import Listeners, Service
+from holdfast.store import writer
 
 NOTE = "urn:test:note"
 PRICE = "urn:test:price"
@@ -65,4 +67,5 @@ async def send(store: str, url: str, first: str, count: str) -> None:
 
 
 if __name__ == "__main__":
+    writer.LONGEST_WAIT = float(os.environ.get("LONGEST_WAIT", writer.LONGEST_WAIT))
     asyncio.run({"destination": serve, "source": send}[sys.argv[1]](*sys.argv[2:]))

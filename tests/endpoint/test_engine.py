@@ -15,7 +15,7 @@ from holdfast.core.records import Batch, Record
 from holdfast.core.versions import Versions
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.exceptions import StoreFailed
-from holdfast.store import MemoryStore, Store, open_store
+from holdfast.store import MemoryStore, Store, open_store, writer
 
 
 class SlowStore(MemoryStore):
@@ -59,9 +59,10 @@ class Running:
         return sum(effect.last - effect.first + 1 for effect in self.effects if isinstance(effect, Submitted))
 
 
-@pytest.fixture
-async def running() -> AsyncIterator[Running]:
+@pytest.fixture(params=[writer.LONGEST_WAIT, 0.0], ids=["the loop waits a moment", "the loop never waits"])
+async def running(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
     """Started, and settled."""
+    monkeypatch.setattr(writer, "LONGEST_WAIT", request.param)
     one = Running()
     await one.engine.settled()
     yield one
@@ -108,6 +109,41 @@ async def test_a_store_that_fails_ends_it_once_and_lets_nobody_wait_for_ever(run
     assert len(running.failures) == 1
     with pytest.raises(StoreFailed, match="no space left"):
         running.engine.check()
+
+
+@pytest.fixture
+async def waited_for(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+    """Started, and settled; the loop waits for every commit to its end."""
+    monkeypatch.setattr(writer, "LONGEST_WAIT", 60.0)
+    one = Running()
+    await one.engine.settled()
+    yield one
+    await one.engine.stop()
+
+
+async def test_what_the_loop_waited_for_is_told_in_the_same_turn_and_what_the_next_turn_brings_shares_it(
+    waited_for: Running,
+) -> None:
+    before = waited_for.store.commits
+    waited_for.submit(2)
+    await asyncio.sleep(0)
+    waited_for.submit(3)
+    assert (waited_for.submitted, waited_for.store.commits) == (0, before)
+    await asyncio.sleep(0)
+    assert (waited_for.submitted, waited_for.store.commits) == (5, before + 1)
+    assert not waited_for.engine.is_busy
+    assert waited_for.engine.commits.waited == waited_for.engine.commits.batches
+
+
+async def test_a_store_that_fails_while_the_loop_waits_ends_it_once(waited_for: Running) -> None:
+    waited_for.store.fails = True
+    waited_for.submit(2)
+    async with asyncio.timeout(60):
+        await waited_for.engine.settled()
+    assert waited_for.submitted == 0
+    assert len(waited_for.failures) == 1
+    with pytest.raises(StoreFailed, match="no space left"):
+        waited_for.engine.check()
 
 
 async def test_the_epoch_of_a_queue_is_made_once_and_kept() -> None:

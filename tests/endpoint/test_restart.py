@@ -29,7 +29,9 @@ from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).resolve().parent
-KILLS = 8
+BOTH_WAYS = pytest.mark.parametrize("longest_wait", ["60", "0"], ids=["the loop waits", "the loop goes on"])
+"""Of committing: the loop waits for the disk itself, or it hears of it from the thread."""
+KILLS = 5
 NOTE, PRICE = "urn:test:note", "urn:test:price"
 BAD = Faults(lose_request=0.1, lose_response=0.1, double=0.1, delay=0.2, max_delay=0.02)
 QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.5))
@@ -141,7 +143,11 @@ def stored(store: Path, sequences: dict[str, str]) -> tuple[dict[str, list[int]]
         view.close()
 
 
-async def test_a_destination_killed_again_and_again_keeps_what_it_acknowledged_once_and_in_order(tmp_path: Path):
+@BOTH_WAYS
+async def test_a_destination_killed_again_and_again_keeps_what_it_acknowledged_once_and_in_order(
+    tmp_path: Path, longest_wait: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LONGEST_WAIT", longest_wait)
     draw = random.Random(41)
     names: dict[str, str] = {}
     async with (
@@ -188,9 +194,11 @@ def lives(journal: Path) -> list[dict[str, list[int]]]:
     return found
 
 
+@BOTH_WAYS
 async def test_handlers_go_on_in_order_and_each_request_has_one_reply_when_the_destination_is_killed(
-    tmp_path: Path,
+    tmp_path: Path, longest_wait: str, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setenv("LONGEST_WAIT", longest_wait)
     draw = random.Random(42)
     journal = tmp_path / "journal"
     on_the_wire: dict[str, set[str]] = {}
@@ -241,7 +249,11 @@ async def test_handlers_go_on_in_order_and_each_request_has_one_reply_when_the_d
     assert sorted(highest.values()) == sorted(load.sent.values())
 
 
-async def test_a_source_killed_again_and_again_loses_nothing_and_sends_nothing_twice(tmp_path: Path):
+@BOTH_WAYS
+async def test_a_source_killed_again_and_again_loses_nothing_and_sends_nothing_twice(
+    tmp_path: Path, longest_wait: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LONGEST_WAIT", longest_wait)
     draw = random.Random(43)
     endless, outbox = 10**9, tmp_path / "outbox"
     got: list[tuple[str, int]] = []

@@ -1,10 +1,13 @@
-"""The commit thread: order, groups, failures and the end."""
+"""The commit thread: order, what the loop waits for and what it does not, failures and the end."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,222 +15,215 @@ from holdfast.core.records import Batch
 from holdfast.exceptions import StoreFailed
 from holdfast.store import CommitThread, MemoryStore
 from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.writer import FEWEST_NOT_WAITED, MOST_NOT_WAITED, Patience
+
+WAYS = pytest.mark.parametrize("longest_wait", [60.0, 0.0], ids=["the loop waits", "the loop goes on"])
 
 
 class GatedStore(MemoryStore):
     """A store whose commits wait until they are let through, and fail when told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_open: bool = False) -> None:
         super().__init__()
         self.entered = threading.Event()
         self.gate = threading.Event()
-        self.groups: list[int] = []
         self.broken: BaseException | None = None
-
-    def commit_group(self, batches: Sequence[Batch]) -> None:
-        self.pass_gate(len(batches))
-        for batch in batches:
-            super().commit(batch)
+        if is_open:
+            self.gate.set()
 
     def commit(self, batch: Batch) -> None:
-        self.pass_gate(1)
-        super().commit(batch)
-
-    def pass_gate(self, count: int) -> None:
-        self.groups.append(count)
         self.entered.set()
         assert self.gate.wait(60)
         if self.broken is not None:
             raise self.broken
+        super().commit(batch)
 
 
-class PlainStore:
-    """A store with nothing but what the interface asks for."""
+class Shell:
+    """What an endpoint does with a commit thread: one batch at a time, the next when the last is durable."""
 
-    def __init__(self) -> None:
-        self.inner = MemoryStore()
-        self.commits = 0
-
-    def commit(self, batch: Batch) -> None:
-        self.commits += 1
-        self.inner.commit(batch)
-
-
-class Heard:
-    """What the loop is told, and a future for the moment enough of it was."""
-
-    def __init__(self, enough: int) -> None:
-        self.tokens: list[int] = []
+    def __init__(self, store: Any, longest_wait: float | None = None) -> None:
+        self.durable = 0
+        self.at_once = 0
         self.errors: list[BaseException] = []
         self.threads: set[threading.Thread] = set()
-        self.done = asyncio.get_running_loop().create_future()
-        self.enough = enough
+        self.changed = asyncio.Event()
+        self.thread = CommitThread(
+            store, asyncio.get_running_loop(), self.on_durable, self.on_failed, longest_wait=longest_wait
+        )
 
-    def durable(self, token: int) -> None:
-        self.tokens.append(token)
-        self.count()
-
-    def failed(self, error: BaseException) -> None:
-        self.errors.append(error)
-        self.count()
-
-    def count(self) -> None:
+    def on_durable(self) -> None:
+        self.durable += 1
         self.threads.add(threading.current_thread())
-        if len(self.tokens) + len(self.errors) == self.enough:
-            self.done.set_result(None)
+        self.changed.set()
+
+    def on_failed(self, error: BaseException) -> None:
+        self.errors.append(error)
+        self.threads.add(threading.current_thread())
+        self.changed.set()
+
+    async def commit(self, batch: Batch) -> None:
+        """Returns when it is durable or has failed."""
+        told = self.durable + len(self.errors)
+        if self.thread.commit(batch):
+            self.durable += 1
+            self.at_once += 1
+            return
+        assert self.durable + len(self.errors) == told, "told while the loop was still at it"
+        await self.told(told + 1)
+
+    async def told(self, count: int) -> None:
+        async with asyncio.timeout(60):
+            while self.durable + len(self.errors) < count:
+                self.changed.clear()
+                await self.changed.wait()
 
 
-def append(record, n: int) -> Batch:
+@pytest.fixture
+def shells() -> Iterator[Any]:
+    """Makes shells, whose threads end with the test."""
+    made: list[Shell] = []
+
+    def make(store: Any, longest_wait: float | None = None) -> Shell:
+        made.append(Shell(store, longest_wait))
+        return made[-1]
+
+    yield make
+    for shell in made:
+        shell.thread.close()
+
+
+def append(record: Any, n: int) -> Batch:
     return Batch(appends=[("q", 0, n, record(n))])
 
 
-def start(store, heard: Heard, **options: int) -> CommitThread[int]:
-    return CommitThread(store, asyncio.get_running_loop(), heard.durable, heard.failed, **options)
-
-
-async def test_tokens_come_back_in_the_loop_in_order_once_their_batch_is_durable(tmp_path, record):
+@WAYS
+async def test_batches_are_in_the_store_in_order_when_they_are_said_to_be(
+    tmp_path: Path, record: Any, shells: Any, longest_wait: float
+) -> None:
     store = RocksDBStore(tmp_path / "store")
-    heard = Heard(50)
-    thread = start(store, heard)
+    shell = shells(store, longest_wait)
     for n in range(50):
-        thread.submit(n, append(record, n))
-    await asyncio.wait_for(heard.done, 60)
-    assert heard.tokens == list(range(50))
-    assert heard.threads == {threading.current_thread()}
-    assert heard.errors == []
-    thread.close()
-    assert len(store.read("q", 0, 0, 99)) == 50
-    assert (thread.batches, thread.records) == (50, 50)
-    assert thread.bytes == sum(len(record(n).body) for n in range(50))
-    assert 1 <= thread.syncs <= 50
-    assert thread.seconds > 0
+        await shell.commit(append(record, n))
+        assert len(store.read("q", 0, 0, 99)) == n + 1
+    assert shell.durable == 50
+    assert shell.at_once == shell.thread.waited == (50 if longest_wait else 0)
+    assert shell.threads == (set() if longest_wait else {threading.current_thread()})
+    assert shell.errors == []
+    assert (shell.thread.batches, shell.thread.records) == (50, 50)
+    assert shell.thread.bytes == sum(len(record(n).body) for n in range(50))
+    assert shell.thread.seconds > 0
+    shell.thread.close()
     store.close()
 
 
-async def test_what_waits_while_the_disk_works_shares_the_next_sync(record):
-    store, heard = GatedStore(), Heard(5)
-    thread = start(store, heard)
-    assert thread.idle
-    thread.submit(0, append(record, 0))
+async def test_the_loop_goes_on_where_a_commit_takes_longer_and_hears_of_it_later(record: Any, shells: Any) -> None:
+    store = GatedStore()
+    shell = shells(store)
+    assert not shell.thread.commit(append(record, 0))
     assert store.entered.wait(60)
-    for n in range(1, 5):
-        thread.submit(n, append(record, n))
-    assert not thread.idle
+    assert shell.thread.pending_seconds > 0
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert shell.durable == 0
     store.gate.set()
-    await asyncio.wait_for(heard.done, 60)
-    assert store.groups == [1, 4]
-    assert thread.syncs == 2
-    assert thread.idle
-    thread.close()
+    await shell.told(1)
+    assert (shell.durable, shell.thread.waited, shell.thread.pending_seconds) == (1, 0, 0.0)
 
 
-async def test_a_shell_that_submits_when_idle_and_looks_again_when_told_never_waits_for_ever(record):
-    store = MemoryStore()
-    done = asyncio.get_running_loop().create_future()
-    idle: list[bool] = []
-
-    def durable(n: int) -> None:
-        idle.append(thread.idle)
-        if n == 500:
-            done.set_result(None)
-        else:
-            thread.submit(n + 1, append(record, n + 1))
-
-    thread: CommitThread[int] = CommitThread(store, asyncio.get_running_loop(), durable, done.set_exception)
-    thread.submit(0, append(record, 0))
-    await asyncio.wait_for(done, 60)
-    thread.close()
-    assert all(idle)
-
-
-async def test_a_store_without_groups_gets_the_batches_one_by_one(record):
-    store, heard = PlainStore(), Heard(6)
-    thread = start(store, heard)
-    for n in range(6):
-        thread.submit(n, append(record, n))
-    await asyncio.wait_for(heard.done, 60)
-    thread.close()
-    assert heard.tokens == list(range(6))
-    assert store.commits == thread.syncs == 6
-
-
-async def test_submit_waits_while_as_many_batches_wait_as_may(record):
-    store, heard = GatedStore(), Heard(4)
-    thread = start(store, heard, depth=2)
-    thread.submit(0, append(record, 0))
-    assert store.entered.wait(60)
-    assert thread.ready
-    thread.submit(1, append(record, 1))
-    thread.submit(2, append(record, 2))
-    assert not thread.ready
-    blocked = asyncio.create_task(asyncio.to_thread(thread.submit, 3, append(record, 3)))
-    done, _ = await asyncio.wait([blocked], timeout=0.05)
-    assert not done
+async def test_after_a_commit_that_took_longer_some_are_not_waited_for(record: Any, shells: Any) -> None:
+    store = GatedStore()
+    shell = shells(store, 0.001)
+    assert not shell.thread.commit(append(record, 0))
     store.gate.set()
-    await asyncio.wait_for(heard.done, 60)
-    await blocked
-    assert heard.tokens == [0, 1, 2, 3]
-    thread.close()
+    await shell.told(1)
+    shell.thread._longest_wait = 60.0  # so that the next one which is waited for is in time
+    for n in range(FEWEST_NOT_WAITED):
+        await shell.commit(append(record, n + 1))
+    assert shell.at_once == 0
+    await shell.commit(append(record, FEWEST_NOT_WAITED + 1))
+    assert shell.at_once == 1
 
 
-async def test_a_failure_is_told_once_and_ends_it(record):
-    store, heard = GatedStore(), Heard(1)
-    store.broken = StoreFailed("the disk said no")
-    thread = start(store, heard, depth=1)
-    thread.submit(0, append(record, 0))
-    assert store.entered.wait(60)
-    thread.submit(1, append(record, 1))
-    blocked = asyncio.create_task(asyncio.to_thread(thread.submit, 2, append(record, 2)))
-    done, _ = await asyncio.wait([blocked], timeout=0.05)
-    assert not done
-    store.gate.set()
-    await asyncio.wait_for(heard.done, 60)
-    with pytest.raises(StoreFailed, match="earlier commit failed"):
-        await blocked
-    assert not thread.ready
+def test_a_slow_disk_is_waited_for_ever_more_seldom_until_it_is_quick_again() -> None:
+    patience = Patience()
+    between = []
+    for _ in range(12):
+        count = 0
+        while not patience.waits():
+            count += 1
+        between.append(count)
+        patience.waited(in_time=False)
+    doubled = [FEWEST_NOT_WAITED * 2**n for n in range(11)]
+    assert between == [0, *(min(count, MOST_NOT_WAITED) for count in doubled)]
+    while not patience.waits():
+        pass
+    patience.waited(in_time=True)
+    assert patience.waits()
+    patience.waited(in_time=False)
+    assert [patience.waits() for _ in range(FEWEST_NOT_WAITED + 1)] == [False] * FEWEST_NOT_WAITED + [True]
+
+
+async def test_each_commit_is_told_once_also_where_it_is_done_just_as_the_wait_ends(record: Any, shells: Any) -> None:
+    class AlmostTooLate(MemoryStore):
+        def commit(self, batch: Batch) -> None:
+            super().commit(batch)
+            end = time.perf_counter() + 0.0005
+            while time.perf_counter() < end:
+                pass
+
+    shell = shells(AlmostTooLate(), 0.0005)
+    for n in range(600):
+        shell.thread._patience = Patience()  # each is waited for
+        await shell.commit(append(record, n))
+    await asyncio.sleep(0.01)  # whatever might be told twice
+    assert (shell.durable, shell.thread.batches) == (600, 600)
+    assert shell.errors == []
+
+
+@WAYS
+@pytest.mark.parametrize("error", [StoreFailed("the disk said no"), MemoryError()], ids=["failed", "no ordinary error"])
+async def test_a_failure_is_told_once_in_the_loop_and_ends_it(
+    record: Any, shells: Any, longest_wait: float, error: BaseException
+) -> None:
+    store = GatedStore(is_open=True)
+    shell = shells(store, longest_wait)
+    await shell.commit(append(record, 0))
+    store.broken = error
+    await shell.commit(append(record, 1))
+    assert shell.errors == [error]
+    assert shell.threads == {threading.current_thread()}
     with pytest.raises(StoreFailed, match="earlier commit failed") as caught:
-        thread.submit(3, append(record, 3))
-    assert caught.value.__cause__ is store.broken
-    thread.close()
+        shell.thread.commit(append(record, 2))
+    assert caught.value.__cause__ is error
+    shell.thread.close()
     await asyncio.sleep(0)
-    assert heard.errors == [store.broken]
-    assert heard.tokens == []
+    assert (shell.durable, shell.errors) == (1, [error])
+    assert shell.thread.batches == 1
 
 
-async def test_even_an_error_that_is_no_ordinary_one_reaches_the_loop(record):
-    store, heard = GatedStore(), Heard(1)
-    store.broken = MemoryError()
+async def test_close_commits_what_was_handed_over_and_takes_no_more(record: Any, shells: Any) -> None:
+    store = GatedStore()
+    shell = shells(store, 0.0)
+    assert not shell.thread.commit(append(record, 0))
+    assert store.entered.wait(60)
+    closing = asyncio.ensure_future(asyncio.to_thread(shell.thread.close))
     store.gate.set()
-    thread = start(store, heard)
-    thread.submit(0, append(record, 0))
-    await asyncio.wait_for(heard.done, 60)
-    assert heard.errors == [store.broken]
-    thread.close()
-
-
-async def test_close_commits_what_waits_and_takes_no_more(record):
-    store, heard = GatedStore(), Heard(3)
-    thread = start(store, heard)
-    for n in range(3):
-        thread.submit(n, append(record, n))
-    store.gate.set()
-    thread.close()
-    assert len(store.read("q", 0, 0, 9)) == 3
+    await closing
+    assert len(store.read("q", 0, 0, 9)) == 1
     with pytest.raises(StoreFailed, match="being closed"):
-        thread.submit(3, append(record, 3))
-    await asyncio.wait_for(heard.done, 60)
-    assert heard.tokens == [0, 1, 2]
-    thread.close()
+        shell.thread.commit(append(record, 1))
+    await shell.told(1)
+    shell.thread.close()
 
 
-def test_a_loop_that_is_gone_does_not_stop_the_writing(record):
+def test_a_loop_that_is_gone_does_not_stop_the_writing(record: Any) -> None:
     store = GatedStore()
     loop = asyncio.new_event_loop()
-    thread: CommitThread[int] = CommitThread(store, loop, lambda token: None, lambda error: None)
-    thread.submit(0, append(record, 0))
+    thread = CommitThread(store, loop, lambda: None, lambda error: None, longest_wait=0.0)
+    assert not thread.commit(append(record, 0))
     assert store.entered.wait(60)
-    thread.submit(1, append(record, 1))
     loop.close()
     store.gate.set()
     thread.close()
-    assert len(store.read("q", 0, 0, 9)) == 2
+    assert len(store.read("q", 0, 0, 9)) == 1

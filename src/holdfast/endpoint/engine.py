@@ -107,10 +107,11 @@ class Engine:
         self.failure: BaseException | None = None
         self._carry_out = carry_out
         self._on_failed = on_failed
-        self._thread: CommitThread[None] | None = None
+        self._thread: CommitThread | None = None
         self._reading: Reading | None = None
         self._committing = False
         self._scheduled = False
+        self._looked_again = False
         self._timer: Cancellable | None = None
         self._timer_at = 0.0
         self._idle: asyncio.Event | None = None
@@ -180,34 +181,54 @@ class Engine:
 
     def _turn(self) -> None:
         self._scheduled = False
-        protocol = self.protocol
         if self.failure is None:
             try:
-                protocol.outbound.pump(self.clock())
+                self.protocol.outbound.pump(self.clock())
             except StoreError:
                 if self.failure is None:
                     raise
+        self._see_to_effects()
+        if not self._committing and self.protocol.wants_commit and self.failure is None:
+            self._commit()
+        self._set_timer()
+        if not self._committing and not self.protocol.wants_commit:
+            self._looked_again = False
+            self._wake()
+
+    def _see_to_effects(self) -> None:
+        protocol = self.protocol
         while protocol.effects:
             for effect in protocol.take_effects():
                 if type(effect) is not ReadWanted:
                     self._carry_out(effect)
                 elif self._reading is not None and self.failure is None:
                     self._reading.read(effect)
-        if not self._committing and protocol.wants_commit and self.failure is None:
-            assert self._thread is not None
+
+    def _commit(self) -> None:
+        """Hand over the open batch, and tell what is durable with it if the disk is quick."""
+        if not self._looked_again:
+            # More may lie in the sockets already: one more turn of the loop, and it shares the sync.
+            self._looked_again = True
+            self.touch()
+            return
+        self._looked_again = False
+        assert self._thread is not None
+        if self._thread.commit(self.protocol.take_batch()):
+            self.protocol.batch_durable(self.clock())
+            self._see_to_effects()
+            if self.protocol.wants_commit:
+                self.touch()
+        else:
             self._committing = True
-            self._thread.submit(None, protocol.take_batch())
-        self._set_timer()
-        if not self._committing and not protocol.wants_commit:
-            self._wake()
 
     def _read(self, wanted: ReadWanted, records: Records) -> None:
         if self.failure is None:
             self.protocol.records_read(wanted, records, self.clock())
             self.touch()
 
-    def _durable(self, _token: None) -> None:
+    def _durable(self) -> None:
         self._committing = False
+        self._looked_again = True  # while the disk worked
         self.protocol.batch_durable(self.clock())
         # Not put off: the next batch should be on its way while the answers to this one are written.
         self._turn()
@@ -358,7 +379,7 @@ class Engine:
             self._thread = None
 
     @property
-    def commits(self) -> CommitThread[None]:
+    def commits(self) -> CommitThread:
         """The commit thread, for its counters.
 
         Raises:

@@ -24,8 +24,10 @@ class DestinationCollector(Collector):
         commits = app.engine.commits
         yield _counter("holdfast_messages_accepted", "Messages accepted into the queue, each once.", app.accepted)
         yield _counter("holdfast_commits", "Batches made durable.", commits.batches)
-        yield _counter("holdfast_syncs", "Syncs of the store that they took.", commits.syncs)
-        yield _counter("holdfast_commit_seconds", "Seconds spent in them.", commits.seconds)
+        yield _counter(
+            "holdfast_commits_waited", "Those of them that were quick: the event loop waited for them.", commits.waited
+        )
+        yield _counter("holdfast_commit_seconds", "Seconds that the store took for them.", commits.seconds)
         pending = GaugeMetricFamily(
             "holdfast_commit_pending_seconds",
             "For how long the commit in progress has been with the disk.",

@@ -1,6 +1,8 @@
-"""The thread that commits: group commit for a shell on one asyncio loop. Knows stores and batches, no protocol rule.
+"""The thread that commits, for a shell on one asyncio loop. Knows stores and batches, no protocol rule.
 
-While a commit is at the disk the loop goes on gathering; what was submitted meanwhile shares the next sync.
+Handing a batch over and hearing of it wakes a sleeping thread three times, which costs more than a quick disk does. So
+the loop itself waits for a commit, a moment and no longer: most are durable by then, and the answers leave at once. One
+that takes longer is heard of through the loop, which goes on meanwhile, and some after it are not waited for at all.
 
 A server with such a thread should call ``sys.setswitchinterval(0.0005)`` once at its start: with Python's default of
 5 ms, a busy loop keeps the thread waiting for the interpreter lock many times longer than the disk takes.
@@ -10,67 +12,85 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Final
 
 from holdfast.core.records import Batch
 from holdfast.exceptions import StoreFailed
 from holdfast.store.base import Store
 
-Token = TypeVar("Token")
+LONGEST_WAIT: Final = 0.003
+"""Seconds that the loop waits for a commit at most. What else it has to do is late by no more."""
+FEWEST_NOT_WAITED: Final = 4
+MOST_NOT_WAITED: Final = 1024
+"""Commits that are not waited for after one that took longer: twice as many each time, until one is in time."""
 
 
-@runtime_checkable
-class _GroupStore(Protocol):
-    """A store that can make several batches durable with one sync."""
+class Patience:
+    """Whether to wait for the next commit, by how the last ones did. Knows no clock."""
 
-    def commit_group(self, batches: Sequence[Batch]) -> None: ...
+    def __init__(self) -> None:
+        self._left = 0
+        self._next = FEWEST_NOT_WAITED
+
+    def waits(self) -> bool:
+        """Whether to wait for the commit that begins now; to be asked once for each."""
+        if self._left:
+            self._left -= 1
+            return False
+        return True
+
+    def waited(self, *, in_time: bool) -> None:
+        """Whether the one that was waited for was in time."""
+        if in_time:
+            self._next = FEWEST_NOT_WAITED
+        else:
+            self._left = self._next
+            self._next = min(2 * self._next, MOST_NOT_WAITED)
 
 
-class CommitThread(Generic[Token]):
-    """Commits batches in the order of their submission, in one thread of its own.
-
-    Each batch stays atomic by itself; several that wait together become durable by one sync if the store can do that.
+class CommitThread:
+    """Commits batches in the order in which they are handed over, in one thread of its own.
 
     Args:
         store: Where to. Only this thread commits to it from now on; the caller closes it, after :meth:`close`.
-        loop: The loop in which the two callbacks run.
-        on_durable: Called with each token, in order, once its batch is durable.
-        on_failed: Called once with the error when a commit failed; nothing submitted from that batch on is durable for
-            certain, and no further batch is taken.
-        depth: How many batches may wait; :meth:`submit` blocks above that.
+        loop: The loop in which everything here is called, and in which the two callbacks run.
+        on_durable: Called once for each batch that is durable, unless :meth:`commit` said so already.
+        on_failed: Called once with the error when a commit failed; that batch may be durable or not, and no further
+            one is taken.
+        longest_wait: Seconds that :meth:`commit` waits at most, 0.0 for never; None for :data:`LONGEST_WAIT`.
 
     Attributes:
         batches, records, bytes: Committed so far; bytes of message bodies.
-        syncs: Commits to the store they took.
-        seconds: Time spent in those.
+        seconds: Time that the store took for them.
+        waited: How many of them the loop waited for to the end.
     """
 
     def __init__(
         self,
         store: Store,
         loop: asyncio.AbstractEventLoop,
-        on_durable: Callable[[Token], object],
+        on_durable: Callable[[], object],
         on_failed: Callable[[BaseException], object],
         *,
-        depth: int = 8,
+        longest_wait: float | None = None,
     ) -> None:
         self.batches = 0
         self.records = 0
         self.bytes = 0
-        self.syncs = 0
         self.seconds = 0.0
+        self.waited = 0
         self._store = store
-        self._group_store = store if isinstance(store, _GroupStore) else None
         self._loop = loop
         self._on_durable = on_durable
         self._on_failed = on_failed
-        self._depth = depth
-        self._waiting: deque[tuple[Token, Batch]] = deque()
-        self._changed = threading.Condition()
-        self._busy = False
+        self._longest_wait = LONGEST_WAIT if longest_wait is None else longest_wait
+        self._patience = Patience()
+        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._is_waited_for = False
         self._since = 0.0
         self._closing = False
         self._failure: BaseException | None = None
@@ -78,98 +98,96 @@ class CommitThread(Generic[Token]):
         self._thread.start()
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing waits and nothing is being committed: a batch submitted now starts at once. A shell that
-        submits when idle, and otherwise gathers until the next ``on_durable``, gets the largest groups."""
-        return not self._busy and not self._waiting
-
-    @property
-    def ready(self) -> bool:
-        """Whether :meth:`submit` would neither block nor raise."""
-        return self._failure is None and not self._closing and len(self._waiting) < self._depth
-
-    @property
     def pending_seconds(self) -> float:
         """For how long the commit in progress has been with the store, 0.0 if there is none: a disk may hang."""
         since = self._since
         return perf_counter() - since if since else 0.0
 
-    def submit(self, token: Token, batch: Batch) -> None:
-        """Hand over a batch, which must not be changed any more. Blocks while ``depth`` batches wait.
+    def commit(self, batch: Batch) -> bool:
+        """Hand over a batch, which must not be changed any more, and wait a moment for it where that is worth it.
+
+        Returns:
+            Whether it is durable. If not yet, or if it failed, one of the callbacks follows; until then hand over none.
 
         Raises:
             StoreFailed: An earlier commit failed, or this thread was closed.
         """
-        with self._changed:
-            while len(self._waiting) >= self._depth and self._failure is None:
-                self._changed.wait()
-            if self._failure is not None:
-                raise StoreFailed(
-                    "An earlier commit failed; nothing is stored or acknowledged since.",
-                    remedy="Free space or repair the disk, then start again.",
-                ) from self._failure
-            if self._closing:
-                raise StoreFailed("The store is being closed and takes no further batch.", remedy="Start again.")
-            self._waiting.append((token, batch))
-            self._changed.notify_all()
+        if self._failure is not None:
+            raise StoreFailed(
+                "An earlier commit failed; nothing is stored or acknowledged since.",
+                remedy="Free space or repair the disk, then start again.",
+            ) from self._failure
+        if self._closing:
+            raise StoreFailed("The store is being closed and takes no further batch.", remedy="Start again.")
+        self._is_waited_for = waits = self._longest_wait > 0.0 and self._patience.waits()
+        self._batches.put(batch)
+        return waits and self._wait()
+
+    def _wait(self) -> bool:
+        try:
+            error = self._outcomes.get(timeout=self._longest_wait)
+        except Empty:
+            self._is_waited_for = False
+            self._patience.waited(in_time=False)
+            # It may have come between the two: the thread then saw that it is waited for, and told the loop nothing.
+            self._loop.call_soon(self._hear)
+            return False
+        self._patience.waited(in_time=True)
+        if error is not None:
+            self._loop.call_soon(self._fail, error)
+            return False
+        self.waited += 1
+        return True
+
+    def _hear(self) -> None:
+        """Take the outcome of the commit that was not waited for, if it is there and was not taken before."""
+        try:
+            error = self._outcomes.get_nowait()
+        except Empty:
+            return
+        if error is None:
+            self._on_durable()
+        else:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._on_failed(error)
 
     def close(self) -> None:
-        """Commit what waits, then end the thread. The last callbacks may still be on their way in the loop."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        """Commit what was handed over, then end the thread; from any thread. The last callback may still be on its way
+        in the loop."""
+        self._closing = True
+        self._batches.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        while group := self._next_group():
+        error: BaseException | None = None
+        while error is None and (batch := self._batches.get()) is not None:
             try:
-                self._commit([batch for _, batch in group])
-            except BaseException as error:  # a thread has nobody above it: whatever it is, the loop must hear of it
-                self._fail(error)
-                return
-            # Before the loop is told: a shell that gathers while we are not idle looks again when told, not later.
-            self._busy = False
-            for token, _ in group:
-                self._tell(self._on_durable, token)
+                self._commit(batch)
+            except BaseException as caught:  # a thread has nobody above it: whatever it is, the loop must hear of it
+                error = caught
+            del batch  # or it is kept until the next one comes
+            self._outcomes.put(error)
+            if not self._is_waited_for:
+                self._tell()
 
-    def _next_group(self) -> list[tuple[Token, Batch]]:
-        with self._changed:
-            while not self._waiting and not self._closing:
-                self._changed.wait()
-            group = list(self._waiting)
-            self._busy = bool(group)
-            self._waiting.clear()
-            self._changed.notify_all()
-            return group
-
-    def _commit(self, batches: list[Batch]) -> None:
+    def _commit(self, batch: Batch) -> None:
         self._since = started = perf_counter()
-        if len(batches) > 1 and self._group_store is not None:
-            self._group_store.commit_group(batches)
-            self.syncs += 1
-        else:
-            for batch in batches:
-                self._store.commit(batch)
-                self.syncs += 1
-        self._since = 0.0
-        self.seconds += perf_counter() - started
-        self.batches += len(batches)
-        for batch in batches:
-            self.records += len(batch.appends) + len(batch.holds)
-            self.bytes += sum(len(append[3].body) for append in batch.appends)
-            self.bytes += sum(len(hold[2].body) for hold in batch.holds)
-
-    def _fail(self, error: BaseException) -> None:
-        with self._changed:
-            self._failure = error
-            self._busy = False
-            self._waiting.clear()
-            self._changed.notify_all()
-        self._tell(self._on_failed, error)
-
-    def _tell(self, callback: Callable[..., object], argument: object) -> None:
         try:
-            self._loop.call_soon_threadsafe(callback, argument)
+            self._store.commit(batch)
+        finally:
+            self._since = 0.0
+            self.seconds += perf_counter() - started
+        self.batches += 1
+        self.records += len(batch.appends) + len(batch.holds)
+        self.bytes += sum([len(append[3].body) for append in batch.appends])
+        self.bytes += sum([len(hold[2].body) for hold in batch.holds])
+
+    def _tell(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._hear)
         except RuntimeError:
             # A closed loop has nobody left to tell; what is committed stays committed, the rest is still written.
             if not self._loop.is_closed():
