@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 import trustme
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.http.client import HTTPClient
 from holdfast.http.connection import MAX_HEAD_BYTES, REDIRECTS, Call, ClientConnection
+from holdfast.http.known_answers import MAX_HEADS, KnownAnswers
 from holdfast.http.outcome import Outcome, Response, TransportError
 from holdfast.http.pool import Pool
 from holdfast.http.server import Exchange, Handler, HTTPServer
@@ -316,6 +317,7 @@ class Owner(Pool):
 
     def __init__(self) -> None:
         self.max_response = 1000
+        self.answers = KnownAnswers()
         self.freed = 0
 
     def free(self, connection: ClientConnection) -> None:
@@ -325,12 +327,17 @@ class Owner(Pool):
         pass
 
 
-def connected(told: list[Outcome]) -> tuple[ClientConnection, Wire]:
+def connected(told: list[Outcome], answers: KnownAnswers | None = None) -> tuple[ClientConnection, Wire]:
     """A connection with one request in progress."""
     connection, wire = ClientConnection(Owner()), Wire()
+    connection.pool.answers = answers or connection.pool.answers
     connection.connection_made(wire)
-    connection.send(Call("http://a/", b"POST / HTTP/1.1\r\n\r\n", b"x", told.append, 0.0))
+    ask(connection, told)
     return connection, wire
+
+
+def ask(connection: ClientConnection, told: list[Outcome]) -> None:
+    connection.send(Call("http://a/", b"POST / HTTP/1.1\r\n\r\n", b"x", told.append, 0.0))
 
 
 async def test_a_second_answer_to_one_request_closes_the_connection() -> None:
@@ -428,6 +435,69 @@ def test_whatever_comes_is_one_outcome_or_none_yet(pieces: list[bytes], size: in
     else:
         assert outcome.status >= 200 and outcome.status not in REDIRECTS
         assert len(outcome.body) <= 1000
+
+
+HEADS = [
+    b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX: y\r\nx: z\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\n",
+    b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n",
+    b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\n",
+    b"HTTP/1.1 301 Moved\r\nContent-Length: 3\r\nLocation: /b\r\n\r\n",
+    b"HTTP/1.1 500 No\r\nContent-Length: 3\r\nContent-Encoding: gzip\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n\r\n",
+]
+BODIES = [b"", b"abc", b"ab", b"abcd", b"abc\r\n0\r\n\r\n", b"abcHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"]
+
+
+@settings(max_examples=400)
+@given(st.lists(st.tuples(st.sampled_from(HEADS), st.sampled_from(BODIES), st.integers(0, 80)), min_size=1, max_size=6))
+def test_an_answer_whose_head_was_seen_before_is_read_as_the_parser_reads_it(
+    answers: list[tuple[bytes, bytes, int]],
+) -> None:
+    class Forgetful(KnownAnswers):
+        def learn(self, data: bytes, response: Response) -> None:
+            pass
+
+    def outcomes(known: KnownAnswers) -> list[object]:
+        told: list[Outcome] = []
+        seen: list[object] = []
+        connection, wire = connected(told, known)
+        for head, body, split in answers:
+            data = head + body
+            for piece in (data[:split], data[split:]):
+                if piece and not wire.is_aborted:
+                    connection.data_received(piece)
+            seen += [(len(told), wire.is_aborted)]
+            if wire.is_aborted:
+                connection.connection_lost(None)
+                connection, wire = connected(told, known)
+            elif connection.call is None:
+                ask(connection, told)
+        return seen + [str(one) if isinstance(one, TransportError) else one for one in told]
+
+    assert outcomes(KnownAnswers()) == outcomes(Forgetful())
+
+
+async def test_the_second_answer_of_a_kind_is_not_parsed_and_what_is_remembered_is_bounded() -> None:
+    known = KnownAnswers()
+    told: list[Outcome] = []
+    connection, _ = connected(told, known)
+    connection.data_received(HEADS[0] + b"abc")
+    ask(connection, told)
+    connection._parser = None
+    connection.data_received(HEADS[0] + b"xyz")
+    assert [outcome.body for outcome in told if isinstance(outcome, Response)] == [b"abc", b"xyz"]
+    for number in range(2 * MAX_HEADS):
+        connection, _ = connected(told, known)
+        connection.data_received(b"HTTP/1.1 200 OK\r\nX: %d\r\nContent-Length: 3\r\n\r\nabc" % number)
+    connection, _ = connected(told, known)
+    connection.data_received(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 3000 + b"\r\nContent-Length: 3\r\n\r\nabc")
+    assert 0 < len(known.found) <= MAX_HEADS
+    assert max(map(len, known.found)) <= 2048
 
 
 async def test_a_large_body_goes_out_whole() -> None:

@@ -117,7 +117,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if error is None and self._status >= 200 and self._ends_with_connection:
             self._finish()
-            self._told()
+            self._told(b"")
             return
         self.call = None
         if self._status or self._silent:
@@ -131,6 +131,13 @@ class ClientConnection(asyncio.Protocol):
         if call is None:
             self.abort()  # nothing was asked: whatever this is, the next answer could not be told from it
             return
+        is_fresh = not self._silent and not self._status
+        if is_fresh:
+            end = data.find(b"\r\n\r\n") + 4
+            known = self.pool.answers.found.get(data[:end])
+            if known is not None and len(data) - end == known.length:
+                self._tell(Response(known.status, known.headers, data[end:]), is_plain=True)
+                return
         self._silent += len(data)
         try:
             self._parser.feed_data(data)
@@ -143,7 +150,7 @@ class ClientConnection(asyncio.Protocol):
                 return
             self._is_surplus = True
         if self._is_complete:
-            self._told()
+            self._told(data if is_fresh else b"")
         elif self.call is not None and self._silent > MAX_HEAD_BYTES:
             self.fail(f"{call.url} answered with headers of more than {MAX_HEAD_BYTES} bytes", status=self._status)
 
@@ -211,15 +218,23 @@ class ClientConnection(asyncio.Protocol):
         self._is_complete = True
         self._response = Response(self._status, self._fields, bytes(self._body))
 
-    def _told(self) -> None:
-        """The answer is here, and the parser is done with what came: tell of it, and go on or close."""
-        call, response = self.call, self._response
-        assert call is not None and response is not None
+    def _told(self, data: bytes) -> None:
+        """The answer is here, and the parser is done with what came: ``data``, if the answer came in that alone."""
+        response = self._response
+        assert response is not None
+        is_plain = self._keeps_alive and not self._is_surplus
+        self._expect()
+        if is_plain and data:
+            self.pool.answers.learn(data, response)
+        self._tell(response, is_plain=is_plain)
+
+    def _tell(self, response: Response, *, is_plain: bool) -> None:
+        """Tell of the answer, and go on, or close unless another may follow it."""
+        call = self.call
+        assert call is not None
         self.call = None
         # What came before the request was written whole was said without having read it.
-        may_go_on = self._keeps_alive and not self._is_surplus and not self.transport.get_write_buffer_size()
-        self._expect()
-        if may_go_on:
+        if is_plain and not self.transport.get_write_buffer_size():
             self.pool.free(self)
         else:
             self.abort()

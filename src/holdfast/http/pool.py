@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.http.connection import Call, ClientConnection
+from holdfast.http.known_answers import KnownAnswers
 from holdfast.http.proxies import Proxy, open_tunnel
 from holdfast.http.reasons import why_not_connected
 from holdfast.http.urls import Origin
@@ -56,6 +57,7 @@ class Pool:
     ) -> None:
         self.origin = origin
         self.max_response = limits.max_response
+        self.answers = KnownAnswers()
         self._proxy = proxy
         self._context = context
         self._limits = limits
