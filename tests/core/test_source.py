@@ -207,9 +207,7 @@ def test_a_peer_that_does_not_say_what_it_has_is_asked_again_and_then_said_to_be
         assert not source.is_silent_in_doubt
         while source.request_to_send(0.0, now) is None:
             now = source.deadline() or 0.0
-            source.numbers_to_send(now)
-            for entry in source.flight.values():
-                entry.due = now + 100.0
+            send(source, now)
     assert source.is_silent_in_doubt
     source.clear_doubt()
     acknowledge(source, (1, 2), now=now)

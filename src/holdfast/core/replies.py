@@ -125,7 +125,7 @@ class Replies:
         """A reply that goes in no Sequence is never acknowledged: of too many the oldest are forgotten."""
         while len(destination.replies) > self._policy.max_open_requests:
             oldest = destination.replies.pop(next(iter(destination.replies)))
-            source.flight.pop(oldest, None)
+            source.flight.remove(oldest)
             source.acknowledged.add(oldest)
             outbox.acknowledged(self._commit)
 

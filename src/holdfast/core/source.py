@@ -6,11 +6,10 @@ Sequence's beginning is durable, so that after a crash the same message gets the
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from enum import Enum
 
 from holdfast.core.faults import INVALID_ACKNOWLEDGEMENT, sequence_fault
+from holdfast.core.flight import Flight, InFlight
 from holdfast.core.messages import Fault, SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.ranges import AcknowledgementRanges
@@ -18,26 +17,6 @@ from holdfast.core.records import State
 from holdfast.core.retransmission import RoundTrip
 from holdfast.core.states import SOURCE_TABLE, SourceAction, SourceEvent, SourceState
 from holdfast.core.versions import Versions
-
-
-@dataclass(slots=True)
-class InFlight:
-    """A number that was transmitted and is not acknowledged. Times in seconds; ``due`` is when it is sent again."""
-
-    sent_at: float
-    due: float
-    attempts: int
-    first_sent_at: float
-    answered: bool = False
-    """Whether the exchange that carried it last is over."""
-    tries: int = 0
-    """Transmissions since it last was known to wait for another one: what its backoff counts."""
-    waits_for: int = 0
-    """A lower number in flight: it is not sent again before that is acknowledged. 0: none."""
-    asks: bool = False
-    """Whether its last transmission asked for an acknowledgement and has no answer yet."""
-    silences: int = 0
-    """How often it was answered with nothing while every lower number was acknowledged."""
 
 
 class Request(Enum):
@@ -153,7 +132,7 @@ class RMSource:
         self.sent_before = 0
         """The highest number that may have been transmitted before a crash."""
         self.acknowledged = AcknowledgementRanges()
-        self.flight: dict[int, InFlight] = {}
+        self.flight = Flight()
         self.unreplied: dict[int, str] = {}
         """Transmitted requests whose reply is not here: number -> MessageID. Acknowledged only together with it."""
         self.replying: set[int] = set()
@@ -281,7 +260,7 @@ class RMSource:
                 for number in ack.nacks:
                     entry = self.flight.get(number)
                     if entry is not None:
-                        entry.due = now
+                        self.flight.hurry(entry, now)
                         entry.waits_for = 0
             return [], None
         event = SourceEvent.FINAL_ACKNOWLEDGEMENT if ack.final else SourceEvent.ACKNOWLEDGEMENT
@@ -297,25 +276,23 @@ class RMSource:
         if len(ack.ranges) > self.policy.max_ranges or (ack.nacks and (ack.ranges or ack.final)):
             return False
         highest = max(self.highest_sent, self.sent_before)
-        return all(0 < lower <= upper <= highest for lower, upper in ack.ranges) and all(
-            0 < number <= highest for number in ack.nacks
-        )
+        for lower, upper in ack.ranges:
+            if not 0 < lower <= upper <= highest:
+                return False
+        return all(0 < number <= highest for number in ack.nacks)
 
     def _mark(self, ranges: tuple[tuple[int, int], ...], now: float) -> list[tuple[int, int]]:
-        fresh = AcknowledgementRanges()
-        for lower, upper in ranges:
-            for gap_lower, gap_upper in self.acknowledged.gaps(upper):
-                if gap_upper >= lower:
-                    fresh.add_range(max(lower, gap_lower), gap_upper)
-        for number in self.unreplied:
-            fresh.discard(number)
+        fresh = self._news(ranges)
+        if not len(fresh):
+            return []
         resent_at: float | None = None
         if fresh.count <= len(self.flight):  # it seldom is news of more than a few
             news = [number for lower, upper in fresh for number in range(lower, upper + 1) if number in self.flight]
         else:
             news = [number for number in self.flight if number in fresh]
         for number in news:
-            entry = self.flight.pop(number)
+            entry = self.flight.remove(number)
+            assert entry is not None
             if entry.attempts == 1:
                 self.round_trip.sample(now - entry.sent_at)
                 self._window = min(float(self.policy.window), self._window + 1.0)
@@ -326,13 +303,29 @@ class RMSource:
         self.acknowledged.update(fresh)
         return list(fresh)
 
+    def _news(self, ranges: tuple[tuple[int, int], ...]) -> AcknowledgementRanges:
+        """What of that was not acknowledged before, and waits for no reply."""
+        acknowledged, unreplied = self.acknowledged, self.unreplied
+        if len(ranges) == 1 and not unreplied:
+            (lower, upper), gap = ranges[0], acknowledged.first_gap
+            if lower <= gap and acknowledged.highest < gap:  # nothing is missing so far, as nearly always
+                return AcknowledgementRanges(((gap, upper),) if gap <= upper else ())
+        fresh = AcknowledgementRanges()
+        for lower, upper in ranges:
+            for gap_lower, gap_upper in acknowledged.gaps(upper):
+                if gap_upper >= lower:
+                    fresh.add_range(max(lower, gap_lower), gap_upper)
+        for number in unreplied:
+            fresh.discard(number)
+        return fresh
+
     def _resend_what_followed(self, resent_at: float, now: float) -> None:
         # A destination that drops what comes after a gap (WCF in order) has lost all that was sent before the gap
         # was filled and is not acknowledged now; one that holds it has just said so. What is still on its way there
         # is neither: to send that again would double every message in flight for each one that is lost.
         for entry in self.flight.values():
             if entry.answered and entry.sent_at < resent_at:
-                entry.due = min(entry.due, now)
+                self.flight.hurry(entry, now)
 
     def replied(self, number: int, now: float) -> bool:
         """The reply to request ``number`` is durable here; whether that was news. Stands for its acknowledgement."""
@@ -340,7 +333,7 @@ class RMSource:
         self.replying.discard(number)
         if self.unreplied.pop(number, None) is None and number in self.acknowledged:
             return False
-        entry = self.flight.pop(number, None)
+        entry = self.flight.remove(number)
         if entry is not None:
             if entry.attempts == 1:
                 self.round_trip.sample(now - entry.sent_at)
@@ -360,27 +353,16 @@ class RMSource:
         """Numbers to transmit now, ascending: those due again first of all, then new ones as the window allows."""
         if self.state not in (SourceState.CREATED, SourceState.ROLLOVER) or self.suspended or self.polled:
             return []
-        due = sorted(
-            number
-            for number, entry in self.flight.items()
-            if (self._due_behind(number, entry) if entry.waits_for else entry.due) <= now
-        )
-        if any(self.flight[number].attempts for number in due):
+        due = self.flight.due(now, self.unreplied)
+        if due and any(self.flight[number].attempts for number in due):
             due = self._slow_down(due, now)
         window = self.window
         while len(self.flight) < window and self._has_new():
             if self.next_number not in self.acknowledged:
                 due.append(self.next_number)
-                self.flight[self.next_number] = InFlight(now, now, 0, now)
+                self.flight.begin(self.next_number, now)
             self._number()
         return due
-
-    def _due_behind(self, number: int, entry: InFlight) -> float:
-        """When a number that waits for a lower one is sent again: as soon as that is acknowledged, and not before."""
-        if entry.waits_for not in self.flight:
-            return -math.inf
-        # A request may be there without an answer saying so, while its reply takes its time: it is asked for again.
-        return entry.due if number in self.unreplied else math.inf
 
     def _slow_down(self, due: list[int], now: float) -> list[int]:
         """Something was lost: halve the window, and send again no more than it allows; the rest follows that."""
@@ -390,8 +372,7 @@ class RMSource:
             self.reduced_at = now
         allowed = max(1, self.window)
         for number in due[allowed:]:
-            self.flight[number].due = now + timeout
-            self.flight[number].waits_for = due[allowed - 1]
+            self.flight.wait(number, due[allowed - 1], now + timeout)
         return due[:allowed]
 
     def _has_new(self) -> bool:
@@ -440,7 +421,7 @@ class RMSource:
         self.next_number = min(self.next_number, self.limit + 1)
         above = [number for number in self.flight if number > self.limit]
         for number in above:
-            del self.flight[number]
+            self.flight.remove(number)
             self.unreplied.pop(number, None)
         return bool(above)
 
@@ -480,19 +461,22 @@ class RMSource:
             return True
         if number != self.highest_sent or not is_last:
             return False
-        return not self._has_new() or not any(entry.asks for entry in self.flight.values())
+        return not self._has_new() or not self.flight.asking
 
     def sent(self, number: int, message_id: str | None, jitter: float, now: float, *, asks: bool = False) -> bool:
         """``number`` leaves now; whether it was transmitted before. ``message_id``: of a request, whose reply completes
         it. ``jitter`` in [0, 1)."""
         entry = self.flight[number]
-        entry.asks = asks
+        if asks:
+            self.flight.asking.add(number)
+        else:
+            self.flight.asking.discard(number)
         entry.attempts += 1
         entry.tries += 1
         entry.answered = False
         entry.waits_for = 0
         entry.sent_at = now
-        entry.due = now + self.round_trip.delay(entry.tries, jitter)
+        self.flight.left(number, now + self.round_trip.delay(entry.tries, jitter))
         if message_id is not None:
             self.unreplied[number] = message_id
         return entry.attempts > 1
@@ -510,15 +494,15 @@ class RMSource:
         if entry is None:
             return
         entry.answered = True
-        entry.asks = False
-        lowest = min(self.flight)
+        self.flight.asking.discard(number)
+        lowest = self.flight.lowest
         if lowest == number == self.last_number and entry.attempts >= ANSWERED_ENOUGH:
             # It was answered again and again, carries nothing, and all before it is acknowledged. gSOAP acknowledges
             # it never: then TerminateSequence says the same.
-            del self.flight[number]
+            self.flight.remove(number)
             self.acknowledged.add(number)
         elif in_answers and lowest < number:
-            entry.waits_for = lowest
+            self.flight.wait(number, lowest, entry.due)
             entry.tries = 0
 
     def silence(self, number: int) -> int:
@@ -528,7 +512,7 @@ class RMSource:
         if number == 0:
             return self.attempts if self.state in ENDING_STATES else 0
         entry = self.flight.get(number)
-        if entry is None or number != min(self.flight):
+        if entry is None or number != self.flight.lowest:
             return 0
         entry.silences += 1
         return entry.silences
@@ -538,8 +522,8 @@ class RMSource:
         the message; 0 for the request that starts or ends the Sequence."""
         entry = self.flight.get(number)
         if entry is not None:
-            entry.asks = False
-            entry.due = min(entry.due, now + self._soon(entry.tries))
+            self.flight.asking.discard(number)
+            self.flight.hurry(entry, now + self._soon(entry.tries))
         elif number == 0 and self.state in _REQUESTS and self.due is not None:
             self.due = min(self.due, now + self._soon(self.attempts))
 
@@ -648,10 +632,9 @@ class RMSource:
                 poll = self.due if self.in_doubt else self._poll_at()
                 if poll is not None:
                     times.append(poll)
-                times.extend(
-                    self._due_behind(number, entry) if entry.waits_for else entry.due
-                    for number, entry in self.flight.items()
-                )
+                due = self.flight.deadline
+                if due is not None:
+                    times.append(due)
         return min(times, default=None)
 
     def is_given_up(self, now: float) -> bool:
@@ -659,8 +642,7 @@ class RMSource:
         patience = self.policy.retransmission.give_up_after
         if patience is None or not (self.flight or self.state is SourceState.CREATING):
             return False
-        waiting_since = min((entry.first_sent_at for entry in self.flight.values()), default=self.last_heard)
-        return now - max(self.last_heard, waiting_since) > patience
+        return now - max(self.last_heard, self.flight.waiting_since or self.last_heard) > patience
 
     def go_on(self, now: float) -> None:
         """Somebody decided that it is to be tried again: patience begins anew."""

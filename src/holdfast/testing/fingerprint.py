@@ -19,10 +19,11 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.destination import RMDestination
+from holdfast.core.flight import InFlight
 from holdfast.core.messages import EndpointReference
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.retransmission import RoundTrip
-from holdfast.core.source import InFlight, RMSource
+from holdfast.core.source import RMSource
 from holdfast.core.timers import Deadlines
 from holdfast.core.versions import Versions
 from holdfast.testing.clock import EPOCH

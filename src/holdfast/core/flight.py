@@ -1,0 +1,133 @@
+"""Flight: the numbers of one outbound Sequence that were transmitted and are not acknowledged.
+
+Owns what is looked for among them, so that a message costs the same whatever the window: which are due again, when the
+next one is, which is the lowest. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class InFlight:
+    """A number that was transmitted and is not acknowledged. Times in seconds; ``due`` is when it is sent again."""
+
+    sent_at: float
+    due: float
+    attempts: int
+    first_sent_at: float
+    answered: bool = False
+    """Whether the exchange that carried it last is over."""
+    tries: int = 0
+    """Transmissions since it last was known to wait for another one: what its backoff counts."""
+    waits_for: int = 0
+    """A lower number in flight: it is not sent again before that is acknowledged. 0: none."""
+    silences: int = 0
+    """How often it was answered with nothing while every lower number was acknowledged."""
+
+
+class Flight(dict[int, InFlight]):
+    """Numbers in flight, ascending: they begin in that order.
+
+    None is due before ``_due_from``, so that until then nobody looks at each of them. Whoever lets one be sent earlier
+    says so here; that one is due later, or is acknowledged, may go unsaid: they are looked at once in vain.
+    """
+
+    __slots__ = ("_due_from", "_has_waiting", "_leaving", "asking")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asking: set[int] = set()
+        """Those whose last transmission asked for an acknowledgement and has no answer yet."""
+        self._due_from = math.inf
+        self._leaving: set[int] = set()
+        """Those that were said to be due, and did not leave yet."""
+        self._has_waiting = False
+        """Whether one waits for a lower one."""
+
+    def begin(self, number: int, now: float) -> None:
+        """``number`` is to leave now, for the first time."""
+        self[number] = InFlight(now, now, 0, now)
+        self._leaving.add(number)
+
+    def left(self, number: int, due: float) -> None:
+        """``number`` leaves now; ``due`` is when it is sent again."""
+        self._leaving.discard(number)
+        self[number].due = due
+        self._due_from = min(self._due_from, due)
+
+    def hurry(self, entry: InFlight, due: float) -> None:
+        """Send that one again at ``due`` at the latest."""
+        entry.due = min(entry.due, due)
+        self._due_from = min(self._due_from, due)
+
+    def wait(self, number: int, lower: int, due: float) -> None:
+        """``number`` is sent again once ``lower`` is acknowledged, or at ``due`` if it is a request without a reply."""
+        entry = self[number]
+        entry.due = due
+        entry.waits_for = lower
+        self._leaving.discard(number)
+        self._has_waiting = True
+        self._due_from = min(self._due_from, due)
+
+    def remove(self, number: int) -> InFlight | None:
+        """``number`` is in flight no more; what it was, None if it was not."""
+        entry = self.pop(number, None)
+        self.asking.discard(number)
+        self._leaving.discard(number)
+        if self._has_waiting:
+            self._due_from = -math.inf  # one may have waited for it
+        elif not self:
+            self._due_from = math.inf
+        return entry
+
+    @property
+    def lowest(self) -> int:
+        """The lowest number in flight, 0 if there is none."""
+        return next(iter(self), 0)
+
+    @property
+    def waiting_since(self) -> float | None:
+        """When the one was first sent that is in flight for longest; None if there is none."""
+        return next((entry.first_sent_at for entry in self.values()), None)
+
+    def due(self, now: float, unreplied: Container[int]) -> list[int]:
+        """Numbers to send again now, ascending.
+
+        Args:
+            now: Seconds.
+            unreplied: Requests that wait for a reply.
+        """
+        if now < self._due_from and not self._leaving:
+            return []
+        numbers: list[int] = []
+        self._due_from = math.inf
+        self._has_waiting = False
+        for number, entry in self.items():
+            due = entry.due
+            if entry.waits_for:
+                self._has_waiting = True
+                due = self._due_behind(number, entry, unreplied)
+            if due <= now:
+                numbers.append(number)
+            elif due < self._due_from:
+                self._due_from = due
+        self._leaving.update(numbers)
+        return numbers
+
+    def _due_behind(self, number: int, entry: InFlight, unreplied: Container[int]) -> float:
+        """When a number that waits for a lower one is sent again: as soon as that is acknowledged, and not before."""
+        if entry.waits_for not in self:
+            return -math.inf
+        # A request may be there without an answer saying so, while its reply takes its time: it is asked for again.
+        return entry.due if number in unreplied else math.inf
+
+    @property
+    def deadline(self) -> float | None:
+        """The earliest time at which :meth:`due` may have one; None if there is none without something happening."""
+        if self._leaving:
+            return -math.inf
+        return None if self._due_from == math.inf else self._due_from
