@@ -159,11 +159,8 @@ class Outbound:
     def submit(self, outbox: Outbox, record: Record) -> int:
         """Take over a message; :class:`Submitted` follows when it is durable. Its offset."""
         offset = outbox.append(record, self.commit)
-        together = outbox.submitting
-        if together is not None and together.batch is self.commit.batch:
-            together.last = offset
-        else:
-            together = outbox.submitting = Submitting(self.commit.batch, offset, offset)
+        together = outbox.submitted_with(self.commit.batch, offset)
+        if together.first == offset:
             self.commit.then(partial(self._submitted, outbox, together))
         return offset
 
@@ -471,10 +468,12 @@ class Outbound:
         if outbox is None or outbox.source is None:
             return sequence_fault(UNKNOWN_SEQUENCE, ack.identifier)
         source = outbox.source
-        outbox.find_requests(ack.ranges)
+        if source.sent_before >= source.next_number:
+            outbox.find_requests(ack.ranges)
         was_in_doubt = source.in_doubt
         newly, fault = source.receive_acknowledgement(ack, now)
-        self._report(outbox, newly)
+        if newly:
+            self._report(outbox, newly)
         if was_in_doubt and not source.in_doubt:
             self.commit.save(source.local_id, source)
         if source.state is SourceState.CLOSED and not source.is_complete and not outbox.stopped:
@@ -490,8 +489,7 @@ class Outbound:
             if last >= lower:
                 first_offset, last_offset = outbox.offset_of(lower), outbox.offset_of(last)
                 self.effects.append(Acknowledged(outbox.key, first_offset, last_offset))
-        if ranges:
-            outbox.acknowledged(self.commit)
+        outbox.acknowledged(self.commit)
 
     def _after_news(self, outbox: Outbox, source: RMSource, now: float) -> None:
         source.proceed(now)
@@ -526,10 +524,10 @@ class Outbound:
         and there will be none: they leave together (or, with CXF, the reply was lost for good)."""
         outbox = self.sources.get(self.by_identifier.get(ack.identifier, ""))
         source = outbox.source if outbox is not None else None
-        if outbox is None or source is None or not any(lower <= number <= upper for lower, upper in ack.ranges):
+        if outbox is None or source is None or number not in source.unreplied:
             return
-        message_id = source.unreplied.get(number)
-        if message_id is not None and number not in source.replying:
+        message_id = source.unreplied[number]
+        if any(lower <= number <= upper for lower, upper in ack.ranges) and number not in source.replying:
             self.effects.append(Unanswered(outbox.key, message_id))
             if source.replied(number, now):
                 self._report(outbox, [(number, number)])

@@ -100,6 +100,14 @@ class Outbox:
             self._cache[offset] = record
         return offset
 
+    def submitted_with(self, batch: Batch, offset: int) -> Submitting:
+        """What becomes durable together with the message that was just appended to the open batch."""
+        together = self.submitting
+        if together is None or together.batch is not batch:
+            together = self.submitting = Submitting(batch, offset, offset)
+        together.last = offset
+        return together
+
     def record(self, offset: int) -> Record:
         """The record at ``offset``, which is durable or in a batch of ours that is not yet taken out of memory."""
         record = self._cache.get(offset)

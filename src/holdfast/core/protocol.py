@@ -292,12 +292,10 @@ class RMProtocol:
                     self.outbound.acknowledged_alone(acknowledgement, sent.number, now)
         if envelope is None or envelope.fault is None:
             self.outbound.answered(sent, now, was_empty=envelope is None)
-        self.outbound.pump(now)
 
     def failed(self, sent: Transmit, now: float) -> None:
         """What we sent did not get an answer."""
         self.outbound.failed(sent, now)
-        self.outbound.pump(now)
 
     def _receive_fault(self, envelope: Envelope, sent: Transmit | None, now: float) -> None:
         fault = envelope.fault

@@ -146,9 +146,11 @@ class Replies:
 
     def acknowledged(self, identifier: str, now: float) -> None:
         """The requester acknowledged replies in the Sequence with that Identifier: it asks for them no more."""
-        source = self._outbound.find(identifier)
         outbox = self._outbound.outboxes.get(identifier)
-        if source is None or outbox is None or outbox.answers is None:
+        if outbox is None or outbox.answers is None:
+            return
+        source = self._outbound.find(identifier)
+        if source is None:
             return
         destination = self._inbound.destinations.get(outbox.answers)
         if destination is None or not destination.replies:

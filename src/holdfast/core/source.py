@@ -282,42 +282,42 @@ class RMSource:
         return all(0 < number <= highest for number in ack.nacks)
 
     def _mark(self, ranges: tuple[tuple[int, int], ...], now: float) -> list[tuple[int, int]]:
-        fresh = self._news(ranges)
-        if not len(fresh):
-            return []
+        newly = self._news(ranges)
         resent_at: float | None = None
-        if fresh.count <= len(self.flight):  # it seldom is news of more than a few
-            news = [number for lower, upper in fresh for number in range(lower, upper + 1) if number in self.flight]
-        else:
-            news = [number for number in self.flight if number in fresh]
-        for number in news:
-            entry = self.flight.remove(number)
-            assert entry is not None
-            if entry.attempts == 1:
-                self.round_trip.sample(now - entry.sent_at)
-                self._window = min(float(self.policy.window), self._window + 1.0)
+        for lower, upper in newly:
+            if upper - lower < len(self.flight):  # it seldom is news of more than a few
+                numbers = list(range(lower, upper + 1))
             else:
-                resent_at = max(resent_at or 0.0, entry.sent_at)
+                numbers = [number for number in self.flight if lower <= number <= upper]
+            for number in numbers:
+                entry = self.flight.remove(number)
+                if entry is None:
+                    continue
+                if entry.attempts == 1:
+                    self.round_trip.sample(now - entry.sent_at)
+                    self._window = min(float(self.policy.window), self._window + 1.0)
+                else:
+                    resent_at = max(resent_at or 0.0, entry.sent_at)
         if resent_at is not None:
             self._resend_what_followed(resent_at, now)
-        self.acknowledged.update(fresh)
-        return list(fresh)
+        self.acknowledged.update(newly)
+        return newly
 
-    def _news(self, ranges: tuple[tuple[int, int], ...]) -> AcknowledgementRanges:
+    def _news(self, ranges: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
         """What of that was not acknowledged before, and waits for no reply."""
-        acknowledged, unreplied = self.acknowledged, self.unreplied
-        if len(ranges) == 1 and not unreplied:
+        acknowledged = self.acknowledged
+        if len(ranges) == 1 and not self.unreplied:
             (lower, upper), gap = ranges[0], acknowledged.first_gap
             if lower <= gap and acknowledged.highest < gap:  # nothing is missing so far, as nearly always
-                return AcknowledgementRanges(((gap, upper),) if gap <= upper else ())
+                return [(gap, upper)] if gap <= upper else []
         fresh = AcknowledgementRanges()
         for lower, upper in ranges:
             for gap_lower, gap_upper in acknowledged.gaps(upper):
                 if gap_upper >= lower:
                     fresh.add_range(max(lower, gap_lower), gap_upper)
-        for number in unreplied:
+        for number in self.unreplied:
             fresh.discard(number)
-        return fresh
+        return list(fresh)
 
     def _resend_what_followed(self, resent_at: float, now: float) -> None:
         # A destination that drops what comes after a gap (WCF in order) has lost all that was sent before the gap
