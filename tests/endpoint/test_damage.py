@@ -129,7 +129,7 @@ async def test_a_gap_in_what_a_store_gives_ends_the_answer_without_its_trailer(t
     store = RocksDBStore(tmp_path / "store")
     record = Record("urn:s", 1, "urn:a", b"<x/>", 0.0)
     store.commit(Batch(appends=[("q", 0, n, record) for n in range(10)]))
-    prefix = store._partitions["q", 0].records
+    prefix = store.content.partitions["q", 0].records
     store._db.delete(prefix + (4).to_bytes(8, "big"))
     assert len(store.read("q", 0, 0, 4)) == 4
     for start, end in ((0, 10), (4, 5), (4, 10)):

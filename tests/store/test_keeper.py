@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.core.records import Batch, Record
 from holdfast.store import changes, evidence, keeper, opening, rocksdb
-from holdfast.store.changes import Partition
+from holdfast.store.content import Partition
 from holdfast.store.keeper import gaps_between
 from holdfast.store.records import PREFIX_END, RECORD, number, partition_key
 from holdfast.store.rocksdb import RocksDBStore
@@ -124,9 +124,9 @@ def test_a_note_of_what_is_durable_is_left_while_the_store_is_open(small, tmp_pa
     store = RocksDBStore(tmp_path / "store")
     fill(store, 100)
     wait_for(lambda: evidence.noted_serial(tmp_path / "store") > 0)
-    assert evidence.noted_serial(tmp_path / "store") <= store._serial
+    assert evidence.noted_serial(tmp_path / "store") <= store.serial
     store.close()
-    assert evidence.noted_serial(tmp_path / "store") == store._serial
+    assert evidence.noted_serial(tmp_path / "store") == store.serial
 
 
 def test_no_note_is_left_in_a_directory_that_has_taken_the_place_of_its_own(tmp_path):

@@ -14,7 +14,7 @@ from typing import Any
 
 from rocksdict import CompactOptions, Rdict
 
-from holdfast.store.changes import Partition
+from holdfast.store.content import Partition
 from holdfast.store.records import PREFIX_END, RECORD, number
 from holdfast.store.reserve import Reserve
 

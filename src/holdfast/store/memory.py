@@ -5,13 +5,29 @@ It keeps encoded bytes, so what is loaded or read never shares an object with wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.records import Batch, Record, Snapshot, State
 from holdfast.exceptions import StoreFailed
+from holdfast.store.plan import BATCH_REMEDY, Bounds, Plan, Step, Where
 from holdfast.store.records import decode_record, decode_state, encode_record, encode_state, release_record
 
-_Partition = tuple[str, int]
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+@dataclass(slots=True)
+class _Encoded:
+    """A step, and what it writes as bytes."""
+
+    step: Step
+    queues: dict[str, bytes]
+    records: list[tuple[Where, int, bytes]]
+    holds: list[tuple[str, int, bytes]]
+    sequences: dict[str, bytes | None]
+    cursors: list[tuple[Where, str, bytes | None]]
 
 
 class MemoryStore:
@@ -25,63 +41,53 @@ class MemoryStore:
     def __init__(self) -> None:
         self.trouble = ""
         self._queues: dict[str, bytes] = {}
-        self._first: dict[_Partition, int] = {}
-        self._records: dict[_Partition, list[bytes]] = {}
+        self._bounds: dict[Where, Bounds] = {}
+        self._records: dict[Where, dict[int, bytes]] = {}
         self._held: dict[str, dict[int, bytes]] = {}
         self._sequences: dict[str, bytes] = {}
-        self._cursors: dict[tuple[str, int, str], bytes] = {}
+        self._cursors: dict[Where, dict[str, bytes]] = {}
         self._failure: BaseException | None = None
 
     def load(self) -> Snapshot:
         """See :meth:`Store.load`."""
         return Snapshot(
             queues={name: decode_state(data) for name, data in self._queues.items()},
-            bounds={where: (first, first + len(self._records[where])) for where, first in self._first.items()},
+            bounds=dict(self._bounds),
             sequences={name: decode_state(data) for name, data in self._sequences.items()},
-            cursors={key: decode_state(data) for key, data in self._cursors.items()},
-            held={sequence: sorted(numbers) for sequence, numbers in self._held.items() if numbers},
+            cursors={
+                (*where, name): decode_state(data)
+                for where, cursors in self._cursors.items()
+                for name, data in cursors.items()
+            },
+            held={sequence: sorted(numbers) for sequence, numbers in self._held.items()},
         )
 
     def commit(self, batch: Batch) -> None:
-        """See :meth:`Store.commit`.
+        """See :meth:`Store.commit`."""
+        self.commit_group((batch,))
+
+    def commit_group(self, batches: Sequence[Batch]) -> None:
+        """Several batches one after the other.
 
         Raises:
-            StoreFailed: The batch breaks a promise of its maker (a gap in the offsets, a release of what is not
-                held); nothing of it was applied, and no further batch is taken.
+            StoreFailed: One of them breaks a rule of :mod:`holdfast.store.plan`, or cannot be encoded; nothing of any
+                was applied, and no further batch is taken.
         """
         if self._failure is not None:
             raise StoreFailed(
                 "The store failed earlier and takes no further batch.", remedy="Start again."
             ) from self._failure
+        plan = Plan(self)
         try:
-            held, added = self._check(batch)
-            states = {name: encode_state(state) for name, state in batch.sequences.items() if state is not None}
-            cursors = {key: encode_state(state) for key, state in batch.cursors.items() if state is not None}
-            queues = {name: encode_state(state) for name, state in batch.queues.items()}
-        except Exception as error:
+            encoded = [self._encode(plan.add(batch)) for batch in batches]
+        except BaseException as error:
             self._failure = error
-            if isinstance(error, StoreFailed):
+            if isinstance(error, StoreFailed) or not isinstance(error, Exception):
                 raise
-            raise StoreFailed(f"A batch cannot be stored: {error}", remedy="Start again.") from error
-        self._queues.update(queues)
-        self._apply_records(batch, held, added)
-        for name, state in batch.sequences.items():
-            if state is None:
-                self._sequences.pop(name, None)
-                self._held.pop(name, None)
-            else:
-                self._sequences[name] = states[name]
-        for key, state in batch.cursors.items():
-            if state is None:
-                self._cursors.pop(key, None)
-            else:
-                self._cursors[key] = cursors[key]
-        self._apply_removals(batch)
-
-    def commit_group(self, batches: Sequence[Batch]) -> None:
-        """Several batches one after the other."""
-        for batch in batches:
-            self.commit(batch)
+            raise StoreFailed(
+                f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY
+            ) from error
+        self._apply(encoded, plan)
 
     def read(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
@@ -94,67 +100,103 @@ class MemoryStore:
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
     ) -> list[tuple[int, bytes]]:
         """See :meth:`Store.read_encoded`."""
-        found: list[tuple[int, bytes]] = []
-        first = self._first.get((queue, partition))
-        if first is None:
-            return found
-        start = max(start, first)
-        size = 0
-        for offset, data in enumerate(self._records[queue, partition][start - first : max(end - first, 0)], start):
-            found.append((offset, data))
-            size += len(data)
-            if size >= max_bytes:
-                break
-        return found
+        where = (queue, partition)
+        while True:
+            first, end_there = self._bounds.get(where, (0, 0))
+            records = self._records.get(where, {})
+            found: list[tuple[int, bytes]] = []
+            size = 0
+            for offset in range(max(start, first), min(end, end_there)):
+                data = records.get(offset)
+                if data is None:
+                    break  # deleted since we looked: look again
+                found.append((offset, data))
+                size += len(data)
+                if size >= max_bytes:
+                    return found
+            else:
+                return found
 
     def close(self) -> None:
         """Nothing to give up; the content stays."""
 
-    def _check(self, batch: Batch) -> tuple[dict[tuple[str, int], bytes], dict[_Partition, dict[int, bytes]]]:
-        """What the batch holds and what it adds to each partition, encoded; raises before anything is changed."""
-        held = {(sequence, message): encode_record(record) for sequence, message, record in batch.holds}
-        added: dict[_Partition, dict[int, bytes]] = {}
-        placed = 0
-        for queue, partition, offset, record in batch.appends:
-            added.setdefault((queue, partition), {})[offset] = encode_record(record)
-            placed += 1
-        released: set[tuple[str, int]] = set()
-        for sequence, message, queue, partition, offset, now in batch.releases:
-            data = held.get((sequence, message)) or self._held.get(sequence, {}).get(message)
-            if data is None or (sequence, message) in released:
-                raise StoreFailed(f"Message {message} of {sequence} is to be released but is not held.")
-            released.add((sequence, message))
-            added.setdefault((queue, partition), {})[offset] = release_record(data, now)
-            placed += 1
-        for where, records in added.items():
-            end = self._first.get(where, 0) + len(self._records.get(where, ()))
-            if sorted(records) != list(range(end, end + len(records))):
-                raise StoreFailed(f"Offsets {sorted(records)} of {where} do not follow its end, {end}.")
-        if placed != sum(map(len, added.values())):
-            raise StoreFailed("Two records of one batch have the same offset.")
-        return held, added
+    def bounds_of(self, where: Where) -> Bounds | None:
+        """See :class:`~holdfast.store.plan.Known`."""
+        return self._bounds.get(where)
 
-    def _apply_records(
-        self, batch: Batch, held: dict[tuple[str, int], bytes], added: dict[_Partition, dict[int, bytes]]
-    ) -> None:
-        for where, records in added.items():
-            self._first.setdefault(where, 0)
-            self._records.setdefault(where, []).extend(records[offset] for offset in sorted(records))
-        for (sequence, message), data in held.items():
-            self._held.setdefault(sequence, {})[message] = data
-        for sequence, message, *_ in batch.releases:
-            del self._held[sequence][message]
-        for sequence, message in batch.drops:
-            self._held.get(sequence, {}).pop(message, None)
+    def held_of(self, sequence: str) -> Collection[int]:
+        """See :class:`~holdfast.store.plan.Known`."""
+        return self._held.get(sequence, ())
 
-    def _apply_removals(self, batch: Batch) -> None:
-        for where, offset in batch.trims.items():
-            if where in self._first:
-                count = min(max(offset - self._first[where], 0), len(self._records[where]))
-                del self._records[where][:count]
-                self._first[where] += count
-        for where in batch.deletes:
-            self._first.pop(where, None)
-            self._records.pop(where, None)
-            for key in [key for key in self._cursors if key[:2] == where]:
-                del self._cursors[key]
+    def cursors_of(self, where: Where) -> Collection[str]:
+        """See :class:`~holdfast.store.plan.Known`."""
+        return self._cursors.get(where, ())
+
+    def _encode(self, step: Step) -> _Encoded:
+        batch = step.batch
+        records = [
+            ((queue, partition), offset, encode_record(record)) for queue, partition, offset, record in batch.appends
+        ]
+        for move in step.moves or ():
+            if move.record is not None:
+                data = encode_record(replace(move.record, released_at=move.now))
+            else:
+                data = release_record(self._held[move.sequence][move.number], move.now)
+            records.append((move.where, move.offset, data))
+        return _Encoded(
+            step,
+            {name: encode_state(state) for name, state in batch.queues.items()},
+            records,
+            [(sequence, number, encode_record(record)) for sequence, number, record in step.holds or ()],
+            {name: _encode_or_none(state) for name, state in batch.sequences.items()},
+            [
+                ((queue, partition), name, _encode_or_none(state))
+                for (queue, partition, name), state in step.cursors.items()
+            ],
+        )
+
+    def _apply(self, encoded: list[_Encoded], plan: Plan) -> None:
+        """Nothing here can fail. Records are there before the bounds say so, and go after the bounds have said so:
+        others may read meanwhile."""
+        trimmed: dict[Where, int] = {}
+        for one in encoded:
+            self._queues.update(one.queues)
+            for where, offset, data in one.records:
+                self._records.setdefault(where, {})[offset] = data
+            self._apply_held(one)
+            for identifier, state in one.sequences.items():
+                _put(self._sequences, identifier, state)
+            for where, name, state in one.cursors:
+                _put(self._cursors.setdefault(where, {}), name, state)
+                if not self._cursors[where]:
+                    del self._cursors[where]
+            for where, (first, _) in (one.step.trims or {}).items():
+                trimmed.setdefault(where, first)
+            for where in one.step.deletes or ():
+                self._records.pop(where, None)
+                trimmed.pop(where, None)
+        for where, bounds in plan.bounds.items():
+            _put(self._bounds, where, bounds)
+        for where, first in trimmed.items():
+            for offset in range(first, self._bounds[where][0]):
+                del self._records[where][offset]
+
+    def _apply_held(self, one: _Encoded) -> None:
+        for sequence, number in one.step.unheld or ():
+            numbers = self._held.get(sequence, {})
+            numbers.pop(number, None)
+            if not numbers:
+                self._held.pop(sequence, None)
+        for sequence, number, data in one.holds:
+            self._held.setdefault(sequence, {})[number] = data
+
+
+def _encode_or_none(state: State | None) -> bytes | None:
+    return None if state is None else encode_state(state)
+
+
+def _put(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value

@@ -142,9 +142,19 @@ def key_name(key: bytes) -> str:
     return key[5 : 5 + int.from_bytes(key[1:5], "big")].decode()
 
 
+def held_key(sequence: str, message: int) -> bytes:
+    """Key of a held record; what is held for one Sequence has the prefix ``name_key(HELD, sequence)``."""
+    return name_key(HELD, sequence) + number(message)
+
+
 def partition_key(tag: bytes, queue: str, partition: int) -> bytes:
     """Key of a partition's entry (tag PARTITION), and the prefix of its records (RECORD) and cursors (CURSOR)."""
     return name_key(tag, queue) + number(partition)
+
+
+def retag(key: bytes, tag: bytes) -> bytes:
+    """The same key under another tag."""
+    return tag + key[1:]
 
 
 def split_partition_key(key: bytes) -> tuple[str, int, bytes]:

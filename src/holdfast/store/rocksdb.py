@@ -25,8 +25,10 @@ from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, StoreFormatError
 from holdfast.store import directory, evidence, opening
 from holdfast.store import records as layout
-from holdfast.store.changes import SWEEP_BYTES, UNKNOWN_RECORD_BYTES, Changes, Partition
+from holdfast.store.changes import SWEEP_BYTES, Changes
+from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
 from holdfast.store.keeper import COMPACT_BYTES, KEEP_BYTES, Keeper, gaps_between
+from holdfast.store.plan import BATCH_REMEDY, Where
 from holdfast.store.records import decode_record, decode_state
 from holdfast.store.reserve import Reserve
 
@@ -74,16 +76,11 @@ class RocksDBStore:
         self._home = self.path.absolute()  # files are opened as it goes, wherever the process is by then
         self.stalls = 0
         self.trouble = ""
-        self._partitions: dict[tuple[str, int], Partition] = {}
-        self._unswept: dict[tuple[str, int], Partition] = {}
-        # What is there to delete with a sequence or a partition; looking it up would step over all deleted keys.
-        self._held: dict[str, set[int]] = {}
-        self._cursors: dict[tuple[str, int], set[str]] = {}
-        self._serial = 0
-        self._garbage = 0.0
-        self._written_bytes = 0
-        self._written_records = 0
+        self.content = Content()
         self._failure: BaseException | None = None
+        # After a failure in the middle of writing, of which nobody knows how much is there: the partitions of which
+        # not even what was there before can be told.
+        self._in_doubt: set[Where] | None = None
         self._closed = False
         self._lock: directory.DirectoryLock | None = None
         self._view: opening.View | None = None
@@ -106,7 +103,9 @@ class RocksDBStore:
 
     def load(self) -> Snapshot:
         """See :meth:`Store.load`."""
-        snapshot = Snapshot(bounds={where: (one.first, one.end) for where, one in self._partitions.items()})
+        self._require_certainty()
+        content = self.content
+        snapshot = Snapshot(bounds={where: (one.first, one.end) for where, one in content.partitions.items()})
         for key, value in self.scan(layout.QUEUE):
             snapshot.queues[layout.key_name(key)] = decode_state(value)
         for key, value in self.scan(layout.SEQUENCE):
@@ -114,7 +113,7 @@ class RocksDBStore:
         for key, value in self.scan(layout.CURSOR):
             queue, partition, name = layout.split_partition_key(key)
             snapshot.cursors[queue, partition, name.decode()] = decode_state(value)
-        snapshot.held = {sequence: sorted(numbers) for sequence, numbers in self._held.items() if numbers}
+        snapshot.held = {sequence: sorted(numbers) for sequence, numbers in content.held.items()}
         return snapshot
 
     def commit(self, batch: Batch) -> None:
@@ -123,6 +122,8 @@ class RocksDBStore:
 
     def commit_group(self, batches: Sequence[Batch]) -> None:
         """Several batches one after the other, each atomic by itself, all durable by one sync when this returns.
+
+        All are planned and encoded before the first is written: if one of them breaks a rule, nothing is changed.
 
         Raises:
             StoreFailed: They may or may not have become durable; the store takes no further batch.
@@ -140,22 +141,41 @@ class RocksDBStore:
     def _commit_group(self, batches: Sequence[Batch]) -> None:
         assert self._lock is not None
         changes = Changes(self)
+        writes = []
+        is_writing = False
         try:
             for batch in batches:
+                writes.append(changes.add(batch))  # noqa: PERF401  a comprehension is a call more
+            for write in writes:
                 self._wait_for_engine()
-                self._db.write(changes.add(batch))
+                is_writing = True
+                self._db.write(write)
             self._db.flush_wal(True)
             self._lock.require_in_place()
         except BaseException as error:
             self._failure = error
+            if is_writing:
+                self._in_doubt = changes.deleted
             if not isinstance(error, Exception) or isinstance(error, HoldfastError):
                 raise
-            kind = StoreDamaged if opening.is_damage(error) else StoreFailed
-            raise kind(
-                f"The store at {self.path} could not write: {error}. Nothing of this was acknowledged.",
-                remedy=opening.REMEDY.format(self.path) if kind is StoreDamaged else _FREE_SPACE,
-            ) from error
+            raise self._failed(error, is_writing=is_writing) from error
         self._publish(changes)
+
+    def _failed(self, error: Exception, *, is_writing: bool) -> StoreFailed:
+        if not is_writing:
+            return StoreFailed(f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY)
+        kind = StoreDamaged if opening.is_damage(error) else StoreFailed
+        return kind(
+            f"The store at {self.path} could not write: {error}. Nothing of this was acknowledged.",
+            remedy=opening.REMEDY.format(self.path) if kind is StoreDamaged else _FREE_SPACE,
+        )
+
+    def _require_certainty(self) -> None:
+        if self._in_doubt is not None:
+            raise StoreFailed(
+                f"The store at {self.path} failed while it wrote, and cannot say what became durable.",
+                remedy=_FREE_SPACE,
+            ) from self._failure
 
     def read(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
@@ -181,9 +201,11 @@ class RocksDBStore:
         self, where: tuple[str, int], start: int, end: int, max_bytes: int
     ) -> list[tuple[int, bytes]] | None:
         """The records, None if one of them is not there."""
-        one = self._partitions.get(where)
+        one = self.content.partitions.get(where)
         if one is None:
             return []
+        if self._in_doubt and where in self._in_doubt:
+            return None
         start, end = max(start, one.first), min(end, one.end)
         found: list[tuple[int, bytes]] = []
         if start >= end:
@@ -205,7 +227,7 @@ class RocksDBStore:
         """The error for a record that ought to be there; the engine knows best why."""
         if self._failure is not None:
             return StoreFailed(f"The store at {self.path} failed earlier and is not read any more.", remedy=_FREE_SPACE)
-        one = self._partitions[queue, partition]
+        one = self.content.partitions[queue, partition]
         expected = max(start, one.first)
         cursor = self._db.iter()
         try:
@@ -226,23 +248,26 @@ class RocksDBStore:
     @property
     def serial(self) -> int:
         """The number of the last batch that is in it."""
-        return self._serial
+        return self.content.serial
 
     def held(self, sequence: str, numbers: list[int]) -> list[Record]:
         """What is held for a Sequence.
 
         Raises:
             StoreDamaged: It is not all there.
+            StoreFailed: The store failed while it wrote.
         """
-        prefix = layout.name_key(layout.HELD, sequence)
-        found = []
-        for message in numbers:
-            with self._reading():
-                data = cast("bytes | None", self._db.get(prefix + layout.number(message)))
+        self._require_certainty()
+        return [decode_record(data) for data in self.read_held([(sequence, message) for message in numbers])]
+
+    def read_held(self, held: list[tuple[str, int]]) -> list[bytes]:
+        keys: list[str | int | float | bytes | bool] = [layout.held_key(*one) for one in held]
+        with self._reading():
+            found = cast("list[bytes | None]", self._db.get(keys)) if keys else []
+        for (sequence, message), data in zip(held, found, strict=True):
             if data is None:
                 raise opening.damaged(self.path, f"the held message {message} of {sequence} is missing.")
-            found.append(decode_record(data))
-        return found
+        return cast("list[bytes]", found)
 
     def close(self) -> None:
         """See :meth:`Store.close`. Closing twice is no error."""
@@ -303,7 +328,7 @@ class RocksDBStore:
             if found is None:
                 directory.finish(self.path)
             self._find_content()
-            opening.require_reached(self.path, self._serial)
+            opening.require_reached(self.path, self.serial)
             self._begin_keeping()
         except BaseException:
             opening.give_up(self._db)
@@ -317,14 +342,14 @@ class RocksDBStore:
         with self._reading():
             noted = cast("bytes | None", self._db.get(layout.TRIMMED))
         # A store that was trimmed before such notes were made may have anything on the disk.
-        was_trimmed = any(one.swept for one in self._partitions.values())
+        was_trimmed = any(one.swept for one in self.content.partitions.values())
         trimmed = layout.last_number(noted) if noted else COMPACT_BYTES + 1 if was_trimmed else 0
         self._trimmed_noted = trimmed
         if trimmed > SWEEP_BYTES:
             # After a start less is worth the work: a queue may be consumed to its end, and nothing come any more.
             trimmed = max(trimmed, COMPACT_BYTES + 1)
         if trimmed:
-            self._keeper.add(gaps_between(self._partitions.values()), trimmed)
+            self._keeper.add(gaps_between(self.content.partitions.values()), trimmed)
         if trimmed > SWEEP_BYTES or self._reserve.is_in_use:
             self._keeper.wake()
 
@@ -334,7 +359,7 @@ class RocksDBStore:
 
     def _count(self) -> int:
         """How many records there are."""
-        return sum(one.end - one.first for one in list(self._partitions.values()))
+        return sum(one.end - one.first for one in list(self.content.partitions.values()))
 
     @property
     def trimmed_bytes(self) -> int:
@@ -347,7 +372,7 @@ class RocksDBStore:
         try:
             self._lock.require_in_place()
             if self._failure is None:
-                evidence.note(self._home, self._serial)
+                evidence.note(self._home, self.serial)
         except StoreFailed:
             return False
         except OSError:
@@ -386,14 +411,15 @@ class RocksDBStore:
                 time.sleep(_VIEW_PAUSE)
 
     def _find_content(self) -> None:
+        self.content = Content()
         self._find_partitions()
         with self._reading():
-            self._serial = evidence.stamped_serial(self._db.get(evidence.STAMP))
+            self.content.serial = evidence.stamped_serial(self._db.get(evidence.STAMP))
         for key, _ in self.scan(layout.CURSOR):
             queue, partition, name = layout.split_partition_key(key)
-            self._cursors.setdefault((queue, partition), set()).add(name.decode())
+            self.content.cursors.setdefault((queue, partition), set()).add(name.decode())
         for key, _ in self.scan(layout.HELD, values=False):
-            self._held.setdefault(layout.key_name(key), set()).add(layout.last_number(key))
+            self.content.held.setdefault(layout.key_name(key), set()).add(layout.last_number(key))
 
     def _find_partitions(self) -> None:
         entries = [
@@ -404,15 +430,13 @@ class RocksDBStore:
             cursor = self._db.iter()
             try:
                 for where, (first, swept) in entries:
-                    one = Partition(layout.partition_key(layout.RECORD, *where), first, first, swept)
-                    cursor.seek_for_prev(one.records + layout.PREFIX_END)
-                    if cursor.valid() and (key := cast(bytes, cursor.key())).startswith(one.records):
-                        one.end = max(first, layout.last_number(key) + 1)
+                    records, end = layout.partition_key(layout.RECORD, *where), first
+                    cursor.seek_for_prev(records + layout.PREFIX_END)
+                    if cursor.valid() and (key := cast(bytes, cursor.key())).startswith(records):
+                        end = max(first, layout.last_number(key) + 1)
                     cursor.status()
-                    self._partitions[where] = one
-                    if swept < first:
-                        self._unswept[where] = one
-                        self._garbage += (first - swept) * UNKNOWN_RECORD_BYTES
+                    self.content.put(where, Partition(records, first, end, swept))
+                    self.content.garbage += (first - swept) * UNKNOWN_RECORD_BYTES
             finally:
                 del cursor  # as in _missing
 
@@ -481,20 +505,7 @@ class RocksDBStore:
 
     def _publish(self, changes: Changes) -> None:
         """Show readers what is durable now."""
-        for where, one in changes.partitions.items():
-            if one is None:
-                self._partitions.pop(where, None)
-                self._unswept.pop(where, None)
-                continue
-            self._partitions[where] = one
-            if one.swept < one.first:
-                self._unswept[where] = one
-            else:
-                self._unswept.pop(where, None)
-        self._written_bytes += changes.bytes
-        self._written_records += changes.records
-        self._serial = changes.serial
-        self._garbage = changes.garbage
+        changes.take_over()
         self._unkept += changes.bytes + _BATCH_BYTES
         assert self._keeper is not None
         if changes.erased:

@@ -1,0 +1,133 @@
+"""What a RocksDB store remembers of its content: bounds, held numbers, names of cursors. Knows no engine.
+
+It is what is durable, and so what readers may see: a commit changes it when it is through, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from holdfast.store.plan import Bounds, Plan, Where
+from holdfast.store.records import RECORD, partition_key
+
+UNKNOWN_RECORD_BYTES = 64 << 10  # what a record counts before any was written: rather sweep too early than too late
+
+
+@dataclass(slots=True)
+class Partition:
+    """Where a partition begins and ends, below which offset its bytes are deleted, and how its records' keys begin.
+
+    It is changed while others read. If they saw an older beginning, they miss records and look again.
+    """
+
+    records: bytes
+    first: int = 0
+    end: int = 0
+    swept: int = 0
+
+
+class Content:
+    """What is durable.
+
+    Attributes:
+        partitions: What there is.
+        unswept: Those of them that have bytes left below their first offset.
+        held: Sequence -> numbers of what is held for it.
+        cursors: Partition -> names of its cursors. Like ``held`` what there is to delete with something else; looking
+            it up would step over all deleted keys.
+        serial: The number of the last batch.
+        garbage: About how many bytes are trimmed and not deleted.
+        written_bytes, written_records: Since the start.
+    """
+
+    def __init__(self) -> None:
+        self.partitions: dict[Where, Partition] = {}
+        self.unswept: dict[Where, Partition] = {}
+        self.held: dict[str, set[int]] = {}
+        self.cursors: dict[Where, set[str]] = {}
+        self.serial = 0
+        self.garbage = 0.0
+        self.written_bytes = 0
+        self.written_records = 0
+
+    def bounds_of(self, where: Where) -> Bounds | None:
+        """See :class:`~holdfast.store.plan.Known`."""
+        one = self.partitions.get(where)
+        return None if one is None else (one.first, one.end)
+
+    def held_of(self, sequence: str) -> Collection[int]:
+        """See :class:`~holdfast.store.plan.Known`."""
+        return self.held.get(sequence, ())
+
+    def cursors_of(self, where: Where) -> Collection[str]:
+        """See :class:`~holdfast.store.plan.Known`."""
+        return self.cursors.get(where, ())
+
+    @property
+    def mean_bytes(self) -> float:
+        """About how many bytes a record has."""
+        return self.written_bytes / self.written_records if self.written_records else UNKNOWN_RECORD_BYTES
+
+    def put(self, where: Where, one: Partition) -> None:
+        """There is this partition."""
+        self.partitions[where] = one
+        if one.swept < one.first:
+            self.unswept[where] = one
+
+    def take_over(self, plan: Plan, swept: Mapping[Where, int]) -> None:
+        """What was planned is durable.
+
+        Args:
+            plan: The plan.
+            swept: Below which offset a partition's bytes are deleted now; of those where that has changed.
+        """
+        partitions = self.partitions
+        for where, bounds in plan.bounds.items():
+            one = partitions.get(where)
+            if bounds is None:
+                if one is not None:
+                    del partitions[where]
+                    self.unswept.pop(where, None)
+            elif one is None:
+                self.put(where, Partition(partition_key(RECORD, *where), *bounds, swept.get(where, 0)))
+            else:
+                one.first, one.end = bounds
+                if one.first > one.swept:
+                    self.unswept[where] = one
+        if swept:
+            self._take_over_swept(swept)
+        if plan.held:
+            for sequence, numbers in plan.held.items():
+                self._take_over_held(sequence, numbers)
+        for (queue, partition, name), is_there in plan.cursors.items():
+            names = self.cursors.get((queue, partition), ())
+            if (name in names) is not is_there:
+                self._take_over_cursor((queue, partition), name, is_there=is_there)
+
+    def _take_over_swept(self, swept: Mapping[Where, int]) -> None:
+        for where, offset in swept.items():
+            one = self.partitions.get(where)
+            if one is not None:
+                one.swept = offset
+                if offset >= one.first:
+                    self.unswept.pop(where, None)
+
+    def _take_over_held(self, sequence: str, numbers: Mapping[int, object | None]) -> None:
+        held = self.held.setdefault(sequence, set())
+        for number, record in numbers.items():
+            if record is None:
+                held.discard(number)
+            else:
+                held.add(number)
+        if not held:
+            del self.held[sequence]
+
+    def _take_over_cursor(self, where: Where, name: str, *, is_there: bool) -> None:
+        names = self.cursors.setdefault(where, set())
+        if is_there:
+            names.add(name)
+        else:
+            names.discard(name)
+            if not names:
+                del self.cursors[where]
