@@ -298,7 +298,7 @@ class TestRequestAndReply:
 
     def reply(self, endpoint: Endpoint, number: int, *, durable: bool = True) -> None:
         record = next(record for record in endpoint.records() if record.message_number == number)
-        endpoint.protocol.reply(record, Record("", 0, "urn:reply", b"<r%d/>" % number, 0.0), endpoint.now)
+        endpoint.protocol.replies.reply(record, Record("", 0, "urn:reply", b"<r%d/>" % number, 0.0), endpoint.now)
         endpoint.settle(durable=durable)
 
     def test_a_request_is_acknowledged_in_the_answer_that_carries_its_reply(self) -> None:
@@ -475,7 +475,7 @@ class TestAddressableRequester:
         endpoint, identifier = self.created(rm)
         assert endpoint.send(identifier, 1, message_id="urn:m1", reply_to=self.HERE) is None
         reply = Record("", 0, "urn:r", b"<r1/>", 0.0, "", "")
-        endpoint.protocol.reply(endpoint.records()[0], reply, endpoint.now)
+        endpoint.protocol.replies.reply(endpoint.records()[0], reply, endpoint.now)
         self.pass_time(endpoint, 0.0)
         return endpoint, identifier
 
@@ -545,7 +545,7 @@ class TestAddressableRequester:
         endpoint.send(identifier, 1, message_id="urn:m1", reply_to=self.HERE)
         self.pass_time(endpoint, 60.0)
         assert endpoint.transmitted == []
-        endpoint.protocol.reply(endpoint.records()[0], None, endpoint.now)
+        endpoint.protocol.replies.reply(endpoint.records()[0], None, endpoint.now)
         endpoint.settle()
         self.pass_time(endpoint, endpoint.policy.acknowledgement_interval)
         assert [ranges(sent.envelope) for sent in endpoint.transmitted] == [((1, 1),)]

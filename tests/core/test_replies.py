@@ -440,7 +440,7 @@ def test_a_request_without_a_reply_leaves_a_line_where_its_sender_cannot_go_on()
             endpoint.send(identifier, 1, message_id="urn:m1", reply_to=reply_to)
             endpoint.send(identifier, 2)
             if answers:
-                endpoint.protocol.reply(endpoint.records()[0], None, endpoint.now)
+                endpoint.protocol.replies.reply(endpoint.records()[0], None, endpoint.now)
                 endpoint.settle()
             assert told_of(endpoint) == lines
 
@@ -563,7 +563,7 @@ class History:
             if has_reply:
                 self.endpoint.reply(number)
             else:
-                self.endpoint.protocol.reply(waiting[0], None, self.endpoint.now)
+                self.endpoint.protocol.replies.reply(waiting[0], None, self.endpoint.now)
 
     def repeats(self) -> list[dict[str, Any]]:
         """All that was said, and questions that could be asked at any time."""

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from waiting import until
 
 from holdfast import ApplicationFault, Destination, HandlingPolicy, Message, PeerFault, Source
+from holdfast.core.dead_letters import Letter
 from holdfast.core.records import Record
-from holdfast.endpoint.letters import Letter, describe_letters, seal, unseal
+from holdfast.endpoint.letters import describe_letters, seal, unseal
 from holdfast.endpoint.serve import Service
 from holdfast.http.client import HTTPClient
 from holdfast.store.memory import MemoryStore

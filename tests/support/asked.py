@@ -112,7 +112,7 @@ class Endpoint:
         """The handler answers the request with that number."""
         record = next(record for record in self.records() if record.message_number == number)
         answer = Record("", 0, "urn:reply", b"<r%d/>" % number, 0.0)
-        self.protocol.reply(record, answer, self.now)
+        self.protocol.replies.reply(record, answer, self.now)
         self.settle(durable=durable)
 
     def pass_time(self, seconds: float) -> None:

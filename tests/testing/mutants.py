@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.cursor import HandlerCursor
+from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.destination import RMDestination
 from holdfast.core.inbound import Inbound
 from holdfast.core.outbound import Outbound
@@ -151,13 +152,13 @@ def never_acknowledge_a_duplicate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("Liveness", "NothingUnacknowledgedDropped")
 def lose_the_reply_on_a_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reply(self: RMProtocol, record: Record, reply: Record | None, now: float) -> None:
+    def reply(self: Replies, record: Record, reply: Record | None, now: float) -> None:
         original(self, record, reply, now)
-        destination = self.inbound.destinations.get(record.sequence)
+        destination = self._inbound.destinations.get(record.sequence)
         if destination is not None:
             destination.replies.clear()
 
-    original = replace(monkeypatch, RMProtocol, "reply", reply)
+    original = replace(monkeypatch, Replies, "reply", reply)
 
 
 @mutant("ReplyBeforeAcknowledgement")
@@ -334,3 +335,26 @@ def forget_after_a_crash_what_could_not_be_delivered(monkeypatch: pytest.MonkeyP
         original(self, number, now)
 
     original = replace(monkeypatch, RMSource, "not_delivered", not_delivered)
+
+
+@mutant("HandledOrDeadLetter")
+def forget_what_no_handler_could_handle(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, DeadLetters, "add", lambda self, record: 0)
+
+
+@mutant("HandledOrDeadLetter")
+def give_up_at_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, HandlerCursor, "failed", lambda self, offset, now: False)
+
+
+@mutant("DeadLettersOnce")
+def keep_a_letter_beside_the_one_that_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, DeadLetters, "failed_again", lambda self, letter, record: self.add(record))
+
+
+@mutant("DeadLettersOnce")
+def hand_over_a_letter_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def next_asked(self: DeadLetters) -> int | None:
+        return next((first for first, _ in self.ranges()), None)
+
+    replace(monkeypatch, DeadLetters, "next_asked", next_asked)

@@ -88,33 +88,46 @@ class HandlerCursor:
         return offset + 1 in self._done
 
     @property
+    def limit(self) -> int:
+        """The first offset that it does not take yet."""
+        return self.floor + self.policy.ahead
+
+    @property
     def has_room(self) -> bool:
         """Whether it takes another record."""
-        return self.next_offset < self.floor + self.policy.ahead
+        return self.next_offset < self.limit
 
-    def offer(self, offset: int, sequence: str) -> None:
-        """The record at ``offset``, the next one, is there. Records done with are skipped."""
+    def offer(self, offset: int, sequence: str) -> bool:
+        """The record at ``offset``, the next one, is there; whether it is to be handed over. One that is done with is
+        skipped."""
         assert offset == self.next_offset, (offset, self.next_offset)
         self.next_offset = offset + 1
         if self.is_done(offset):
-            return
+            return False
         entry = _Entry(offset, sequence)
         if not self.in_order:
             self._ready[offset] = entry
-            return
+            return True
         line = self._waiting.get(sequence)
         if line is None:
             self._waiting[sequence] = deque([entry])
             self._ready[offset] = entry
         else:
             line.append(entry)
+        return True
+
+    def wake(self, now: float) -> bool:
+        """What failed and is due again may be taken; whether there is any such."""
+        due = [entry for entry in self._delayed if entry.due <= now]
+        for entry in due:
+            self._delayed.remove(entry)
+            self._ready[entry.offset] = entry
+        return bool(due)
 
     def take(self, now: float) -> int | None:
         """The offset of a record to hand over now, None if there is none. Say :meth:`finished` or :meth:`failed`."""
         if self._delayed:
-            for entry in [entry for entry in self._delayed if entry.due <= now]:
-                self._delayed.remove(entry)
-                self._ready[entry.offset] = entry
+            self.wake(now)
         if not self._ready:
             return None
         offset = next(iter(self._ready))

@@ -9,6 +9,7 @@ always there once. The records go when all before them are over too.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from holdfast.core.queues import ASIDE, DEAD_LETTERS, Queue, ranges_of
 from holdfast.core.ranges import AcknowledgementRanges
@@ -16,6 +17,23 @@ from holdfast.core.records import Record, Snapshot
 
 LETTERS = "own/letters"
 """The name under which it is saved which letters are over, and which are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter, opened.
+
+    Args:
+        record: The message as it was delivered.
+        reason: The traceback of its last failure.
+        attempts: How often it was handed to a handler; 0 if that is not known.
+        failed_at: When it failed last, seconds since 1970-01-01 UTC; None if that is not known.
+    """
+
+    record: Record
+    reason: str
+    attempts: int
+    failed_at: float | None
 
 
 class DeadLetters(Queue):

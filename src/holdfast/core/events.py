@@ -72,6 +72,26 @@ class ReadWanted:
     take: TakeRecords
 
 
+@dataclass(slots=True, eq=False)
+class Handle:
+    """Give the record to the application's handler, and say once how that went: ``handled``, ``handled_alone`` or
+    ``handling_failed`` of :class:`~holdfast.core.handling.Handling`.
+
+    Args:
+        queue: Where it is: the queue that is handled, or that of the dead letters.
+        partition: Of that.
+        offset: In that.
+        record: The message; of a letter as it was delivered.
+        attempt: How often it has been handed over, this time included.
+    """
+
+    queue: str
+    partition: int
+    offset: int
+    record: Record
+    attempt: int
+
+
 # --- told ------------------------------------------------------------------------------------------------------------
 
 
@@ -191,6 +211,7 @@ Effect = (
     Respond
     | Transmit
     | ReadWanted
+    | Handle
     | Delivered
     | Submitted
     | Acknowledged

@@ -62,6 +62,14 @@ class Answers(Protocol):
         ...
 
 
+class Handlers(Protocol):
+    """Whom Inbound tells what is in its queue."""
+
+    def delivered(self, partition: int, offset: int, record: Record | None, now: float) -> None:
+        """The next record of the partition is durable; None: it must be read from the store."""
+        ...
+
+
 _Creation = tuple[str, str | None, str, str]
 """What makes a CreateSequence the same as another: MessageID, offered Identifier, AcksTo and, without Offer, the party.
 (With an Offer a repeat may come from another address: nobody else makes the same.)"""
@@ -93,6 +101,8 @@ class Inbound:
 
     answers: Answers
     """Whoever answers the peers; to be set before anything comes."""
+    handling: Handlers | None = None
+    """Whoever hands over what is delivered, if the queue has handlers."""
 
     def __init__(
         self,
@@ -290,6 +300,8 @@ class Inbound:
         for partition, offset, record in deliveries:
             self.queue.stored(partition, offset, now)
             self.effects.append(Delivered(self.queue.name, partition, offset, record))
+            if self.handling is not None:
+                self.handling.delivered(partition, offset, record, now)
 
     def _stored(
         self,

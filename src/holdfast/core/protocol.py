@@ -1,8 +1,9 @@
 """RMProtocol: all Sequences of one side. The one door to the core.
 
-Four inputs: a call (``submit``, ``reply`` ...), a message (``receive``, ``received``, ``failed``), records that were
-asked for (``records_read``), the timer (``pump``). Three outputs, to be taken after every input: ``take_effects``,
-``take_batch`` (then ``batch_durable`` once the store has it), and ``deadline``, when ``pump`` wants to be called next.
+Four inputs: a call (``submit``, ``handling.handled`` ...), a message (``receive``, ``received``, ``failed``), records
+that were asked for (``records_read``), the timer (``pump``). Three outputs, to be taken after every input:
+``take_effects``, ``take_batch`` (then ``batch_durable`` once the store has it), and ``deadline``, when ``pump`` wants
+to be called next.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from holdfast.core.faults import (
     not_understood,
     sequence_fault,
 )
+from holdfast.core.handling import Handling
 from holdfast.core.inbound import Inbound
 from holdfast.core.messages import (
     ANONYMOUS,
@@ -94,6 +96,7 @@ class RMProtocol:
         replies: Whether the application answers requests with this action; if not, they are acknowledged at once.
         always_replies: Whether this action is a request also where the message says nothing of a reply.
         local: The address the peer can send to; :data:`ANONYMOUS` for a source without a listener.
+        handling: The handlers of the queue; None if it has none.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class RMProtocol:
         replies: Callable[[str], bool] = _always,
         always_replies: Callable[[str], bool] = _never,
         local: str = ANONYMOUS,
+        handling: Handling | None = None,
     ):
         self.policy = destination_policy or DestinationPolicy()
         self.commit = GroupCommit()
@@ -131,6 +135,9 @@ class RMProtocol:
         self.inbound.answers = self.replies = Replies(
             self.inbound, self.outbound, self.acknowledging, self.commit, self.effects, self.policy
         )
+        self.handling = handling
+        if handling is not None:
+            handling.join(self.inbound, self.replies, self.commit, self.effects)
         self._addresses = Addresses(allows)
         self._accepts = accepts
         self._replies = replies
@@ -168,6 +175,7 @@ class RMProtocol:
             self.acknowledging.deadline(),
             self.ending.deadline(),
             self.replies.deadline(),
+            self.handling.deadline() if self.handling is not None else None,
         )
         return min((time for time in times if time is not None), default=None)
 
@@ -182,6 +190,8 @@ class RMProtocol:
         self.ending.pump(now)
         self.acknowledging.pump(now)
         self.replies.pump(now)
+        if self.handling is not None:
+            self.handling.pump(now)
         self.outbound.pump(now)
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
@@ -195,16 +205,6 @@ class RMProtocol:
     def submit(self, outbox: Outbox, record: Record, now: float) -> int:
         """Take over an outbound message; its offset in the outbox. ``Submitted`` follows when it is durable."""
         return self.outbound.submit(outbox, record)
-
-    def reply(self, record: Record, reply: Record | None, now: float) -> None:
-        """The application is done with an inbound message.
-
-        Args:
-            record: The message.
-            reply: What to answer, None for nothing. Only its action, body and headers count.
-            now: Seconds.
-        """
-        self.replies.reply(record, reply, now)
 
     def end_inbound(self, identifier: str, now: float, *, terminate: bool = False) -> bool:
         """Close an inbound Sequence of our own accord, or terminate it; whether it was there and open."""

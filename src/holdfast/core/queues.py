@@ -236,13 +236,20 @@ class Queue:
 
     def handled(self, partition: int, *, at_most_once: bool = False) -> State:
         """What the handlers are done with there, for a :class:`~holdfast.core.cursor.HandlerCursor`. What is deleted
-        counts as done with. So does, if nobody may be handed twice, all that is there where their place was lost."""
+        counts as done with. So does, if nobody may be handed twice, all that is there where their place was lost.
+        Below ``floor`` all is answered besides."""
         one = self.partitions[partition]
-        done = AcknowledgementRanges.from_state(self._handled.get(partition, {"done": []})["done"])
+        saved = self._handled.get(partition, {"done": []})
+        done = AcknowledgementRanges.from_state(saved["done"])
         upper = one.end if at_most_once and partition in self._misplaced else one.first
         if upper:
             done.add_range(1, upper)
-        return {"done": done.to_state()}
+        return {"done": done.to_state(), "floor": max(one.first, saved.get("floor", 0))}
+
+    def is_handled_saved(self, partition: int) -> bool:
+        """Whether what the handlers are done with there is what the store has, so that it need not be saved again."""
+        saved = self._handled.get(partition)
+        return saved is not None and saved["done"] == self.handled(partition)["done"]
 
     def move_cursor(self, name: str, partition: int, offset: int, now: float, state: State | None = None) -> int:
         """Move a cursor forward, never back; made if it is not there. Durable with the open batch.
@@ -634,7 +641,10 @@ def _offset_of(name: str, state: State, end: int) -> int | None:
         offset = state.get("offset")
         return offset if type(offset) is int and 0 <= offset <= end else None
     done = ranges_of(state.get("done"), end)
-    return None if done is None else done.first_gap - 1
+    if done is None:
+        return None
+    floor = state.get("floor", done.first_gap - 1)
+    return floor if type(floor) is int and 0 <= floor < done.first_gap else None
 
 
 def ranges_of(saved: object, end: int) -> AcknowledgementRanges | None:

@@ -24,6 +24,7 @@ from holdfast.core.events import (
     Discarded,
     Effect,
     Ended,
+    Handle,
     Incident,
     Respond,
     Stopped,
@@ -31,10 +32,10 @@ from holdfast.core.events import (
     Transmit,
     Unheard,
 )
+from holdfast.core.handling import Handling
 from holdfast.core.messages import CreateSequence, Envelope
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.queues import Queue
-from holdfast.core.records import Record
 from holdfast.core.retention import RetentionPolicy
 from holdfast.endpoint.allow_list import AllowList
 from holdfast.endpoint.arguments import (
@@ -48,11 +49,12 @@ from holdfast.endpoint.arguments import (
     to_retention,
 )
 from holdfast.endpoint.descriptors import outgoing
-from holdfast.endpoint.dispatcher import Dispatcher, Handler
+from holdfast.endpoint.dispatcher import Dispatcher, Handler, set_aside
 from holdfast.endpoint.engine import Clock, Engine, open_off_loop
 from holdfast.endpoint.envelopes import LATER, Envelopes
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl
+from holdfast.endpoint.letters import seal, unseal
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.parties import party_of
 from holdfast.endpoint.readers import Readers
@@ -277,6 +279,7 @@ class Destination:
 
     async def _recover(self) -> None:
         self.queue.is_handled = bool(self.handlers)
+        handling = self._new_handling() if self.handlers else None
         snapshot = self.engine.start(
             self.queue,
             destination_policy=self.policy,
@@ -285,6 +288,7 @@ class Destination:
             accepts=self._accepts,
             replies=self._replies,
             always_replies=self._always_replies,
+            handling=handling,
             is_restored=self._restored,
         )
         if SOURCES_QUEUE in snapshot.queues and self.queue.name != SOURCES_QUEUE:
@@ -299,10 +303,8 @@ class Destination:
                 f"not {len(self.queue.partitions)}",
                 remedy=f"Say partitions={stored}, or use another store: messages of a Sequence must stay in one.",
             )
-        if self.handlers:
-            self.dispatcher = Dispatcher(
-                self.engine, self.queue, self.dead_letters, self.handlers, self._handling, self._concurrency
-            )
+        if handling is not None:
+            self.dispatcher = Dispatcher(self.engine, handling, self.handlers)
         self.readers = Readers(self.engine, self.queue)
         self.sender = Sender(
             self.engine,
@@ -313,8 +315,8 @@ class Destination:
             ),
             self._envelopes,
         )
-        if self.dispatcher is not None:
-            self.dispatcher.start()
+        if handling is not None:
+            handling.start(self.engine.clock())
         self.engine.touch()
         await self.engine.settled()
         self.engine.check()
@@ -328,6 +330,17 @@ class Destination:
         )
         if self._restored:
             log.warning("new epoch", queue=self.queue.name, why="the store was said to be restored: leave that out now")
+
+    def _new_handling(self) -> Handling:
+        return Handling(
+            self.queue,
+            self.dead_letters,
+            self._handling,
+            self._concurrency,
+            seal=seal,
+            unseal=unseal,
+            set_aside=set_aside,
+        )
 
     async def close(self, grace: float = 10.0) -> None:
         """Let running handlers finish for ``grace`` seconds, make everything durable, close the store."""
@@ -434,7 +447,10 @@ class Destination:
                 self._envelopes.respond(exchange, effect.envelope)
         elif isinstance(effect, Delivered):
             self.accepted += 1
-            self._delivered(effect)
+            self.readers.delivered()
+        elif isinstance(effect, Handle):
+            assert self.dispatcher is not None
+            self.dispatcher.hand_over(effect)
         elif isinstance(effect, Incident):
             self.incidents[effect.name] += 1
             log_incident(effect)
@@ -444,12 +460,6 @@ class Destination:
             log.error("replies stopped", outbox=effect.key, code=effect.code, reason=effect.reason)
         else:
             assert isinstance(effect, Submitted | Acknowledged | Discarded | Ended | Unheard), effect
-
-    def _delivered(self, effect: Delivered) -> None:
-        record: Record | None = effect.record
-        self.readers.delivered()
-        if self.dispatcher is not None:
-            self.dispatcher.delivered(effect.partition, effect.offset, record)
 
     @property
     def is_busy(self) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.core.events import Effect, ReadWanted
+from holdfast.core.handling import Handling
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
@@ -130,6 +131,7 @@ class Engine:
         replies: Callable[[str], bool] = lambda _action: True,
         always_replies: Callable[[str], bool] = lambda _action: False,
         local: str = ANONYMOUS,
+        handling: Handling | None = None,
         is_restored: bool = False,
     ) -> Snapshot:
         """Recover what the store holds and run in the current loop; the arguments are :class:`RMProtocol`'s, and
@@ -151,6 +153,7 @@ class Engine:
             replies=replies,
             always_replies=always_replies,
             local=local,
+            handling=handling,
         )
         snapshot = self.store.load()
         self._thread = CommitThread(self.store, self._loop, self._durable, self._failed)

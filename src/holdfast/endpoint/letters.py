@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import unescape
 from typing import Any
 
+from holdfast.core.dead_letters import Letter
 from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.records import Record
 from holdfast.endpoint.failures import as_xml
@@ -22,23 +23,6 @@ _FAILURE = re.compile(
 
 ReadLetters = Callable[[str, int, int, int], list[tuple[int, Record]]]
 """A store's ``read``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """One dead letter, opened.
-
-    Args:
-        record: The message as it was delivered.
-        reason: The traceback of its last failure.
-        attempts: How often it was handed to a handler; 0 if that is not known.
-        failed_at: When it failed last, seconds since 1970-01-01 UTC; None if that is not known.
-    """
-
-    record: Record
-    reason: str
-    attempts: int
-    failed_at: float | None
 
 
 def seal(letter: Letter) -> Record:

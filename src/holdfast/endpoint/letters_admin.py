@@ -58,9 +58,8 @@ class LetterRoutes:
         if dispatcher is None:
             raise Refused(409, "this destination has no handlers", "Serve it with the handler that is to get them.")
         number = None if letter == EVERY else self._number(letter)
-        count = self._letters.ask(number)
-        await self._app.engine.durable()  # before it is done: a crash may put it off, and not call it off
-        dispatcher.retry()
+        count = dispatcher.handling.retry(number)
+        await self._app.engine.durable()
         json_answer(asked.exchange, 200, {"retried": count, "count": self._letters.count})
 
     async def _discard(self, asked: Asked, letter: str) -> None:

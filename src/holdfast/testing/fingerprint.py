@@ -50,9 +50,16 @@ _REPORTS = frozenset(
         "last_activity",
         "last_fault",
         "last_heard",
+        "moved_at",
         "received_at",
         "released_at",
         "request_sent_at",
+        # Read only while an endpoint starts.
+        "_handled",
+        # Counters.
+        "dead",
+        "failed",
+        "succeeded",
         # What follows from other fields: states and records kept for the next use.
         "_cache",
         "_fixed",
@@ -105,8 +112,6 @@ def form_of_endpoint(world: World, node: Node, arrivals: Sequence[Arrival]) -> F
     disk, words = world.ledger.disks[node.index], world.ledger.words[node.index]
     parts = [
         walk.of(node.protocol),
-        walk.of(node.cursors),
-        walk.of(node.ends),
         walk.of(node.store.pending),
         walk.of(node.store.load()),
         (node.end_wanted, world.has_ended if node.index == 0 else None),

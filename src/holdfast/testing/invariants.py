@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from holdfast.core.events import Handle
 from holdfast.core.faults import TELLS_OF_END
 from holdfast.core.messages import (
     CloseSequence,
@@ -22,10 +23,11 @@ from holdfast.core.messages import (
 )
 from holdfast.core.outbox import outbox_queue, replies_queue
 from holdfast.core.policy import Delivery
+from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
 from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLE
-from holdfast.testing.ledger import LAST_MESSAGE
+from holdfast.testing.ledger import LAST_MESSAGE, DurableState, Key, Where
 from holdfast.testing.node import INBOX, Node, saved_sequences
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class Invariant:
     def reported(self, world: World, node: Node, body: bytes) -> None:
         """The source's application is told that a message has arrived."""
 
-    def handed_over(self, world: World, node: Node, partition: int, offset: int) -> None:
+    def handed_over(self, world: World, node: Node, handle: Handle) -> None:
         """A record is given to the handler."""
 
     def pumped(self, world: World, node: Node) -> None:
@@ -326,7 +328,7 @@ class NothingUnacknowledgedDropped(Invariant):
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         disk = world.ledger.disks[node.index]
         for queue, _ in batch.trims:
-            if queue == INBOX:
+            if queue in (INBOX, DEAD_LETTERS):
                 continue
             for record in disk.outbound[queue][self._checked.get(queue, 0) : disk.trimmed[queue]]:
                 self._look(world, node, record.body, "drops")
@@ -350,8 +352,11 @@ class HandledOnce(Invariant):
     def __init__(self) -> None:
         self._called: set[tuple[int, int]] = set()
 
-    def handed_over(self, world: World, node: Node, partition: int, offset: int) -> None:
+    def handed_over(self, world: World, node: Node, handle: Handle) -> None:
         disk = world.ledger.disks[node.index]
+        if handle.queue == DEAD_LETTERS:
+            return
+        partition, offset = handle.partition, handle.offset
         done = disk.done.get(partition)
         is_marked = done is not None and offset + 1 in done
         if node.setup.destination_policy.assurance.delivery is Delivery.AT_MOST_ONCE:
@@ -365,9 +370,75 @@ class HandledOnce(Invariant):
             self.broken(f"{node.name} hands over offset {offset} of partition {partition}, which is not durable")
         if not node.setup.destination_policy.assurance.in_order:
             return
+        cursor = node.handling.cursors[partition]
         for earlier in range(offset):
-            if records[earlier].sequence == records[offset].sequence and not node.cursors[partition].is_done(earlier):
+            if records[earlier].sequence == records[offset].sequence and not cursor.is_done(earlier):
                 self.broken(f"{node.name} hands over offset {offset} before offset {earlier} of the same Sequence")
+
+
+class HandledOrDeadLetter(Invariant):
+    """What the handlers are done with succeeded, or has become a dead letter in the same batch after as many failures
+    as it may have; never both. At most once, there are no dead letters."""
+
+    def __init__(self) -> None:
+        self._done: dict[int, AcknowledgementRanges] = {}
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        disk = world.ledger.disks[node.index]
+        letters = letters_of(batch)
+        for partition, done in disk.done.items():
+            before = self._done.get(partition, AcknowledgementRanges())
+            if done == before:
+                continue
+            self._done[partition] = done.copy()
+            for number in [number for lower, upper in done for number in range(lower, upper + 1)]:
+                if number not in before and number <= len(disk.queues[partition]):
+                    self._look(node, disk, (INBOX, partition, number - 1), letters)
+
+    def _look(self, node: Node, disk: DurableState, where: Where, letters: list[Key]) -> None:
+        queued = disk.queues[where[1]][where[2]]
+        times = letters.count((queued.sequence, queued.number))
+        failures = disk.outcomes.get(where, 0)
+        if node.setup.destination_policy.assurance.delivery is Delivery.AT_MOST_ONCE:
+            if times:
+                self.broken(f"{node.name} makes a dead letter of {queued.body.decode()}, which is handled at most once")
+        elif times != (0 if failures < 0 else 1):
+            self.broken(f"{node.name} is done with {queued.body.decode()}: {failures} failures, {times} dead letters")
+        elif failures >= 0 and failures != node.setup.handling.attempts:
+            self.broken(f"{node.name} gives up {queued.body.decode()} after {failures} failures")
+
+
+class DeadLettersOnce(Invariant):
+    """A message that was given up is a dead letter once, until it is handled after all; one is handed over once more
+    only when that was asked for, durably."""
+
+    def __init__(self) -> None:
+        self._over = AcknowledgementRanges()
+
+    def handed_over(self, world: World, node: Node, handle: Handle) -> None:
+        disk, number = world.ledger.disks[node.index], handle.offset + 1
+        is_asked = number in disk.letters_asked and number not in disk.letters_over
+        if handle.queue == DEAD_LETTERS and not is_asked:
+            self.broken(f"{node.name} hands over the dead letter {handle.offset}, which nobody asked for")
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        disk, letters = world.ledger.disks[node.index], letters_of(batch)
+        for number in [number for lower, upper in disk.letters_over for number in range(lower, upper + 1)]:
+            if number in self._over:
+                continue
+            failures = disk.outcomes.get((DEAD_LETTERS, 0, number - 1), 0)
+            times = letters.count(disk.letters[number - 1])
+            if failures == 0 or times != (0 if failures < 0 else 1):
+                self.broken(f"{node.name} is done with the dead letter {number - 1}: {failures} failures, {times} anew")
+        self._over = disk.letters_over.copy()
+        live = [key for number, key in enumerate(disk.letters, 1) if number not in disk.letters_over]
+        if len(set(live)) != len(live):
+            self.broken(f"{node.name} has a dead letter twice: {live}")
+
+
+def letters_of(batch: Batch) -> list[Key]:
+    """The messages that become dead letters with a batch."""
+    return [(one.sequence, one.message_number) for queue, _, _, one in batch.appends if queue == DEAD_LETTERS]
 
 
 class IncompleteSequences(Invariant):
@@ -467,6 +538,8 @@ ALL_INVARIANTS: tuple[type[Invariant], ...] = (
     TransmittedIsDurable,
     NothingUnacknowledgedDropped,
     HandledOnce,
+    HandledOrDeadLetter,
+    DeadLettersOnce,
     IncompleteSequences,
     LegalMoves,
     TimersMakeProgress,

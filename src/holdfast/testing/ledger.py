@@ -10,15 +10,19 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+from holdfast.core.dead_letters import LETTERS
 from holdfast.core.messages import Envelope, LastMessage, SequenceAcknowledgement
 from holdfast.core.outbox import outbox_queue
-from holdfast.core.queues import HANDLER
+from holdfast.core.queues import DEAD_LETTERS, HANDLER
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Record
 from holdfast.testing.node import INBOX, OUTBOX
 
 Key = tuple[str, int]
 """A Sequence's Identifier and a message number in it."""
+
+Where = tuple[str, int, int]
+"""Where something is that a handler is given: queue, partition, offset."""
 
 LAST_MESSAGE = b"LastMessage"
 """Stands for the body of 1.0's empty last message."""
@@ -57,6 +61,13 @@ class DurableState:
     """Identifier of an outbound Sequence -> the offset of its number 1, as saved."""
     done: dict[int, AcknowledgementRanges] = field(default_factory=dict)
     """Partition -> what the handler is durably done with, as offsets plus one."""
+    letters: list[Key] = field(default_factory=list)
+    """Every dead letter that ever was there, as the message that it is of."""
+    letters_over: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
+    letters_asked: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
+    """Which are over, and which are asked for, as offsets plus one."""
+    outcomes: dict[Where, int] = field(default_factory=dict)
+    """What the handlers said in this run of the endpoint: how often they failed at something; -1: they succeeded."""
     replies: set[bytes] = field(default_factory=set)
     """Bodies of replies that are durable here, ours or the peer's."""
 
@@ -67,6 +78,8 @@ class DurableState:
             if queue == INBOX:
                 self._store(record)
                 placed.append((partition, offset, record))
+            elif queue == DEAD_LETTERS:
+                self.letters.append((record.sequence, record.message_number))
             else:
                 self.outbound[queue].append(record)
                 if record.body.startswith(b"r"):
@@ -87,8 +100,11 @@ class DurableState:
         for (queue, partition, cursor), saved in batch.cursors.items():
             if queue == INBOX and cursor == HANDLER and saved is not None:
                 self.done[partition] = AcknowledgementRanges.from_state(saved["done"])
+            elif queue == DEAD_LETTERS and cursor == LETTERS and saved is not None:
+                self.letters_over = AcknowledgementRanges.from_state(saved["over"])
+                self.letters_asked = AcknowledgementRanges.from_state(saved["asked"])
         for (queue, _), offset in batch.trims.items():
-            if queue != INBOX:
+            if queue not in (INBOX, DEAD_LETTERS):
                 self.trimmed[queue] = max(offset, self.trimmed.get(queue, 0))
 
     def _store(self, record: Record) -> None:

@@ -36,6 +36,8 @@ def unfinished(world: World, *, may_stop: bool) -> str | None:
         done = disk.done.get(partition)
         if done is None or not done.covers(len(records)):
             return "the handler is not done"
+    if any(not one.letters_over.covers(len(one.letters)) for one in ledger.disks):
+        return "there are dead letters"
     if source.store.pending or destination.store.pending:
         return "something is not durable"
     return None if may_stop else _open_sequences(world)

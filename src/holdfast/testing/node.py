@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.cursor import HandlerCursor, HandlingPolicy
+from holdfast.core.cursor import HandlingPolicy
+from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.events import (
     Acknowledged,
     BackChannel,
     Delivered,
     Effect,
     Ended,
+    Handle,
     Incident,
     ReadWanted,
     Respond,
@@ -25,13 +27,15 @@ from holdfast.core.events import (
     Submitted,
     Transmit,
 )
+from holdfast.core.handling import Handling
 from holdfast.core.messages import Acknowledge, Envelope
 from holdfast.core.outbox import Outbox, ReadRecords
-from holdfast.core.policy import Delivery, DestinationPolicy, SourcePolicy
+from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import HANDLER, Queue
+from holdfast.core.queues import Queue
 from holdfast.core.records import Batch, Record
 from holdfast.core.versions import Versions
+from holdfast.endpoint.letters import seal, unseal
 from holdfast.testing.store import SimStore
 
 if TYPE_CHECKING:
@@ -85,9 +89,17 @@ class Surroundings(Protocol):
         """An endpoint wants to read its store; :meth:`Node.read` is to follow, at once or in the order of asking."""
         ...
 
-    def handler_started(self, node: Node, partition: int, offset: int) -> None:
+    def handler_started(self, node: Node, handle: Handle) -> None:
         """A record was given to the handler; :meth:`Node.handled` or :meth:`Node.handler_failed` is to follow."""
         ...
+
+
+def reply_to(record: Record) -> Record | None:
+    """What a request is answered with, be it handled or given up: requests are m0, m1 ..., replies r0, r1 ..."""
+    if not record.wants_reply:
+        return None
+    body = b"r" + record.body[1:]
+    return Record("", 0, "urn:reply", body, record.received_at, "urn:reply:" + body.decode())
 
 
 def always(_value: str) -> bool:
@@ -106,6 +118,7 @@ class Setup:
         choices: What its outbox tries with CreateSequence.
         partitions: Of its queue.
         batches: How many batches may be on their way to the disk at once.
+        concurrency: How many handlers run at a time.
         trims: Whether records that the handler is done with are deleted.
         asked_only: Whether it acknowledges a message only if asked to, and answers with nothing otherwise, as Metro
             does with one that is sent again.
@@ -119,6 +132,7 @@ class Setup:
     choices: tuple[tuple[Versions, bool], ...] = ()
     partitions: int = 1
     batches: int = 1
+    concurrency: int = 32
     trims: bool = False
     asked_only: bool = False
     hides_limit: bool = False
@@ -148,12 +162,8 @@ class Node:
         self.is_up = False
         self.identifiers = 0
         self.protocol: RMProtocol
-        self.cursors: list[HandlerCursor] = []
-        self.ends: list[int] = []
         self.reading = 0
         """Reads that are under way."""
-        self._running: set[tuple[int, int]] = set()
-        """What a handler that is called at most once is at: partition and offset."""
         self.outbox: Outbox | None = None
         self.end_wanted = False
 
@@ -168,7 +178,7 @@ class Node:
         snapshot = self.store.load()
         self.protocol = self.make_protocol(self.store.read, self.new_identifier)
         self.protocol.recover(snapshot, now)
-        self._recover_cursors()
+        self.handling.start(now)
         if self.setup.choices:
             self.outbox = self.protocol.outbound.open(OUTBOX, self.world.nodes[1].setup.address, [*self.setup.choices])
             if self.end_wanted:
@@ -176,8 +186,18 @@ class Node:
 
     def make_protocol(self, read: ReadRecords, new_identifier: Callable[[], str]) -> RMProtocol:
         """Its core, as it is before it has recovered."""
-        queue = Queue(INBOX, self.setup.partitions, drops_handled=self.setup.trims)
+        letters = DeadLetters()
+        queue = Queue(INBOX, self.setup.partitions, drops_handled=self.setup.trims, dead_letters=letters)
         queue.is_handled = True
+        handling = Handling(
+            queue,
+            letters,
+            self.setup.handling,
+            self.setup.concurrency,
+            seal=seal,
+            unseal=unseal,
+            set_aside=reply_to,
+        )
         return self.build(
             queue,
             read,
@@ -188,33 +208,15 @@ class Node:
             allows=always,
             accepts=always,
             replies=always,
+            handling=handling,
             **({"local": self.setup.address} if self.setup.address else {}),
         )
 
-    def _recover_cursors(self) -> None:
-        queue = self.protocol.inbound.queue
-        in_order = self.setup.destination_policy.assurance.in_order
-        states = [queue.handled(one, at_most_once=self._is_at_most_once) for one in range(self.setup.partitions)]
-        self.cursors = [HandlerCursor(self.setup.handling, in_order, state) for state in states]
-        self.ends = queue.ends
-        self._running = set()
-        if self._is_at_most_once:
-            self._answer_lost(queue.firsts)
-
     @property
-    def _is_at_most_once(self) -> bool:
-        return self.setup.destination_policy.assurance.delivery is Delivery.AT_MOST_ONCE
-
-    def _answer_lost(self, firsts: list[int]) -> None:
-        """Requests that were being handled at the crash are answered, and not handled again."""
-        for destination in self.protocol.inbound.destinations.values():
-            for number in sorted(destination.unanswered - destination.held):
-                for partition, cursor in enumerate(self.cursors):
-                    for offset in range(firsts[partition], self.ends[partition]):
-                        record = self.record(partition, offset)
-                        is_it = (record.sequence, record.message_number) == (destination.identifier, number)
-                        if is_it and cursor.is_done(offset):
-                            self.protocol.reply(record, self._reply(record), self.now)
+    def handling(self) -> Handling:
+        """Its handlers."""
+        assert self.protocol.handling is not None
+        return self.protocol.handling
 
     def crash(self, survivors: int) -> None:
         """Die. Of the batches on their way to the disk, the oldest ``survivors`` made it."""
@@ -272,35 +274,22 @@ class Node:
         found = self.store.read(wanted.queue, wanted.partition, wanted.start, wanted.end)
         self.protocol.records_read(wanted, found, self.now)
 
-    def handled(self, partition: int, offset: int, record: Record) -> None:
+    def handled(self, handle: Handle) -> None:
         """The handler succeeded: its answer, if one is awaited, and that it is done are saved together."""
-        self._done(partition, offset, record, self._reply(record))
+        self.world.handler_succeeded(self, handle)
+        self.handling.handled(handle, reply_to(handle.record), self.now)
+        self._trim(handle)
 
-    def _reply(self, record: Record) -> Record | None:
-        if not record.wants_reply:
-            return None
-        body = b"r" + record.body[1:]
-        return Record("", 0, "urn:reply", body, self.now, "urn:reply:" + body.decode())
+    def handler_failed(self, handle: Handle) -> None:
+        """The handler failed: it is due again, or given up, which a requester is told of."""
+        self.world.handler_failed(self, handle)
+        self.handling.handling_failed(handle, "it failed", "it failed", self.now)
+        self._trim(handle)
 
-    def handler_failed(self, partition: int, offset: int, record: Record) -> None:
-        """The handler failed: it is due again, or (at most once: at once) done with, which a requester is told of."""
-        if self._is_at_most_once or not self.cursors[partition].failed(offset, self.now):
-            self.handled(partition, offset, record)
-
-    def _done(self, partition: int, offset: int, record: Record, reply: Record | None) -> None:
-        cursor = self.cursors[partition]
-        cursor.finished(offset)
-        self._running.discard((partition, offset))
-        self.protocol.reply(record, reply, self.now)
-        self._save_cursor(partition)
-        if self.setup.trims:
-            self.protocol.inbound.queue.trim(partition)
-
-    def _save_cursor(self, partition: int) -> None:
-        cursor = self.cursors[partition]
-        running = (offset for where, offset in self._running if where == partition)
-        floor = min(cursor.floor, min(running, default=cursor.floor))
-        self.protocol.inbound.queue.move_cursor(HANDLER, partition, floor, self.now, cursor.to_state())
+    def _trim(self, handle: Handle) -> None:
+        """At once, and not only now and then, what is handled goes."""
+        if self.setup.trims and handle.queue == INBOX:
+            self.protocol.inbound.queue.trim(handle.partition)
 
     # --- outputs --------------------------------------------------------------------------------------------------
 
@@ -311,7 +300,6 @@ class Node:
         while True:
             for effect in self.protocol.take_effects():
                 self._perform(effect)
-            self._hand_over()
             while self.protocol.wants_commit and len(self.store.pending) < self.setup.batches:
                 self.store.take(self.protocol.take_batch())
                 world.surroundings.batch_taken(self)
@@ -336,8 +324,10 @@ class Node:
             self.reading += 1
             world.surroundings.read_wanted(self, effect)
         elif isinstance(effect, Delivered):
-            self.ends[effect.partition] = max(self.ends[effect.partition], effect.offset + 1)
             world.delivered(self, effect)
+        elif isinstance(effect, Handle):
+            world.handed_over(self, effect)
+            world.surroundings.handler_started(self, effect)
         elif isinstance(effect, Acknowledged):
             world.acknowledged(self, effect)
         elif isinstance(effect, Ended):
@@ -358,38 +348,11 @@ class Node:
             return None
         return envelope
 
-    def _hand_over(self) -> None:
-        """Give the handler what is its turn."""
-        for partition, cursor in enumerate(self.cursors):
-            end = self.ends[partition]
-            while cursor.next_offset < end and cursor.has_room:
-                offset = cursor.next_offset
-                cursor.offer(offset, self.record(partition, offset).sequence if not cursor.is_done(offset) else "")
-            while (taken := cursor.take(self.now)) is not None:
-                if self._is_at_most_once:
-                    # Marked before it is called, as the dispatcher does: what is lost then is not handled again.
-                    self._running.add((partition, taken))
-                    cursor.give_up_on(taken)
-                    self._save_cursor(partition)
-                    self.protocol.commit.then(partial(self._start_handler, partition, taken))
-                else:
-                    self._start_handler(partition, taken, self.now)
-
-    def _start_handler(self, partition: int, offset: int, _now: float) -> None:
-        self.world.handed_over(self, partition, offset)
-        self.world.surroundings.handler_started(self, partition, offset)
-
-    def record(self, partition: int, offset: int) -> Record:
-        """A durable record of its queue."""
-        return self.store.read(INBOX, partition, offset, offset + 1)[0][1]
-
     def deadline(self) -> float | None:
         """When it wants attention next, in true time; None: never by itself, or it is down."""
         if not self.is_up:
             return None
-        times = [cursor.deadline() for cursor in self.cursors]
-        times.append(self.protocol.deadline())
-        local = min((time for time in times if time is not None), default=None)
+        local = self.protocol.deadline()
         return None if local is None else self.world.clock.true_time(self.index, local)
 
 

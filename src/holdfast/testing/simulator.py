@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from holdfast.core.events import ReadWanted
+from holdfast.core.events import Handle, ReadWanted
 from holdfast.core.messages import Envelope
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.records import Record
 from holdfast.testing.clock import EPOCH
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
 from holdfast.testing.liveness import unfinished
@@ -159,6 +158,9 @@ class Simulator:
             self._at(chance.random() * options.storm * 0.6, partial(self._submit, number, wants_reply))
         if chance.random() < 0.5:
             self._at(options.storm * (0.6 + 0.4 * chance.random()), self._end)
+        for node in self.world.nodes:
+            for _ in range(2 if options.handler_failures else 0):
+                self._at(options.storm * self._read_chance.random(), partial(self._retry_letters, node))
         for _ in range(options.ends):
             self._at(options.storm * 0.6 * self.random.random(), self._end_inbound)
         self._until(EPOCH + options.storm, lambda: False)
@@ -192,10 +194,22 @@ class Simulator:
             if self.world.clock.now >= end:
                 raise InvariantViolation("Liveness", f"{missing}, {HEALING:g} s after the faults ended")
             self._resume_if_stopped()
+            for node in self.world.nodes:
+                self._retry_letters(node)
+                self.world.settle(node)
             self._until(min(end, self.world.clock.now + 20.0), lambda: self._unfinished() is None)
 
     def _unfinished(self) -> str | None:
         return unfinished(self.world, may_stop=self.options.may_stop)
+
+    def _retry_letters(self, node: Node) -> Node | None:
+        """Play an operator: have every dead letter of an endpoint handed over once more."""
+        letters = node.handling.letters
+        if not node.is_up or letters.count == letters.asked:
+            return None
+        self.world.note(lambda: f"somebody has {letters.count} dead letters of {node.name} tried again")
+        node.handling.retry()
+        return node
 
     def _resume_if_stopped(self) -> None:
         """Play the operator: a Sequence was lost and somebody was told; go on in a new one."""
@@ -316,21 +330,21 @@ class Simulator:
         node.end()
         return node if node.is_up else None
 
-    def handler_started(self, node: Node, partition: int, offset: int) -> None:
+    def handler_started(self, node: Node, handle: Handle) -> None:
         """See :class:`Surroundings`."""
-        run, record = node.run, node.record(partition, offset)
         delay = self.random.random() * self.options.handler_latency
-        self._at(delay, partial(self._handled, node, run, partition, offset, record))
+        self._at(delay, partial(self._handled, node, node.run, handle))
 
-    def _handled(self, node: Node, run: int, partition: int, offset: int, record: Record) -> Node | None:
+    def _handled(self, node: Node, run: int, handle: Handle) -> Node | None:
         if not node.is_up or node.run != run:
             return None
+        where = f"offset {handle.offset} of {handle.queue}"
         if self._is_storm and self.random.random() < self.options.handler_failures:
-            self.world.note(lambda: f"the handler fails at offset {offset}")
-            node.handler_failed(partition, offset, record)
+            self.world.note(lambda: f"the handler of {node.name} fails at {where}")
+            node.handler_failed(handle)
         else:
-            self.world.note(lambda: f"the handler of {node.name} is done with offset {offset}: {record.body.decode()}")
-            node.handled(partition, offset, record)
+            self.world.note(lambda: f"the handler of {node.name} is done with {where}: {handle.record.body.decode()}")
+            node.handled(handle)
         return node
 
     # --- the disks ------------------------------------------------------------------------------------------------

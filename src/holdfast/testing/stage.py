@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.core.events import ReadWanted
+from holdfast.core.events import Handle, ReadWanted
 from holdfast.core.messages import Envelope
 from holdfast.testing.fingerprint import HORIZON, Form, form_of_endpoint
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
@@ -47,8 +47,11 @@ class Stage:
     def begin(self) -> tuple[Packet, ...]:
         """Both start, and the source's application submits all it has; what they send."""
         source, destination = self.world.nodes
-        self.world.start(destination)
-        self.world.start(source)
+        for node in (destination, source):
+            self.world.start(node)
+            while node.store.pending:  # what a first start saves: a process that dies before that was never there
+                node.durable()
+                self.world.settle(node)
         for _ in range(self.bounds.messages):
             self.world.submit(self.bounds.requests)
         source.end()
@@ -75,9 +78,9 @@ class Stage:
         """See :class:`Surroundings`: read at once, which keeps the search small."""
         node.read(wanted)
 
-    def handler_started(self, node: Node, partition: int, offset: int) -> None:
+    def handler_started(self, node: Node, handle: Handle) -> None:
         """See :class:`Surroundings`: the handler succeeds at once."""
-        node.handled(partition, offset, node.record(partition, offset))
+        node.handled(handle)
 
     # --- steps ----------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.core.events import Acknowledged, Delivered, Ended, Incident, Stopped, Submitted, Transmit
+from holdfast.core.events import Acknowledged, Delivered, Ended, Handle, Incident, Stopped, Submitted, Transmit
 from holdfast.core.messages import Envelope, SequenceAcknowledgement
 from holdfast.core.outbox import outbox_queue
 from holdfast.core.protocol import RMProtocol
@@ -12,7 +12,7 @@ from holdfast.core.records import Batch, Record
 from holdfast.testing.clock import SimClock
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
 from holdfast.testing.ledger import Ledger
-from holdfast.testing.node import OUTBOX, Arrival, Journey, Node, Setup, Surroundings
+from holdfast.testing.node import INBOX, OUTBOX, Arrival, Journey, Node, Setup, Surroundings
 from holdfast.testing.words import describe
 
 SOURCE, DESTINATION = 0, 1
@@ -86,6 +86,7 @@ class World:
     def start(self, node: Node) -> None:
         """An endpoint comes up."""
         self.note(lambda: f"{node.name} starts")
+        self.ledger.disks[node.index].outcomes.clear()
         node.start()
         self.settle(node)
 
@@ -179,11 +180,21 @@ class World:
         for invariant in self.watches[node.index].pumped:
             invariant.pumped(self, node)
 
-    def handed_over(self, node: Node, partition: int, offset: int) -> None:
+    def handed_over(self, node: Node, handle: Handle) -> None:
         """A record is given to the handler."""
         for invariant in self.watches[node.index].handed_over:
-            invariant.handed_over(self, node, partition, offset)
-        self.count("handed over")
+            invariant.handed_over(self, node, handle)
+        self.count("handed over" if handle.queue == INBOX else "dead letters retried")
+
+    def handler_succeeded(self, node: Node, handle: Handle) -> None:
+        """A handler is done with what it was given."""
+        self.ledger.disks[node.index].outcomes[handle.queue, handle.partition, handle.offset] = -1
+
+    def handler_failed(self, node: Node, handle: Handle) -> None:
+        """A handler has failed at what it was given."""
+        where = (handle.queue, handle.partition, handle.offset)
+        outcomes = self.ledger.disks[node.index].outcomes
+        outcomes[where] = outcomes.get(where, 0) + 1
 
     def delivered(self, node: Node, effect: Delivered) -> None:
         """A record is in an inbound queue."""
