@@ -676,8 +676,8 @@ class RMProtocol:
         if target is not None and self._has_address(target):
             response.to = target.address
             response.reference_parameters = target.reference_parameters
+            self._done(back_channel)  # before the answer: some lose one that overtakes its 202
             self.effects.append(Transmit(target.address, response))
-            self._done(back_channel)
         elif back_channel is not None:
             self.effects.append(Respond(back_channel, response))
 

@@ -435,6 +435,7 @@ class Destination:
             return
         envelope.transport = self._keeper.facts_of(exchange.request)
         self._unanswered.add(exchange)
+        self.sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
         party = party_of(exchange.request) if isinstance(envelope.control, CreateSequence) else ""
         self.engine.protocol.receive(envelope, BackChannel(exchange), self.engine.clock(), party=party)
         self.engine.touch()

@@ -7,6 +7,7 @@ from holdfast.core.messages import Envelope
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.envelopes import Envelopes
 from holdfast.endpoint.http_media import refuse_unless_soap
+from holdfast.endpoint.pauses import Pauses
 from holdfast.http.exchange import Exchange
 
 
@@ -16,11 +17,13 @@ class Listener:
     Args:
         engine: Is given what they say.
         envelopes: Reads them.
+        pauses: Is told who asks.
     """
 
-    def __init__(self, engine: Engine, envelopes: Envelopes) -> None:
+    def __init__(self, engine: Engine, envelopes: Envelopes, pauses: Pauses) -> None:
         self._engine = engine
         self._envelopes = envelopes
+        self._pauses = pauses
 
     def handle(self, exchange: Exchange) -> None:
         """Take one HTTP request; the answer follows."""
@@ -28,5 +31,6 @@ class Listener:
             self._envelopes.receive(exchange, self._take)
 
     def _take(self, exchange: Exchange, envelope: Envelope) -> None:
+        self._pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
         self._engine.protocol.receive(envelope, BackChannel(exchange), self._engine.clock())
         self._engine.touch()

@@ -12,6 +12,7 @@ from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSeq
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.envelopes import Envelopes
 from holdfast.endpoint.logs import log
+from holdfast.endpoint.pauses import Pauses
 from holdfast.exceptions import EnvelopeError, HoldfastError
 from holdfast.http.outcome import Outcome, Response, Transport, TransportError
 from holdfast.wire import action_of, http_headers
@@ -23,9 +24,9 @@ PAUSING_STATUS = (429, 503)
 """Statuses whose Retry-After says how long nothing is to be asked of the peer (RFC 6585 section 4, RFC 9110 section
 15.6.4)."""
 
-ANSWER_PAUSE = 0.05
-"""Seconds before an answer goes to an address, that the 202 for what it answers be read first. CXF's client loses an
-answer that overtakes it, and the call fails; without the pause one call in twenty did."""
+
+_MOST_FIELDS = 256
+"""Actions whose HTTP headers are remembered."""
 
 
 class Sender:
@@ -52,17 +53,21 @@ class Sender:
         self._headers = dict(headers or {})
         self._envelopes = envelopes
         self._on_transport_error = on_transport_error
-        self._paused: dict[int, asyncio.TimerHandle] = {}
+        self._paused: dict[int, asyncio.Handle] = {}
+        self._fields: dict[tuple[str, str], Mapping[str, str]] = {}
+        self.pauses = Pauses()
         self._is_stopped = False
         self.transmissions = 0
 
     def transmit(self, sent: Transmit) -> None:
         """Send, and report later. The window of each Sequence bounds how many are under way."""
-        if sent.envelope.relates_to is not None:
-            pause = asyncio.get_running_loop().call_later(ANSWER_PAUSE, self._post_paused, sent)
-            self._paused[id(sent)] = pause
-        else:
+        if sent.envelope.relates_to is None:
             self._post(sent)
+            return
+        # It answers a request, whose 202 this turn of the loop may have written: it follows that in the next turn.
+        loop, pause = asyncio.get_running_loop(), self.pauses.before(sent)
+        then = self._post_paused
+        self._paused[id(sent)] = loop.call_later(pause, then, sent) if pause else loop.call_soon(then, sent)
 
     def _post_paused(self, sent: Transmit) -> None:
         del self._paused[id(sent)]
@@ -76,8 +81,18 @@ class Sender:
         except Exception as error:  # whatever it is, it would be the same at every attempt
             self._unsendable(sent, error)
             return
-        headers = http_headers(envelope.soap, action_of(envelope)) | self._headers
-        self._http.request("POST", sent.to, content, headers, partial(self._told, sent))
+        self._http.request("POST", sent.to, content, self._fields_of(envelope), partial(self._told, sent))
+
+    def _fields_of(self, envelope: Envelope) -> Mapping[str, str]:
+        """The HTTP headers of a request with that envelope: the same few again and again."""
+        action = action_of(envelope)
+        known = self._fields.get((envelope.soap._value_, action))
+        if known is None:
+            if len(self._fields) >= _MOST_FIELDS:
+                self._fields.clear()
+            known = http_headers(envelope.soap, action) | self._headers
+            self._fields[envelope.soap._value_, action] = known
+        return known
 
     def _told(self, sent: Transmit, outcome: Outcome) -> None:
         if self._is_stopped:
@@ -103,7 +118,7 @@ class Sender:
     def _answered(self, sent: Transmit, response: Response) -> None:
         now = self._engine.clock()
         is_success = 200 <= response.status < 300
-        wait = retry_after(response, now)
+        wait = 0.0 if is_success else retry_after(response, now)
         if wait > 0:
             wait = self._engine.protocol.outbound.pause(sent.to, wait, now)
             log.info("destination asks for a pause", to=sent.to, status=response.status, seconds=round(wait, 3))

@@ -308,10 +308,6 @@ class Source:
         self._engine = Engine(self._store, self._carry_out, self._store_failed, self._clock)
         self._envelopes = Envelopes(self.incidents)
         self._local = ANONYMOUS
-        if self._listen is not None:
-            listener = Listener(self._engine, self._envelopes)
-            self._server = await listen_for_answers(listener.handle, *self._listen)
-            self._local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
         self._sender = Sender(
             self._engine,
             self._transport
@@ -322,6 +318,10 @@ class Source:
             self._headers,
             on_transport_error=self._transport_error,
         )
+        if self._listen is not None:
+            listener = Listener(self._engine, self._envelopes, self._sender.pauses)
+            self._server = await listen_for_answers(listener.handle, *self._listen)
+            self._local = self._address or f"http://{self._listen[0]}:{self._server.port}/"
         replies = DestinationPolicy(
             assurance=Assurance(in_order=False), inactivity_timeout=None, advertise_buffer=False, max_sequences=1 << 20
         )

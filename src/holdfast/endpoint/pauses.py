@@ -1,0 +1,66 @@
+"""Pauses: how long an answer that goes to an address waits, when it is ready, for the 202 to its request to be read.
+
+The 202 is written before the answer is, and that is enough for most. Owns who was seen to need more, and how much that
+is. Knows no HTTP and no protocol.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from holdfast.core.events import Transmit
+from holdfast.core.messages import Envelope
+from holdfast.endpoint.logs import log
+
+PAUSE = 0.05
+"""Seconds. A CXF client loses an answer that overtakes its 202, and the call fails: one in twenty without a pause, none
+of six hundred with this one."""
+
+_HASTY = (b"Apache-CXF",)
+"""How the User-Agent of those begins that are known to lose such an answer, and not to ask again."""
+
+MOST = 1_024
+"""So many addresses are remembered, and as many answers; the oldest is forgotten for the next."""
+
+
+Value = TypeVar("Value")
+
+
+class Pauses:
+    """Which addresses need a pause: those of peers that say what they are, and those whose request came again after
+    its answer was sent, as the request of one does that lost it."""
+
+    def __init__(self) -> None:
+        self._needed_by: dict[str, None] = {}
+        self._answered: dict[str, str] = {}
+        """MessageID of a request -> the address that its answer was sent to."""
+
+    def heard(self, envelope: Envelope, user_agent: bytes) -> None:
+        """A request came; ``user_agent`` is what its sender calls itself."""
+        target = envelope.reply_to
+        if target is None or target.is_anonymous or target.is_none or target.address in self._needed_by:
+            return
+        if user_agent.startswith(_HASTY):
+            self._remember(target.address, user_agent.decode("latin-1"))
+        elif self._answered.get(envelope.message_id or "") == target.address:
+            self._remember(target.address, "a request came again after its answer")
+
+    def before(self, sent: Transmit) -> float:
+        """Seconds to wait before that is sent, which answers a request, for the first time."""
+        request = sent.envelope.relates_to
+        if request is None or sent.is_repeat:
+            return 0.0
+        if sent.to in self._needed_by:
+            return PAUSE
+        _put(self._answered, request, sent.to)
+        return 0.0
+
+    def _remember(self, address: str, why: str) -> None:
+        _put(self._needed_by, address, None)
+        log.info("answers wait for their 202 to be read", to=address, seconds=PAUSE, why=why)
+
+
+def _put(known: dict[str, Value], key: str, value: Value) -> None:
+    known[key] = value
+    if len(known) > MOST:
+        del known[next(iter(known))]
