@@ -62,10 +62,13 @@ async def send(url: str, store: str, window: int, messages: int, active: int, op
             await asyncio.gather(*(call(caller, count, window) for caller in range(window)))
 
         await run(messages // 4)  # to warm up
+        commits = source._engine.commits.batches
         cpu, began = time.process_time(), time.perf_counter()
         await run(messages)
         cpu, seconds = time.process_time() - cpu, time.perf_counter() - began
+        commits = source._engine.commits.batches - commits
         figures = {"cpu_us": 1e6 * cpu / messages, "rate": messages / seconds, "resent": source.progress.resent}
+        figures["messages_per_commit"] = messages / max(1, commits)
         if opened > active:
             os._exit(print(json.dumps(figures), flush=True) or 0)  # not to end ten thousand Sequences one by one
         return figures
@@ -159,8 +162,8 @@ def main() -> None:
     for row in rows:
         print(
             f"window {row['window']:>4}  {row['units']:5.1f} units  {row['cpu_us']:6.1f} us CPU  "
-            f"{row['rate']:>7,.0f}/s  "
-            f"(a unit: {row['unit_us']:.1f} us; all rounds: {row['all_us']}; resent {row['resent']})"
+            f"{row['rate']:>7,.0f}/s  {row['messages_per_commit']:5.1f} a commit  (a unit: {row['unit_us']:.1f} us; "
+            f"all rounds: {row['all_us']}; resent {row['resent']})"
         )
 
 
