@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.core.cursor import HandlingPolicy
-from holdfast.core.dead_letters import DeadLetters
+from holdfast.core.dead_letters import LETTERS, DeadLetters
 from holdfast.core.events import Effect, Handle, Incident, ReadWanted, Respond
 from holdfast.core.handling import Handling
-from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
+from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Offer, Sequence
 from holdfast.core.policy import Assurance, Delivery, DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import DEAD_LETTERS, HANDLER, Queue
-from holdfast.core.records import Record
+from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.letters import seal, unseal
-from holdfast.store.memory import MemoryStore
+from holdfast.store import MemoryStore, Store, open_store
 
 ONCE = DestinationPolicy(assurance=Assurance(Delivery.AT_MOST_ONCE, True))
 
@@ -52,6 +58,8 @@ class Home:
         self.handles: list[Handle] = []
         self.reads: list[ReadWanted] = []
         self.told: list[Effect] = []
+        self.written: list[Batch] = []
+        """Every batch, in its order."""
         self.reads_at_once = True
         self.bytes_a_read = 1 << 20
         self.protocol.recover(self.store.load(), self.now)
@@ -77,18 +85,24 @@ class Home:
             if self.reads_at_once and self.reads:
                 self.answer_read()
             elif commit and self.protocol.wants_commit:
-                self.store.commit(self.protocol.take_batch())
-                self.protocol.batch_durable(self.now)
+                self.write(self.protocol.take_batch())
             elif not self.protocol.effects:
                 return
+
+    def write(self, batch: Batch) -> None:
+        """A batch becomes durable, and it is told."""
+        self.written.append(batch)
+        self.store.commit(batch)
+        self.protocol.batch_durable(self.now)
 
     def answer_read(self) -> None:
         wanted = self.reads.pop(0)
         found = self.store.read(wanted.queue, wanted.partition, wanted.start, wanted.end, self.bytes_a_read)
         self.protocol.records_read(wanted, found, self.now)
 
-    def create(self) -> str:
-        envelope = self.envelope(control=CreateSequence(ANONYMOUS_EPR), message_id=self.new_identifier())
+    def create(self, *, offers: bool = False) -> str:
+        create = CreateSequence(ANONYMOUS_EPR, offer=Offer(self.new_identifier()) if offers else None)
+        envelope = self.envelope(control=create, message_id=self.new_identifier())
         self.protocol.receive(envelope, object(), self.now)
         self.settle()
         answer = [one.envelope for one in self.told if isinstance(one, Respond)][-1]
@@ -252,8 +266,7 @@ def test_at_most_once_the_mark_is_durable_before_the_handler_is_called() -> None
     home = Home(policy=ONCE)
     identifier = home.create()
     home.send(identifier, 1, commit=False)
-    home.store.commit(home.protocol.take_batch())
-    home.protocol.batch_durable(home.now)
+    home.write(home.protocol.take_batch())
     home.settle(commit=False)
     assert home.take() == []
     batch = home.protocol.take_batch()
@@ -354,3 +367,136 @@ def test_once_stopped_nothing_more_is_handed_over() -> None:
     home.succeed(handle)
     assert home.take() == []
     assert offsets(home.restart().take()) == [1]
+
+
+# --- one handling by itself ---------------------------------------------------------------------------------------
+
+
+def test_taken_alone_a_batch_holds_what_one_handler_did_and_what_was_open_goes_before() -> None:
+    home = Home()
+    identifier = home.create()
+    home.send(identifier, 1, wants_reply=True)
+    home.send(identifier, 2, wants_reply=True, commit=False)
+    (handle,) = home.take()
+    answer = Record("", 0, "urn:reply", b"<done/>", home.now)
+    before, alone = home.handling.handled_alone(handle, answer, home.now)
+    assert before is not None and [record.body for *_, record in before.appends] == [b"<m2/>"]
+    ((queue, _, _, record),) = alone.appends
+    assert (queue.startswith("replies/"), record.body) == (True, b"<done/>")
+    assert alone.cursors == {("inbox", 0, HANDLER): {"done": [1, 1]}}
+    assert identifier in alone.sequences and not (alone.holds or alone.releases or alone.drops or alone.trims)
+    home.settle(commit=False)
+    assert home.take() == [], "what follows in its Sequence waits until it is durable"
+    for batch in (before, alone):
+        home.write(batch)
+    home.settle()
+    assert offsets(home.take()) == [1]
+    assert home.handling.succeeded == 1
+
+
+def test_taken_alone_with_nothing_open_there_is_nothing_before() -> None:
+    home = Home()
+    home.send(home.create(), 1)
+    before, alone = home.handling.handled_alone(home.take()[0], None, home.now)
+    assert before is None
+    assert not alone.appends and alone.cursors == {("inbox", 0, HANDLER): {"done": [1, 1]}}
+    home.store.commit(alone)
+    assert home.restart().take() == []
+
+
+def test_a_letter_may_be_handled_alone_too() -> None:
+    home = Home(handling=HandlingPolicy(attempts=1))
+    home.send(home.create(), 1)
+    home.fail(home.take()[0])
+    home.handling.retry()
+    home.settle()
+    before, alone = home.handling.handled_alone(home.take()[0], None, home.now)
+    assert before is None and list(alone.cursors) == [(DEAD_LETTERS, 0, LETTERS)]
+    assert home.restart().handling.letters.count == 1, "until it is durable"
+    home.write(alone)
+    home.settle()
+    assert home.handling.is_done and home.restart().handling.letters.count == 0
+
+
+@dataclass
+class Effects:
+    """What of one handling a store holds."""
+
+    is_done: bool
+    is_answered: bool
+    has_reply: bool
+
+
+def effects_of(store: Store, snapshot: Snapshot, identifier: str, number: int) -> Effects:
+    """Of the request with that number, which is the record at the offset below."""
+    done = snapshot.cursors["inbox", 0, HANDLER]["done"]
+    state = snapshot.sequences[identifier]
+    replies = [
+        record.message_number
+        for (queue, partition), (first, end) in snapshot.bounds.items()
+        if queue.startswith("replies/")
+        for _, record in store.read(queue, partition, first, end)
+    ]
+    is_done = any(lower <= number <= upper for lower, upper in zip(done[0::2], done[1::2], strict=True))
+    return Effects(is_done, number not in state["awaiting"], number in replies)
+
+
+steps = st.lists(
+    st.sampled_from(["receive", "receive", "write", "alone", "alone", "together"]), min_size=4, max_size=24
+)
+
+
+def let_happen(home: Home, identifier: str, kinds: list[str]) -> int:
+    """Requests that come, and handlers that are done with them, alone or together; how many requests came."""
+    waiting: list[Handle] = []
+    requests = 0
+    for kind in kinds:
+        if kind == "receive":
+            requests += 1
+            home.send(identifier, requests, wants_reply=True, commit=False)
+        elif kind in ("alone", "together") and waiting:
+            handle = waiting.pop(0)
+            answer = Record("", 0, "urn:reply", b"<r/>", home.now)
+            if kind == "together":
+                home.handling.handled(handle, answer, home.now)
+            else:
+                before, alone = home.handling.handled_alone(handle, answer, home.now)
+                for batch in (alone,) if before is None else (before, alone):
+                    home.write(batch)
+        elif home.protocol.wants_commit:
+            home.write(home.protocol.take_batch())
+        home.settle(commit=False)
+        waiting += home.take()
+    return requests
+
+
+@pytest.mark.parametrize("kind", ["memory", "rocksdb"])
+def test_whatever_a_crash_leaves_of_a_handling_is_all_of_it_or_nothing(kind: str, tmp_path: Path) -> None:
+    paths = itertools.count()
+
+    @settings(max_examples=100 if kind == "memory" else 15)
+    @given(kinds=steps, survive=st.integers(0, 40), in_order=st.booleans(), offers=st.booleans())
+    def run(kinds: list[str], survive: int, in_order: bool, offers: bool) -> None:
+        policy = DestinationPolicy(assurance=Assurance(in_order=in_order))
+        home = Home(policy=policy)
+        identifier = home.create(offers=offers)
+        before = len(home.written)
+        requests = let_happen(home, identifier, ["receive", "write", *kinds])
+        # What a crash leaves of that is its beginning.
+        path = tmp_path / str(next(paths))
+        store: Store = MemoryStore() if kind == "memory" else open_store(path)
+        store.load()
+        for batch in home.written[: before + survive]:
+            store.commit(batch)
+        if kind == "rocksdb":
+            store.close()
+            store = open_store(path)
+        snapshot = store.load()
+        arrived = snapshot.bounds.get(("inbox", 0), (0, 0))[1]
+        for number in range(1, requests + 1):
+            if number <= arrived:
+                found = effects_of(store, snapshot, identifier, number)
+                assert found.is_done == found.is_answered == found.has_reply, (number, found)
+        store.close()
+
+    run()

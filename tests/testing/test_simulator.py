@@ -158,7 +158,7 @@ def test_the_options_are_drawn_from_the_seed_and_each_fault_is_missing_in_some_w
 
 
 def test_a_third_of_the_worlds_is_turned_to_what_others_seldom_see() -> None:
-    turned = [replace(Simulator(seed).options, read_latency=0.0) for seed in range(300)]
+    turned = [replace(Simulator(seed).options, read_latency=0.0, concurrency=32, alone=False) for seed in range(300)]
     drawn = [Options.draw(random.Random(seed)) for seed in range(300)]
     rare = [one for one, other in zip(turned, drawn, strict=True) if one != other]
     assert 60 < len(rare) < 140

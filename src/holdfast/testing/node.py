@@ -119,6 +119,7 @@ class Setup:
         partitions: Of its queue.
         batches: How many batches may be on their way to the disk at once.
         concurrency: How many handlers run at a time.
+        alone: Whether what follows from each handling is made durable by itself.
         trims: Whether records that the handler is done with are deleted.
         asked_only: Whether it acknowledges a message only if asked to, and answers with nothing otherwise, as Metro
             does with one that is sent again.
@@ -133,6 +134,7 @@ class Setup:
     partitions: int = 1
     batches: int = 1
     concurrency: int = 32
+    alone: bool = False
     trims: bool = False
     asked_only: bool = False
     hides_limit: bool = False
@@ -277,7 +279,13 @@ class Node:
     def handled(self, handle: Handle) -> None:
         """The handler succeeded: its answer, if one is awaited, and that it is done are saved together."""
         self.world.handler_succeeded(self, handle)
-        self.handling.handled(handle, reply_to(handle.record), self.now)
+        reply = reply_to(handle.record)
+        if self.setup.alone:
+            for batch in self.handling.handled_alone(handle, reply, self.now):
+                if batch is not None:
+                    self._take(batch)
+        else:
+            self.handling.handled(handle, reply, self.now)
         self._trim(handle)
 
     def handler_failed(self, handle: Handle) -> None:
@@ -301,8 +309,7 @@ class Node:
             for effect in self.protocol.take_effects():
                 self._perform(effect)
             while self.protocol.wants_commit and len(self.store.pending) < self.setup.batches:
-                self.store.take(self.protocol.take_batch())
-                world.surroundings.batch_taken(self)
+                self._take(self.protocol.take_batch())
             deadline = self.protocol.deadline()
             if deadline is None or deadline > self.now:
                 if not self.protocol.effects:
@@ -310,6 +317,10 @@ class Node:
                 continue
             self.pump()
             world.pumped(self)
+
+    def _take(self, batch: Batch) -> None:
+        self.store.take(batch)
+        self.world.surroundings.batch_taken(self)
 
     def _perform(self, effect: Effect) -> None:
         world = self.world

@@ -47,6 +47,8 @@ class Options:
         batches: How many batches may be on their way to a disk at once.
         commit_latency: The longest time a batch takes to become durable.
         read_latency: The longest time that reading a store takes; 0: it is read at once.
+        concurrency: Handlers that run at a time.
+        alone: Whether what follows from each handling is made durable by itself, as in a handler's own transaction.
         trims: Whether the destination deletes what is handled.
         handler_latency: The longest time a handler takes.
         handler_failures: How often it fails.
@@ -85,6 +87,8 @@ class Options:
     batches: int = 1
     commit_latency: float = 0.01
     read_latency: float = 0.0
+    concurrency: int = 32
+    alone: bool = False
     trims: bool = False
     handler_latency: float = 0.01
     handler_failures: float = 0.0
@@ -178,9 +182,14 @@ class Options:
             options = replace(options, handler_failures=chance.choice((0.3, 0.7)))
         return options
 
-    def with_reads(self, chance: random.Random) -> Options:
-        """The same world, in which reading a store takes so long."""
-        return replace(self, read_latency=chance.choice((0.0, 0.001, 0.02, 0.5)))
+    def with_handlers(self, chance: random.Random) -> Options:
+        """The same world, in which reading a store takes so long, and so many handlers run."""
+        return replace(
+            self,
+            read_latency=chance.choice((0.0, 0.001, 0.02, 0.5)),
+            concurrency=chance.choice((1, 2, 32)),
+            alone=chance.random() < 0.3,
+        )
 
     @staticmethod
     def _network(chance: random.Random) -> NetworkFaults:
@@ -243,6 +252,8 @@ class Options:
             handling,
             partitions=self.partitions,
             batches=self.batches,
+            concurrency=self.concurrency,
+            alone=self.alone,
             trims=self.trims,
             asked_only=self.asked_only,
             hides_limit=self.hides_limit,

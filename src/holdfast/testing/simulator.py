@@ -97,7 +97,7 @@ class Simulator:
         drawn = Options.draw(self.random) if options is None else options
         if options is None:
             drawn = drawn.turned_to_the_rare(random.Random(f"rare {seed}"))
-            drawn = drawn.with_reads(random.Random(f"reads of {seed}"))
+            drawn = drawn.with_handlers(random.Random(f"reads of {seed}"))
         self.options = drawn if loss is None else drawn.with_loss(loss)
         self.network = Network(self.options.network, self.random)
         self._trace = trace
