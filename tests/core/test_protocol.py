@@ -401,35 +401,9 @@ def test_an_offer_whose_endpoint_is_none_is_refused() -> None:
     assert "Endpoint" in answer.fault.reason
 
 
-def test_an_acknowledgement_asked_for_beside_a_message_of_another_sequence_is_sent_at_once() -> None:
-    endpoint = Endpoint(acknowledgement_interval=1000.0, allows=lambda _: True)
-    answer = endpoint.ask(control=CreateSequence(EndpointReference("http://s/acks")), message_id="urn:c1")
-    assert answer is not None and isinstance(answer.control, CreateSequenceResponse)
-    addressable = answer.control.identifier
-    anonymous = endpoint.create("urn:c2")
-    endpoint.send(addressable, 1)
-    assert endpoint.transmitted == []
-    answer = endpoint.send(anonymous, 1, ack_requested=(AckRequested(addressable),))
-    assert ranges(answer) == ((1, 1),)
-    (acknowledgement,) = endpoint.transmitted
-    assert (acknowledgement.to, ranges(acknowledgement.envelope)) == ("http://s/acks", ((1, 1),))
-
-
-def test_an_acknowledgement_of_an_unknown_sequence_asked_for_beside_a_message_is_a_fault_and_the_message_is_kept() -> (
-    None
-):
-    endpoint = Endpoint()
-    identifier = endpoint.create()
-    answer = endpoint.send(identifier, 1, ack_requested=(AckRequested("urn:nowhere"), AckRequested(identifier)))
-    assert code(answer) == "UnknownSequence"
-    assert answer is not None and answer.fault is not None and answer.fault.identifier == "urn:nowhere"
-    assert [record.body for record in endpoint.records()] == [b"<m1/>"]
-    assert ranges(endpoint.send(identifier, 1, ack_requested=(AckRequested(identifier),))) == ((1, 1),)
-
-
 def test_who_takes_only_replies_acknowledges_anything_else_and_keeps_nothing_of_it() -> None:
     endpoint = Endpoint(assurance=Assurance(in_order=False))
-    endpoint.protocol.takes_only_replies = True
+    endpoint.protocol.accepting.takes_only_replies = True
     identifier = endpoint.create()
     assert ranges(endpoint.send(identifier, 2)) == ((2, 2),)
     assert ranges(endpoint.send(identifier, 1, relates_to="urn:never-asked")) == ((1, 2),)
@@ -443,7 +417,7 @@ def test_who_takes_only_replies_acknowledges_anything_else_and_keeps_nothing_of_
 
 def test_a_fault_about_a_message_is_logged_with_its_sequence_and_number() -> None:
     endpoint = Endpoint()
-    endpoint.protocol._accepts = lambda action: False
+    endpoint.protocol.accepting._accepts = lambda action: False
     identifier = endpoint.create()
     assert code(endpoint.send(identifier, 7)) == "ActionNotSupported"
     (incident,) = [one for one in endpoint.incidents if one.name == "fault raised"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.accepting import Accepting
 from holdfast.core.commit import GroupCommit
 from holdfast.core.cursor import HandlerCursor
 from holdfast.core.dead_letters import DeadLetters
@@ -18,7 +19,6 @@ from holdfast.core.destination import RMDestination
 from holdfast.core.inbound import Inbound
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
-from holdfast.core.protocol import RMProtocol
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record
 from holdfast.core.replies import Replies
@@ -145,7 +145,7 @@ def deliver_a_held_message_early(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant("Liveness")
 def never_acknowledge_a_duplicate(monkeypatch: pytest.MonkeyPatch) -> None:
     def again(self: Replies, destination: RMDestination, number: int, exchange: Any, now: float, **_: Any) -> None:
-        self._done(exchange)
+        self._answering.done(exchange)
 
     replace(monkeypatch, Replies, "again", again)
 
@@ -163,7 +163,7 @@ def lose_the_reply_on_a_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("ReplyBeforeAcknowledgement")
 def acknowledge_a_request_without_its_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, RMProtocol, "_awaits_reply", lambda self, envelope: False)
+    replace(monkeypatch, Accepting, "_awaits_reply", lambda self, envelope: False)
 
 
 @mutant("ReplyBeforeAcknowledgement", "AnswersSurviveRestart")

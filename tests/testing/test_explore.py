@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.answering import Answering
 from holdfast.core.events import Respond
 from holdfast.core.messages import EndpointReference, Envelope
-from holdfast.core.protocol import RMProtocol
 from holdfast.core.versions import Versions
 from holdfast.testing.explore import Explorer, retell
 from holdfast.testing.invariants import Invariant
@@ -100,10 +100,10 @@ def test_a_bug_that_only_a_crash_and_a_loss_together_show_is_found(monkeypatch: 
 
 
 def test_an_exchange_that_is_answered_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _send_to(self: RMProtocol, target: EndpointReference | None, exchange: Any, response: Envelope) -> None:
-        self.effects += [Respond(exchange, response), Respond(exchange, response)]
+    def answer(self: Answering, target: EndpointReference | None, back_channel: Any, response: Envelope) -> None:
+        self._effects += [Respond(back_channel, response), Respond(back_channel, response)]
 
-    monkeypatch.setattr(RMProtocol, "_send_to", _send_to)
+    monkeypatch.setattr(Answering, "answer", answer)
     result = Explorer(Bounds(messages=1, losses=0)).run()
     assert result.violation is not None
     assert result.violation.invariant == "AnsweredOnce"

@@ -143,7 +143,7 @@ def test_an_error_inside_the_core_is_a_failure_with_a_seed(monkeypatch: pytest.M
     def broken(*_arguments: object) -> None:
         raise KeyError("planted")
 
-    monkeypatch.setattr("holdfast.core.inbound.Inbound.create", broken)
+    monkeypatch.setattr("holdfast.core.granting.Granting.create", broken)
     with pytest.raises(SimulationFailed, match="seed 4: KeyError"):
         Simulator(4).run()
 

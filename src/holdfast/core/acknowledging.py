@@ -1,36 +1,98 @@
 """Acknowledging: when an addressable AcksTo hears what it may hear. An anonymous one hears it in every answer.
 
-Owns the count of messages it has not heard of, and the timer: when it hears, never what. That is the destination's to
-say.
+Owns the count of messages it has not heard of, the timer, and AckRequested wherever it stands (section 3.8): when it
+hears, never what. That is the destination's to say.
 """
 
 from __future__ import annotations
 
+from holdfast.core.answering import Answering, envelope_in
+from holdfast.core.controls import Incoming
 from holdfast.core.destination import RMDestination
-from holdfast.core.events import BackChannel, Effect, Respond, Transmit
+from holdfast.core.events import BackChannel, Effect, Respond
+from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.inbound import Inbound
-from holdfast.core.messages import Acknowledge, Envelope
+from holdfast.core.messages import Acknowledge, Envelope, Fault
 from holdfast.core.policy import DestinationPolicy
+from holdfast.core.states import DestinationEvent
 from holdfast.core.timers import Deadlines
 
 _ACKNOWLEDGE = Acknowledge()  # it says nothing by itself
 
 
+def asks(envelope: Envelope, destination: RMDestination) -> bool:
+    """Whether a message asks for the acknowledgement of its own Sequence: its answer brings it, once there is one."""
+    return any(requested.identifier == destination.identifier for requested in envelope.ack_requested)
+
+
 class Acknowledging:
-    """Sends stand-alone acknowledgements.
+    """Sends stand-alone acknowledgements, and answers who asks for one.
 
     Args:
         inbound: The Sequences.
+        answering: Where answers go.
         policy: How long and for how many messages one may wait.
-        effects: Where transmissions go.
+        effects: Where acknowledgements go.
     """
 
-    def __init__(self, inbound: Inbound, policy: DestinationPolicy, effects: list[Effect]) -> None:
+    def __init__(
+        self, inbound: Inbound, answering: Answering, policy: DestinationPolicy, effects: list[Effect]
+    ) -> None:
         self._inbound = inbound
+        self._answering = answering
         self._policy = policy
         self._effects = effects
         self._owed: dict[str, int] = {}
         self._due = Deadlines()
+
+    # --- AckRequested ---------------------------------------------------------------------------------------------
+
+    def answer(self, incoming: Incoming) -> None:
+        """A message that is nothing but headers: all that it asks for is in its answer, where that may hear of it."""
+        back_channel, asked = incoming.back_channel, incoming.asked
+        acknowledgements = tuple(destination.acknowledgement() for destination in asked)
+        if incoming.problem is not None:
+            self._answering.fault(incoming.envelope, incoming.problem, back_channel, acknowledgements=acknowledgements)
+        elif acknowledgements and back_channel is not None:
+            answer = envelope_in(asked[-1].versions)
+            answer.control = _ACKNOWLEDGE
+            answer.acknowledgements = acknowledgements
+            self._effects.append(Respond(back_channel, answer))
+        else:
+            self._answering.done(back_channel)
+
+    def requested(self, envelope: Envelope, now: float) -> tuple[list[RMDestination], Fault | None]:
+        """Every AckRequested of a message but that for the Sequence it came in, which its own answer acknowledges.
+
+        Returns:
+            The Sequences with an anonymous AcksTo, which hear in the answer only; the others are told at once. And the
+            fault for the first that is unknown, or is over and that may be told.
+        """
+        own = envelope.sequence.identifier if envelope.sequence is not None else None
+        anonymous: list[RMDestination] = []
+        problem = None
+        for requested in envelope.ack_requested:
+            if requested.identifier == own:
+                continue
+            destination = self._asked_for(requested.identifier, now)
+            if destination is None:
+                problem = problem or sequence_fault(UNKNOWN_SEQUENCE, requested.identifier)
+            elif destination.acks_to.is_anonymous:
+                anonymous.append(destination)
+            else:
+                self.owe(destination, now, at_once=True)
+        return anonymous, problem
+
+    def _asked_for(self, identifier: str, now: float) -> RMDestination | None:
+        destination = self._inbound.destinations.get(identifier)
+        if destination is None:
+            return None
+        if destination.handle(DestinationEvent.ACK_REQUESTED) is None and destination.may_tell_end:
+            return None
+        destination.last_activity = now
+        return destination
+
+    # --- what is owed ---------------------------------------------------------------------------------------------
 
     def acknowledge(
         self, destination: RMDestination, back_channel: BackChannel | None, now: float, *, at_once: bool = False
@@ -43,8 +105,7 @@ class Acknowledging:
             envelope = None
             # Where one of nothing may be misunderstood, it goes to whom has asked for it: WCF expects it then.
             if at_once or acknowledgement.ranges or destination.versions.rm.can.acknowledges_nothing:
-                versions = destination.versions
-                envelope = Envelope(versions.soap, versions.addressing, versions.rm)
+                envelope = envelope_in(destination.versions)
                 envelope.control = _ACKNOWLEDGE
                 envelope.acknowledgements = (acknowledgement,)
             self._effects.append(Respond(back_channel, envelope))
@@ -89,9 +150,7 @@ class Acknowledging:
         destination = self._inbound.destinations.get(identifier)
         if destination is None or destination.acks_to.is_anonymous:
             return
-        versions, acks_to = destination.versions, destination.acks_to
-        envelope = Envelope(versions.soap, versions.addressing, versions.rm, to=acks_to.address)
-        envelope.reference_parameters = acks_to.reference_parameters
+        envelope = envelope_in(destination.versions)
         envelope.control = _ACKNOWLEDGE
         envelope.acknowledgements = (destination.acknowledgement(),)
-        self._effects.append(Transmit(acks_to.address, envelope))
+        self._answering.send(destination.acks_to, envelope)

@@ -157,6 +157,11 @@ class RMDestination:
         self.state = cell[1]
         return cell[0]
 
+    def moves_at(self, event: DestinationEvent) -> bool:
+        """Whether the event would bring it into another state."""
+        cell = DESTINATION_TABLES[self.versions.rm].get((self.state, event))
+        return cell is not None and cell[1] is not self.state
+
     @property
     def is_in_order(self) -> bool:
         """Whether numbers are released in order only."""

@@ -1,8 +1,9 @@
-"""Ending: Sequences that a destination closes or terminates of its own accord (WS-RM 1.2 sections 3.5 and 3.6).
+"""Ending: Sequences that a source closes or terminates, or a destination of its own accord (WS-RM 1.2, 3.5 and 3.6).
 
-The source is told at AcksTo, a few times if it does not answer. One with an anonymous AcksTo cannot be told: it learns
-from the answer to its next message, which is SequenceClosed with the final acknowledgement, or SequenceTerminated.
-Neither learns of it while a request that was accepted awaits its reply: it would give that up.
+A source says so, and is answered once the end is durable. Where it is the destination's wish, the source is told at
+AcksTo, a few times if it does not answer. One with an anonymous AcksTo cannot be told: it learns from the answer to its
+next message, which is SequenceClosed with the final acknowledgement, or SequenceTerminated. Neither learns of it while
+a request that was accepted awaits its reply: it would give that up.
 """
 
 from __future__ import annotations
@@ -11,13 +12,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from holdfast.core.answering import Answering, envelope_in, response_to
 from holdfast.core.commit import GroupCommit
+from holdfast.core.controls import Incoming
 from holdfast.core.destination import RMDestination
-from holdfast.core.events import Effect, Transmit
-from holdfast.core.faults import SEQUENCE_TERMINATED, sequence_fault
+from holdfast.core.events import BackChannel
+from holdfast.core.faults import SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.inbound import Inbound
-from holdfast.core.messages import CloseSequence, Envelope, TerminateSequence
-from holdfast.core.states import DestinationAction, DestinationEvent
+from holdfast.core.messages import (
+    CloseSequence,
+    CloseSequenceResponse,
+    EndpointReference,
+    Envelope,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from holdfast.core.outbound import Outbound
+from holdfast.core.states import DestinationAction, DestinationEvent, SourceEvent
 from holdfast.core.timers import Deadlines
 
 ATTEMPTS = 5
@@ -35,24 +46,128 @@ class _Telling:
 
 
 class Ending:
-    """Tells sources that their Sequence is over.
+    """Ends Sequences as their source asks, and tells sources that theirs is over.
 
     Args:
-        inbound: The Sequences.
+        inbound: The Sequences that come in.
+        outbound: Those that go out, which their destination may end.
+        answering: Where answers go.
         commit: What is said waits for it.
-        effects: Where transmissions go.
         new_identifier: Makes a URI never used before.
     """
 
     def __init__(
-        self, inbound: Inbound, commit: GroupCommit, effects: list[Effect], new_identifier: Callable[[], str]
+        self,
+        inbound: Inbound,
+        outbound: Outbound,
+        answering: Answering,
+        commit: GroupCommit,
+        new_identifier: Callable[[], str],
     ) -> None:
         self._inbound = inbound
+        self._outbound = outbound
+        self._answering = answering
         self._commit = commit
-        self._effects = effects
         self._new_identifier = new_identifier
         self._telling: dict[str, _Telling] = {}
         self._deadlines = Deadlines()
+
+    # --- what the peer says ---------------------------------------------------------------------------------------
+
+    def close(self, incoming: Incoming) -> None:
+        """CloseSequence: the Sequence takes no new message. The answer has what it has got, for good."""
+        envelope, close = incoming.envelope, incoming.envelope.control
+        assert isinstance(close, CloseSequence), close
+        response = CloseSequenceResponse(close.identifier)
+        destination = self._inbound.destinations.get(close.identifier)
+        if destination is None:
+            known = self._outbound.ended_by_peer(close.identifier, SourceEvent.CLOSE_SEQUENCE, incoming.now)
+            self._answer_destination(incoming, close.identifier, response if known else None)
+        elif destination.handle(DestinationEvent.CLOSE_SEQUENCE) is not DestinationAction.ANSWER_CLOSE:
+            self._answer_destination(incoming, close.identifier, None)
+        else:
+            answer = response_to(envelope, destination.versions, response)
+            self._end(destination, close.last_message_number, incoming, answer)
+
+    def terminate(self, incoming: Incoming) -> None:
+        """TerminateSequence: the Sequence is over."""
+        envelope, terminate = incoming.envelope, incoming.envelope.control
+        assert isinstance(terminate, TerminateSequence), terminate
+        destination = self._inbound.destinations.get(terminate.identifier)
+        if destination is None:
+            self._terminate_outbound(incoming, terminate.identifier)
+            return
+        destination.handle(DestinationEvent.TERMINATE_SEQUENCE)
+        answer = None
+        if destination.versions.rm.can.answers_terminate:
+            answer = response_to(envelope, destination.versions, TerminateSequenceResponse(terminate.identifier))
+        elif destination.offered is not None and incoming.back_channel is not None:
+            # Two-way: answered by TerminateSequence of the offered Sequence (wcf: it waits for that).
+            answer = envelope_in(destination.versions)
+            answer.control = TerminateSequence(destination.offered)
+        self._end(destination, terminate.last_message_number, incoming, answer)
+
+    def _terminate_outbound(self, incoming: Incoming, identifier: str) -> None:
+        rm = incoming.envelope.rm
+        known = self._outbound.ended_by_peer(identifier, SourceEvent.TERMINATE_SEQUENCE, incoming.now)
+        if rm is not None and not rm.can.answers_terminate:
+            self._answering.done(incoming.back_channel)
+        else:
+            self._answer_destination(incoming, identifier, TerminateSequenceResponse(identifier) if known else None)
+
+    def closed(self, incoming: Incoming) -> None:
+        """CloseSequenceResponse, of either side."""
+        response = incoming.envelope.control
+        assert isinstance(response, CloseSequenceResponse), response
+        self._heard(response.identifier)
+        self._outbound.receive_close_response(response.identifier, incoming.now)
+        self._answering.done(incoming.back_channel)
+
+    def terminated(self, incoming: Incoming) -> None:
+        """TerminateSequenceResponse, of either side."""
+        response = incoming.envelope.control
+        assert isinstance(response, TerminateSequenceResponse), response
+        self._heard(response.identifier)
+        destination = self._inbound.destinations.get(response.identifier)
+        if destination is not None:
+            destination.handle(DestinationEvent.TERMINATE_SEQUENCE_RESPONSE)
+            self._inbound.ended_by_source(destination, incoming.now)
+        self._outbound.receive_terminate_response(response.identifier, incoming.now)
+        self._answering.done(incoming.back_channel)
+
+    def _answer_destination(
+        self, incoming: Incoming, identifier: str, response: CloseSequenceResponse | TerminateSequenceResponse | None
+    ) -> None:
+        """Answer a destination that ends a Sequence of ours, or whoever names one that cannot be ended so."""
+        envelope = incoming.envelope
+        if response is None:
+            self._answering.fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, identifier), incoming.back_channel)
+        else:
+            answer = response_to(envelope, envelope.versions, response)
+            self._answering.answer_durably(envelope.reply_to, incoming.back_channel, answer)
+
+    def _end(
+        self, destination: RMDestination, last_message_number: int | None, incoming: Incoming, answer: Envelope | None
+    ) -> None:
+        """End it, durably, then answer; None: there is nothing to say."""
+        then = partial(self._answer, destination, incoming.envelope.reply_to, incoming.back_channel, answer)
+        self._inbound.end(destination, last_message_number, then, incoming.now, by_source=True)
+
+    def _answer(
+        self,
+        destination: RMDestination,
+        reply_to: EndpointReference | None,
+        back_channel: BackChannel | None,
+        answer: Envelope | None,
+        now: float,
+    ) -> None:
+        if answer is None:
+            self._answering.done(back_channel)
+        else:
+            answer.acknowledgements = (destination.acknowledgement(),)
+            self._answering.answer(reply_to, back_channel, answer)
+
+    # --- what this side says --------------------------------------------------------------------------------------
 
     def begin(self, destination: RMDestination, *, terminate: bool, now: float) -> None:
         """Close the Sequence: it takes no new message; or terminate it: it is over. 1.0 knows only the fault."""
@@ -66,8 +181,8 @@ class Ending:
             self._telling[destination.identifier] = _Telling(self._new_identifier())
             self._inbound.end(destination, None, partial(self._tell, destination), now)
 
-    def answered(self, identifier: str) -> None:
-        """CloseSequenceResponse or TerminateSequenceResponse came."""
+    def _heard(self, identifier: str) -> None:
+        """Who was told need not be told again."""
         self._telling.pop(identifier, None)
         self._deadlines.forget(identifier)
 
@@ -87,35 +202,28 @@ class Ending:
         if telling is None:
             return
         if destination.acks_to.is_anonymous:
-            self.answered(destination.identifier)
+            self._heard(destination.identifier)
             return
         if not destination.may_tell_end:
             self._deadlines.want(destination.identifier, now + FIRST_REPEAT)
             return
         if telling.message_id is None:
-            self.answered(destination.identifier)
+            self._heard(destination.identifier)
             self._tell_fault(destination)
             return
         telling.attempts += 1
         if telling.attempts > ATTEMPTS or destination.is_over:
-            self.answered(destination.identifier)
+            self._heard(destination.identifier)
             return
-        envelope = self._envelope(destination)
+        envelope = envelope_in(destination.versions)
         envelope.message_id = telling.message_id
         is_closed = destination.is_closed
         envelope.control = (CloseSequence if is_closed else TerminateSequence)(destination.identifier)
         envelope.acknowledgements = (destination.acknowledgement(),)
-        self._effects.append(Transmit(destination.acks_to.address, envelope))
+        self._answering.send(destination.acks_to, envelope)
         self._deadlines.want(destination.identifier, now + FIRST_REPEAT * 2.0 ** (telling.attempts - 1))
 
     def _tell_fault(self, destination: RMDestination) -> None:
-        envelope = self._envelope(destination)
+        envelope = envelope_in(destination.versions)
         envelope.fault = sequence_fault(SEQUENCE_TERMINATED, destination.identifier)
-        self._effects.append(Transmit(destination.acks_to.address, envelope))
-
-    @staticmethod
-    def _envelope(destination: RMDestination) -> Envelope:
-        versions = destination.versions
-        envelope = Envelope(versions.soap, versions.addressing, versions.rm, to=destination.acks_to.address)
-        envelope.reference_parameters = destination.acks_to.reference_parameters
-        return envelope
+        self._answering.send(destination.acks_to, envelope)

@@ -1,4 +1,4 @@
-"""Inbound: every Sequence this side receives. Grants them, accepts their messages into the queue, ends them.
+"""Inbound: every Sequence this side receives. Knows them, accepts their messages into the queue, ends them.
 
 It answers nobody itself: what is to be said goes through :class:`Answers`, which knows the back-channels.
 """
@@ -11,12 +11,11 @@ from typing import Protocol
 from zlib import crc32
 
 from holdfast.core.commit import GroupCommit
+from holdfast.core.creations import Creations, is_repeatable
 from holdfast.core.destination import TIME_IS_UP, RMDestination, Verdict
 from holdfast.core.events import BackChannel, Delivered, Effect, Incident
-from holdfast.core.faults import ENDS_FOR_DESTINATION, creation_refused
+from holdfast.core.faults import ENDS_FOR_DESTINATION
 from holdfast.core.messages import (
-    CreateSequence,
-    CreateSequenceResponse,
     Envelope,
     Fault,
     LastMessage,
@@ -28,7 +27,6 @@ from holdfast.core.records import Record, Snapshot
 from holdfast.core.shares import Shares
 from holdfast.core.states import DestinationEvent
 from holdfast.core.timers import Deadlines
-from holdfast.core.versions import Versions
 
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 
@@ -70,24 +68,6 @@ class Handlers(Protocol):
         ...
 
 
-_Creation = tuple[str, str | None, str, str]
-"""What makes a CreateSequence the same as another: MessageID, offered Identifier, AcksTo and, without Offer, the party.
-(With an Offer a repeat may come from another address: nobody else makes the same.)"""
-
-
-def _creation(message_id: str | None, offered: str | None, acks_to: str, party: str) -> _Creation | None:
-    return (message_id, offered, acks_to, party if offered is None else "") if message_id else None
-
-
-def _is_repeatable(destination: RMDestination) -> bool:
-    """Whether the CreateSequence that made it, if it comes again, is a repeat and no new one."""
-    return not destination.is_over and (destination.offered is not None or not destination.accepted.count)
-
-
-def _creation_of(destination: RMDestination) -> _Creation | None:
-    return _creation(destination.create_message_id, destination.offered, destination.acks_to.address, destination.party)
-
-
 class Inbound:
     """The receiving half of one side.
 
@@ -96,7 +76,6 @@ class Inbound:
         commit: Where its changes go.
         effects: Where its effects go.
         queue: Where messages go.
-        new_identifier: Makes a URI never used before.
     """
 
     answers: Answers
@@ -110,7 +89,6 @@ class Inbound:
         commit: GroupCommit,
         effects: list[Effect],
         queue: Queue,
-        new_identifier: Callable[[], str],
     ):
         self.policy = policy
         self.commit = commit
@@ -119,61 +97,11 @@ class Inbound:
         self.destinations: dict[str, RMDestination] = {}
         self.offered: dict[str, str] = {}
         """Offered Identifier -> the Sequence it was offered with, as long as that is remembered."""
-        self._created: dict[_Creation, str] = {}
-        self._new_identifier = new_identifier
+        self.creations = Creations()
+        self.shares = Shares(policy.max_remembered)
         self._deadlines = Deadlines()
-        self._shares = Shares(policy.max_remembered)
 
-    # --- creation -------------------------------------------------------------------------------------------------
-
-    def repeated(self, create: CreateSequence, message_id: str | None, party: str) -> RMDestination | None:
-        """The Sequence that this very CreateSequence made before, if it did.
-
-        A MessageID should be unique, but clients are known that send none, or always the same. So what is asked for
-        must be the same as well; and an offered Identifier too, or else the party, and nothing may have come in the
-        Sequence: whoever uses it has its answer, and asks no more.
-        """
-        offered = create.offer.identifier if create.offer is not None else None
-        for known in (party, ""):  # "": of somebody who was not known then
-            key = _creation(message_id, offered, create.acks_to.address, known)
-            destination = self.destinations.get(self._created.get(key, "")) if key is not None else None
-            if destination is not None:
-                break
-        return destination if destination is not None and _is_repeatable(destination) else None
-
-    def create(
-        self, create: CreateSequence, versions: Versions, message_id: str | None, now: float, party: str = ""
-    ) -> RMDestination | Fault:
-        """Grant a Sequence, or refuse it. Durable with the open batch."""
-        full = self._is_full(party)
-        if full:
-            return creation_refused(f"{full} Try again later.", sender=False)
-        destination = RMDestination(self._new_identifier(), versions, create.acks_to, self.policy, now)
-        destination.create_message_id = message_id or None
-        destination.party = party
-        destination.expires = self._granted(create.expires)
-        if destination.expires is not None:
-            destination.expires_at = now + destination.expires
-        if create.offer is not None:
-            destination.offered = create.offer.identifier
-        self.add(destination)
-        self.effects.append(Incident("sequence created", destination.identifier))
-        return destination
-
-    def _is_full(self, party: str) -> str:
-        """Why there is no room for another Sequence of that party; "" if there is."""
-        count, of_party = self._shares.open_count, self._shares.open_of(party)
-        if count >= self.policy.max_sequences:
-            return f"This destination has {count} open Sequences, its limit."
-        if of_party >= self.policy.max_party_sequences:
-            return f"You have {of_party} open Sequences here, the limit for one peer."
-        return ""
-
-    def _granted(self, asked: float | None) -> float | None:
-        # The destination may shorten the life asked for, never lengthen it (section 3.4); None is the longest.
-        if self.policy.max_expires is None:
-            return asked
-        return self.policy.max_expires if asked is None else min(asked, self.policy.max_expires)
+    # --- which there are ------------------------------------------------------------------------------------------
 
     def add(self, destination: RMDestination) -> None:
         """Take in a new Sequence, granted here or offered by us; saved with the open batch."""
@@ -183,29 +111,17 @@ class Inbound:
 
     def _know(self, destination: RMDestination) -> None:
         self.destinations[destination.identifier] = destination
-        key = _creation_of(destination)
-        if key is not None:
-            self._created[key] = destination.identifier
+        self.creations.add(destination)
         if destination.offered is not None:
             self.offered[destination.offered] = destination.identifier
         if not destination.is_over:
-            self._shares.opened(destination.party)
+            self.shares.opened(destination.party)
         self._deadlines.want(destination.identifier, destination.deadline())
 
     def _remember_over(self, destination: RMDestination, now: float) -> None:
-        oldest = self._shares.remember(destination.identifier)
+        oldest = self.shares.remember(destination.identifier)
         if oldest is not None:
             self._end_memory(self.destinations[oldest], now)
-
-    @staticmethod
-    def response(destination: RMDestination) -> CreateSequenceResponse:
-        """The answer to the CreateSequence that made it, the same every time."""
-        return CreateSequenceResponse(
-            destination.identifier,
-            destination.expires,
-            destination.behavior,
-            destination.accept_acks_to,
-        )
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -379,7 +295,7 @@ class Inbound:
     def _remember(self, destination: RMDestination, now: float, *, by_source: bool) -> None:
         if destination.ended_at is None:
             destination.ended_at = now
-            self._shares.closed(destination.party)
+            self.shares.closed(destination.party)
             self.effects.append(Incident("sequence terminated", destination.identifier))
             self.answers.over(destination, by_source=by_source)
             self._deadlines.want(destination.identifier, destination.deadline())
@@ -420,10 +336,8 @@ class Inbound:
 
     def _forget(self, destination: RMDestination) -> None:
         del self.destinations[destination.identifier]
-        self._shares.forget(destination.identifier)
-        key = _creation_of(destination)
-        if key is not None and self._created.get(key) == destination.identifier:
-            del self._created[key]
+        self.shares.forget(destination.identifier)
+        self.creations.forget(destination)
         self.offered.pop(destination.offered or "", None)
         self.commit.forget(destination.identifier)
 
@@ -432,7 +346,7 @@ class Inbound:
         destination = self.destinations.get(identifier)
         if destination is not None:
             if not destination.is_over:
-                self._shares.closed(destination.party)
+                self.shares.closed(destination.party)
             self._forget(destination)
 
     def deadline(self) -> float | None:
@@ -461,7 +375,7 @@ class Inbound:
             RMDestination.from_state(state, held.get(state["identifier"], []), self.policy, now) for state in states
         ]
         # Of two made alike only the newer one can be repeated. No clock tells which that is: it may have been set back.
-        for destination in sorted(known, key=_is_repeatable):
+        for destination in sorted(known, key=is_repeatable):
             self._know(destination)
         # Those that are over in the order in which they ended, which is that of forgetting them.
         over = [destination for destination in self.destinations.values() if destination.is_over]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 
-from holdfast.core.acknowledging import Acknowledging
+from holdfast.core.acknowledging import Acknowledging, asks
+from holdfast.core.answering import Answering
 from holdfast.core.commit import GroupCommit
 from holdfast.core.destination import RMDestination
 from holdfast.core.events import BackChannel, Effect, Incident, Respond
@@ -27,11 +28,6 @@ def _plain_key(destination: RMDestination) -> str:
     return f"plain/{destination.identifier}"
 
 
-def asks(envelope: Envelope, destination: RMDestination) -> bool:
-    """Whether a message asks for the acknowledgement of its own Sequence (section 3.8)."""
-    return any(requested.identifier == destination.identifier for requested in envelope.ack_requested)
-
-
 class Replies:
     """Answers the messages of inbound Sequences once they are stored.
 
@@ -39,6 +35,7 @@ class Replies:
         inbound: Their Sequences.
         outbound: Where replies are kept and sent from.
         acknowledging: What answers that carry no reply do.
+        answering: What answers that say nothing do.
         commit: What is said waits for it.
         effects: Where answers go.
         policy: How long an back_channel is held open, and how many replies are kept.
@@ -49,6 +46,7 @@ class Replies:
         inbound: Inbound,
         outbound: Outbound,
         acknowledging: Acknowledging,
+        answering: Answering,
         commit: GroupCommit,
         effects: list[Effect],
         policy: DestinationPolicy,
@@ -56,6 +54,7 @@ class Replies:
         self._inbound = inbound
         self._outbound = outbound
         self._acknowledging = acknowledging
+        self._answering = answering
         self._commit = commit
         self._effects = effects
         self._policy = policy
@@ -253,7 +252,7 @@ class Replies:
             self._effects.append(Respond(back_channel, envelope))
         elif number in destination.answered and not asked:
             # The requester has the reply and said so. An acknowledgement without it would end .NET's session.
-            self._done(back_channel)
+            self._answering.done(back_channel)
         else:
             self._acknowledging.acknowledge(destination, back_channel, now)
 
@@ -266,7 +265,7 @@ class Replies:
         if back_channel is None:
             return
         if self._are_sent(destination):
-            self._done(back_channel)
+            self._answering.done(back_channel)
             if asked and not destination.acks_to.is_anonymous:
                 self._acknowledging.owe(destination, now)
             return
@@ -308,10 +307,6 @@ class Replies:
             self._commit.save(source.local_id, source)
             self._commit.then(partial(self.again, destination, number, back_channel))
 
-    def _done(self, back_channel: BackChannel | None) -> None:
-        if back_channel is not None:
-            self._effects.append(Respond(back_channel, None))
-
     # --- time -----------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
@@ -335,7 +330,7 @@ class Replies:
             if destination is not None and (entry[1] or destination.offered is None):
                 self._acknowledging.acknowledge(destination, back_channel, now, at_once=entry[1])
             else:
-                self._done(back_channel)
+                self._answering.done(back_channel)
 
     # --- ends -----------------------------------------------------------------------------------------------------
 
@@ -360,7 +355,7 @@ class Replies:
         """An inbound Sequence is forgotten (called by :class:`Inbound`)."""
         for waiting in self._waiting.pop(destination.identifier, {}).values():
             for back_channel, _ in waiting:
-                self._done(back_channel)
+                self._answering.done(back_channel)
         self._end(destination, now)
 
     def recover(self, now: float) -> None:

@@ -327,7 +327,7 @@ class Source:
         )
         queue = Queue(SOURCES_QUEUE)
         snapshot = self._engine.start(queue, destination_policy=replies, source_policy=self.policy, local=self._local)
-        self._engine.protocol.takes_only_replies = True
+        self._engine.protocol.accepting.takes_only_replies = True
         self._here = Replies(
             self.policy.kept_replies,
             self._engine.protocol.inbound.queue,

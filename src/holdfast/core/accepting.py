@@ -1,0 +1,196 @@
+"""Accepting: application messages. Which of them are taken, and what one is answered with that is not.
+
+A message that is taken goes to the inbound half, which stores it; its answer is :class:`Replies`' to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.acknowledging import Acknowledging, asks
+from holdfast.core.answering import Answering
+from holdfast.core.controls import Incoming
+from holdfast.core.destination import RMDestination, Verdict
+from holdfast.core.events import BackChannel, Incident
+from holdfast.core.faults import (
+    ACTION_NOT_SUPPORTED,
+    ONLY_ANONYMOUS_ADDRESS_SUPPORTED,
+    TELLS_OF_END,
+    UNKNOWN_SEQUENCE,
+    WSRM_REQUIRED,
+    addressing_fault,
+    sequence_fault,
+)
+from holdfast.core.inbound import Inbound
+from holdfast.core.messages import Envelope, Fault, LastMessage
+from holdfast.core.outbound import Outbound
+from holdfast.core.records import Record
+from holdfast.core.replies import Replies
+from holdfast.core.states import DestinationState
+from holdfast.core.versions import Addressing
+
+_NEW = Verdict.NEW  # an enum's members are slow to look up by its class
+
+
+def _wants_reply(envelope: Envelope) -> bool:
+    """Whether a message says that its sender waits for a reply."""
+    if envelope.reply_to is None or envelope.message_id is None or envelope.relates_to is not None:
+        return False
+    return not envelope.reply_to.is_none
+
+
+class Accepting:
+    """Takes application messages, or refuses them.
+
+    Args:
+        inbound: Stores what is taken.
+        outbound: Knows which requests of ours wait for their replies.
+        replies: Answers what is taken.
+        acknowledging: Answers what is to be sent again.
+        answering: Where other answers go.
+        accepts: Whether the application takes messages with this action.
+        replies_to: Whether the application answers requests with this action; if not, they are acknowledged at once.
+        always_replies: Whether this action is a request also where the message says nothing of a reply.
+    """
+
+    def __init__(
+        self,
+        inbound: Inbound,
+        outbound: Outbound,
+        replies: Replies,
+        acknowledging: Acknowledging,
+        answering: Answering,
+        accepts: Callable[[str], bool],
+        replies_to: Callable[[str], bool],
+        always_replies: Callable[[str], bool],
+    ) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        self._replies = replies
+        self._acknowledging = acknowledging
+        self._answering = answering
+        self._commit = inbound.commit
+        self._effects = inbound.effects
+        self._accepts = accepts
+        self._replies_to = replies_to
+        self._always_replies = always_replies
+        self.takes_only_replies = False
+        """Whether nobody reads what comes but who asked for it: any other message is acknowledged and not kept."""
+
+    def receive(self, envelope: Envelope, back_channel: BackChannel | None, now: float, problem: Fault | None) -> None:
+        """A message with a Sequence header.
+
+        ``problem`` is the fault for another of its headers. Where there is but one answer, the message's own fault
+        goes before it, and it goes before an acknowledgement and before a reply that takes its time: that is kept, and
+        given to a repeat.
+        """
+        sequence = envelope.sequence
+        assert sequence is not None
+        destination = self._inbound.destinations.get(sequence.identifier)
+        if destination is None or envelope.rm is not destination.versions.rm:
+            self._answering.fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, sequence.identifier), back_channel)
+            return
+        number = sequence.message_number
+        is_application = not isinstance(envelope.control, LastMessage)
+        if is_application:
+            fault = self._check_application_message(envelope)
+            if fault is not None and number not in destination.accepted:
+                self._answering.fault(envelope, fault, back_channel)
+                return
+        awaits_reply = back_channel is not None and is_application and self._awaits_reply(envelope)
+        asked = self._outbound.request_of(envelope.relates_to, destination.identifier)
+        is_kept = asked is not None or not self.takes_only_replies
+        answered = back_channel if problem is None else None
+        verdict = self._inbound.receive(destination, envelope, awaits_reply, answered, now, is_kept=is_kept)
+        if isinstance(verdict, Fault):
+            if destination.is_settling:
+                # A source that was told so does not come back: the end must be durable before.
+                self._commit.then(partial(self._refuse, envelope, verdict, back_channel, destination))
+            else:
+                self._refuse(envelope, verdict, back_channel, destination, now)
+        elif verdict is _NEW:
+            if problem is not None:
+                self._commit.then(partial(self._answer_problem, envelope, problem, back_channel, destination))
+            if not awaits_reply and back_channel is not None and _wants_reply(envelope):
+                assert envelope.reply_to is not None
+                reply_to = envelope.reply_to.address
+                self._replies.tell_of_none(destination, number, envelope.action, reply_to)
+            if asked is not None:
+                self._outbound.receive_reply(*asked)
+            elif is_application and not is_kept:
+                self._effects.append(Incident("unasked message dropped", destination.identifier, number))
+        elif verdict is Verdict.DUPLICATE:
+            self._effects.append(Incident("duplicate dropped", destination.identifier, number, "debug"))
+            self._replies.again(destination, number, back_channel, now, asked=asks(envelope, destination))
+        else:
+            self._effects.append(Incident("message not held", destination.identifier, number, "debug"))
+            if problem is not None:
+                self._answer_problem(envelope, problem, back_channel, destination, now)
+            elif destination.offered is None or asks(envelope, destination):
+                self._acknowledging.acknowledge(destination, back_channel, now)
+            else:
+                self._answering.done(back_channel)  # .NET: no acknowledgement that leaves out what it answers
+
+    def _refuse(
+        self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
+    ) -> None:
+        """Answer a message that is not accepted; its Sequence may have ended, which is not told before it may be."""
+        has_ended = fault.code in TELLS_OF_END and destination.state is not DestinationState.CREATED
+        if has_ended and not destination.may_tell_end:
+            self._answering.done(back_channel)
+        else:
+            self._answering.fault(envelope, fault, back_channel, destination)
+
+    def _answer_problem(
+        self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
+    ) -> None:
+        """Answer a message with the fault for a header that it carried, and acknowledge it in that if it may be."""
+        if back_channel is None:
+            return
+        sequence = envelope.sequence
+        assert sequence is not None
+        is_acknowledged = destination.acks_to.is_anonymous and sequence.message_number in destination.acknowledged
+        acknowledgements = (destination.acknowledgement(),) if is_acknowledged else ()
+        self._answering.fault(envelope, fault, back_channel, acknowledgements=acknowledgements)
+
+    def _check_application_message(self, envelope: Envelope) -> Fault | None:
+        if not self._accepts(envelope.action):
+            reason = f"No handler here takes the action {envelope.action!r}."
+            return addressing_fault(ACTION_NOT_SUPPORTED, reason)
+        if envelope.reply_to is None and envelope.fault_to is None:
+            return None
+        reason = self._answering.addresses.refusal(envelope.reply_to, envelope.fault_to)
+        return addressing_fault(ONLY_ANONYMOUS_ADDRESS_SUPPORTED, reason) if reason else None
+
+    def _awaits_reply(self, envelope: Envelope) -> bool:
+        # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08). But
+        # no ReplyTo is an anonymous one in WS-Addressing 1.0 (core, section 3.2), and gSOAP's requests may have
+        # neither of the two: then only the operation tells.
+        if _wants_reply(envelope):
+            return self._replies_to(envelope.action)
+        if envelope.relates_to is not None or (envelope.reply_to is not None and envelope.reply_to.is_none):
+            return False
+        return envelope.addressing is Addressing.V2005_08 and self._always_replies(envelope.action)
+
+    def receive_plain(self, incoming: Incoming) -> None:
+        """No Sequence header: a reply to a request of ours from a peer that was offered no Sequence, or a stranger."""
+        envelope, back_channel = incoming.envelope, incoming.back_channel
+        if back_channel is None and envelope.relates_to is not None:
+            asked = self._outbound.request_of(envelope.relates_to)
+            if asked is not None:
+                self._outbound.receive_reply(*asked)
+                record = Record("", 0, envelope.action, envelope.body, incoming.now, envelope.message_id, envelope.to)
+                record.relates_to = envelope.relates_to
+                record.soap = envelope.soap.value
+                self._inbound.take_plain(record)
+            return
+        if envelope.acknowledgements or envelope.ack_requested:
+            self._acknowledging.answer(incoming)
+        elif back_channel is not None:
+            if envelope.addressing is Addressing.V2004_08:
+                reason = "Only messages with WS-ReliableMessaging headers are taken here."
+                fault = addressing_fault(ACTION_NOT_SUPPORTED, reason)
+            else:
+                fault = sequence_fault(WSRM_REQUIRED)
+            self._answering.fault(envelope, fault, back_channel)
