@@ -16,6 +16,7 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.cursor import HandlerCursor
 from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.destination import RMDestination
+from holdfast.core.handling import Handling
 from holdfast.core.inbound import Inbound
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
@@ -269,7 +270,12 @@ def go_on_to_the_next_while_one_waits_for_its_retry(monkeypatch: pytest.MonkeyPa
 
 @mutant("HandledOnce")
 def call_a_handler_at_most_once_before_that_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, HandlerCursor, "give_up_on", lambda self, offset: None)
+    def _hand_over(self: Handling, *where: Any) -> None:
+        marks, self._is_at_most_once = self._is_at_most_once, False
+        original(self, *where)
+        self._is_at_most_once = marks
+
+    original = replace(monkeypatch, Handling, "_hand_over", _hand_over)
 
 
 @mutant("EndsAreDurable", "FinalIsFinal")
