@@ -112,7 +112,6 @@ class Engine:
         self._reading: Reading | None = None
         self._committing = False
         self._scheduled = False
-        self._looked_again = False
         self._timer: Cancellable | None = None
         self._timer_at = 0.0
         self._idle: asyncio.Event | None = None
@@ -177,10 +176,11 @@ class Engine:
             raise
 
     def touch(self) -> None:
-        """An input was given to the protocol: see to its outputs, once for all inputs of this turn of the loop."""
+        """An input was given to the protocol: see to its outputs, once for all inputs of this turn of the loop and of
+        the next, since what lies in the sockets already may share the commit."""
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._loop.call_soon, self._turn)
 
     def _turn(self) -> None:
         self._scheduled = False
@@ -195,7 +195,6 @@ class Engine:
             self._commit()
         self._set_timer()
         if not self._committing and not self.protocol.wants_commit:
-            self._looked_again = False
             self._wake()
 
     def _see_to_effects(self) -> None:
@@ -209,12 +208,6 @@ class Engine:
 
     def _commit(self) -> None:
         """Hand over the open batch, and tell what is durable with it if the disk is quick."""
-        if not self._looked_again:
-            # More may lie in the sockets already: one more turn of the loop, and it shares the sync.
-            self._looked_again = True
-            self.touch()
-            return
-        self._looked_again = False
         assert self._thread is not None
         if self._thread.commit(self.protocol.take_batch()):
             self.protocol.batch_durable(self.clock())
@@ -231,7 +224,6 @@ class Engine:
 
     def _durable(self) -> None:
         self._committing = False
-        self._looked_again = True  # while the disk worked
         self.protocol.batch_durable(self.clock())
         # Not put off: the next batch should be on its way while the answers to this one are written.
         self._turn()

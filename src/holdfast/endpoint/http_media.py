@@ -14,6 +14,10 @@ from holdfast.http.exchange import Exchange, Request
 TAKEN: Final = (b"text/xml", b"application/soap+xml", b"application/xml")
 """SOAP 1.1's (its section 6), SOAP 1.2's (RFC 3902), and what sends XML without knowing what it is."""
 _TAKEN: Final = frozenset(TAKEN)
+_MOST_KNOWN: Final = 64
+_MOST_BYTES: Final = 256
+_known: set[bytes] = set()
+"""Content-Types that were taken: peers repeat theirs octet for octet."""
 _LIST: Final = b", ".join(TAKEN)
 
 
@@ -28,8 +32,13 @@ def refuse_unless_soap(exchange: Exchange) -> bool:
         text = b"WS-ReliableMessaging endpoint: POST only.\n"
         exchange.respond(405, text, b"text/plain", ((b"Allow", b"POST"),))
         return True
-    media = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    given = request.headers.get(b"content-type", b"")
+    if given in _known:
+        return False
+    media = given.partition(b";")[0].strip().lower()
     if media in _TAKEN:
+        if len(_known) < _MOST_KNOWN and len(given) <= _MOST_BYTES:
+            _known.add(given)
         return False
     exchange.respond(415, _why(request, media).encode() + b"\n", b"text/plain", ((b"Accept", _LIST),))
     return True

@@ -21,7 +21,7 @@ from holdfast.core.records import Batch
 from holdfast.exceptions import StoreFailed
 from holdfast.store.base import Store
 
-LONGEST_WAIT: Final = 0.003
+LONGEST_WAIT: Final = 0.005
 """Seconds that the loop waits for a commit at most. What else it has to do is late by no more."""
 FEWEST_NOT_WAITED: Final = 4
 MOST_NOT_WAITED: Final = 1024
