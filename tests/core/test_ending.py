@@ -1,4 +1,4 @@
-"""A destination that closes or terminates a Sequence of its own accord (WS-RM 1.2 sections 3.5 and 3.6)."""
+"""Ending: by a destination of its own accord, and as a source asks (WS-RM 1.2 sections 3.5 and 3.6)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from asked import Endpoint, code, ranges
 
 from holdfast.core.ending import ATTEMPTS
 from holdfast.core.events import Respond, Transmit
@@ -79,11 +80,6 @@ class Destination:
         self.settle()
 
 
-def code(answer: Envelope | None) -> str:
-    assert answer is not None and answer.fault is not None
-    return answer.fault.code
-
-
 @pytest.mark.parametrize("terminate", [False, True])
 def test_the_source_is_told_at_acks_to_with_the_final_acknowledgement(terminate: bool) -> None:
     destination = Destination(SOURCE)
@@ -142,3 +138,37 @@ def test_what_is_over_or_unknown_cannot_be_ended() -> None:
     destination.ask(control=TerminateSequence(destination.identifier), message_id="urn:t")
     assert not destination.end(terminate=True)
     assert not destination.protocol.end_inbound("urn:unknown", 0.0)
+
+
+# --- what the source asks for -----------------------------------------------------------------------------------------
+
+
+def test_close_answers_with_the_final_acknowledgement_and_takes_nothing_more() -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create()
+    endpoint.send(identifier, 1)
+    closed = endpoint.ask(control=CloseSequence(identifier, 1), message_id="urn:x")
+    assert closed is not None and isinstance(closed.control, CloseSequenceResponse)
+    assert closed.relates_to == "urn:x"
+    assert closed.acknowledgements[0].final
+    refused = endpoint.send(identifier, 2)
+    assert code(refused) == "SequenceClosed"
+    assert refused is not None and refused.acknowledgements[0].final
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_comes_again_after_the_end_is_answered_in_kind(is_restarted: bool) -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create()
+    endpoint.send(identifier, 1)
+    for _ in range(2):
+        answer = endpoint.ask(control=TerminateSequence(identifier, 1), message_id="urn:t")
+        assert answer is not None and isinstance(answer.control, TerminateSequenceResponse)
+        if is_restarted:
+            endpoint = endpoint.restart()
+    assert ranges(endpoint.send(identifier, 1)) == ((1, 1),)
+    assert code(endpoint.send(identifier, 2)) == "SequenceTerminated"
+    endpoint.now = endpoint.policy.remember_terminated + 1.0
+    endpoint.protocol.pump(endpoint.now)
+    endpoint.settle()
+    assert code(endpoint.send(identifier, 1)) == "UnknownSequence"

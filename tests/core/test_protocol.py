@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from asked import Endpoint, code, ranges
 
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
-    NONE,
     Acknowledge,
     AckRequested,
     CloseSequence,
-    CloseSequenceResponse,
     CreateSequence,
     CreateSequenceResponse,
     EndpointReference,
-    Envelope,
     Fault,
     LastMessage,
     Offer,
@@ -25,10 +20,8 @@ from holdfast.core.messages import (
     Sequence,
     SequenceAcknowledgement,
     TerminateSequence,
-    TerminateSequenceResponse,
 )
 from holdfast.core.outbound import TOLD_ENOUGH
-from holdfast.core.policy import Assurance
 from holdfast.core.records import Record
 
 
@@ -42,111 +35,6 @@ def test_nothing_is_answered_before_it_is_durable() -> None:
     assert answer is not None and answer.action == "no answer yet"
 
 
-def test_a_repeated_create_sequence_gives_the_same_sequence_also_after_a_crash() -> None:
-    endpoint = Endpoint()
-    identifier = endpoint.create("urn:c")
-    assert endpoint.create("urn:c") == identifier
-    assert endpoint.restart().create("urn:c") == identifier
-    assert endpoint.create("urn:another") != identifier
-
-
-def test_an_offered_identifier_in_use_or_used_before_is_refused() -> None:
-    endpoint = Endpoint()
-    identifier = endpoint.create("urn:c", offer=Offer("urn:o"))
-    refused = endpoint.ask(control=CreateSequence(ANONYMOUS_EPR, offer=Offer("urn:o")), message_id="urn:c2")
-    assert code(refused) == "CreateSequenceRefused"
-    endpoint.ask(control=TerminateSequence(identifier), message_id="urn:t")
-    late = endpoint.ask(control=CreateSequence(ANONYMOUS_EPR, offer=Offer("urn:o")), message_id="urn:c")
-    assert code(late) == "CreateSequenceRefused"
-
-
-@pytest.mark.parametrize(
-    ("asked", "longest", "granted"),
-    [(None, None, None), (60.0, None, 60.0), (60.0, 30.0, 30.0), (10.0, 30.0, 10.0), (None, 30.0, 30.0)],
-)
-def test_expires_is_shortened_and_never_lengthened(
-    asked: float | None, longest: float | None, granted: float | None
-) -> None:
-    endpoint = Endpoint(max_expires=longest)
-    answer = endpoint.ask(control=CreateSequence(ANONYMOUS_EPR, asked), message_id="urn:c")
-    assert answer is not None and isinstance(answer.control, CreateSequenceResponse)
-    assert answer.control.expires == granted
-
-
-def ask_for(endpoint: Endpoint, party: str, message_id: str = "", **fields: Any) -> Envelope:
-    exchange = object()
-    create = CreateSequence(fields.pop("acks_to", ANONYMOUS_EPR), **fields)
-    asked = endpoint.envelope(control=create, message_id=message_id)
-    endpoint.protocol.receive(asked, exchange, endpoint.now, party=party)
-    endpoint.settle()
-    answer = endpoint.answers[exchange]
-    assert answer is not None
-    return answer
-
-
-def granted(answer: Envelope) -> str:
-    assert isinstance(answer.control, CreateSequenceResponse), answer
-    return answer.control.identifier
-
-
-def test_no_party_has_more_open_sequences_than_its_share_also_after_a_restart() -> None:
-    endpoint = Endpoint(max_sequences=5, max_party_sequences=2)
-    first = granted(ask_for(endpoint, "a"))
-    granted(ask_for(endpoint, "a"))
-    for one in (endpoint, endpoint.restart()):
-        refused = ask_for(one, "a").fault
-        assert refused is not None
-        assert (refused.code, refused.sender) == ("CreateSequenceRefused", False)
-        assert "2 open Sequences here" in refused.reason
-    granted(ask_for(endpoint, "b"))
-    # Those that nobody is known for count in all, and for nobody.
-    granted(ask_for(endpoint, ""))
-    again = granted(ask_for(endpoint, ""))
-    assert "5 open Sequences" in ask_for(endpoint, "c").fault.reason  # type: ignore[union-attr]
-    endpoint.ask(control=TerminateSequence(again))
-    endpoint.ask(control=TerminateSequence(first))
-    granted(ask_for(endpoint, "a"))
-
-
-@pytest.mark.parametrize("other", ["a party", "an AcksTo", "an Offer", "no MessageID", "a use of the first"])
-def test_two_clients_with_one_message_id_get_two_sequences(other: str) -> None:
-    endpoint = Endpoint(allows=lambda _address: True)
-    first = granted(ask_for(endpoint, "a", "urn:same" if other != "no MessageID" else ""))
-    if other == "a party":
-        second = ask_for(endpoint, "b", "urn:same")
-    elif other == "an AcksTo":
-        second = ask_for(endpoint, "a", "urn:same", acks_to=EndpointReference("http://b/"))
-    elif other == "an Offer":
-        second = ask_for(endpoint, "a", "urn:same", offer=Offer("urn:o", ANONYMOUS_EPR))
-        assert granted(ask_for(endpoint, "b", "urn:same", offer=Offer("urn:p", ANONYMOUS_EPR))) not in (
-            first,
-            granted(second),
-        )
-    elif other == "no MessageID":
-        second = ask_for(endpoint, "a", "")
-        assert second.relates_to is None
-    else:
-        endpoint.send(first, 1)
-        second = ask_for(endpoint, "a", "urn:same")
-    assert granted(second) != first
-
-
-@pytest.mark.parametrize("offered", [False, True])
-def test_who_asks_again_gets_its_own_sequence_whoever_else_has_the_same_message_id(offered: bool) -> None:
-    endpoint = Endpoint(allows=lambda _address: True)
-
-    def ask(one: Endpoint, party: str, name: str) -> str:
-        offer = Offer(f"urn:offer:{name}", ANONYMOUS_EPR) if offered else None
-        return granted(ask_for(one, party, "urn:same", offer=offer))
-
-    first, second = ask(endpoint, "a", "a"), ask(endpoint, "b", "b")
-    assert first != second
-    for one in (endpoint, endpoint.restart()):
-        assert [ask(one, "a", "a"), ask(one, "b", "b")] == [first, second]
-        if offered:  # which nobody else would make: its network may have changed meanwhile
-            assert ask(one, "c", "a") == first
-
-
 def test_of_sequences_that_are_over_only_so_many_are_remembered_the_oldest_forgotten_first() -> None:
     endpoint = Endpoint(max_remembered=2)
     identifiers = []
@@ -158,30 +46,6 @@ def test_of_sequences_that_are_over_only_so_many_are_remembered_the_oldest_forgo
     assert set(endpoint.store.load().sequences) == set(identifiers[2:])
     again = Endpoint(store=endpoint.store, now=endpoint.now, max_remembered=1)
     assert list(again.protocol.inbound.destinations) == identifiers[3:]
-
-
-def test_more_sequences_than_the_limit_are_refused_for_now() -> None:
-    endpoint = Endpoint(max_sequences=1)
-    identifier = endpoint.create("urn:1")
-    refused = endpoint.ask(control=CreateSequence(ANONYMOUS_EPR), message_id="urn:2")
-    assert refused is not None and refused.fault is not None
-    assert (refused.fault.code, refused.fault.sender) == ("CreateSequenceRefused", False)
-    endpoint.ask(control=TerminateSequence(identifier), message_id="urn:t")
-    endpoint.create("urn:3")
-
-
-def test_an_address_that_is_not_allowed_is_refused() -> None:
-    endpoint = Endpoint()
-    create = CreateSequence(EndpointReference("http://elsewhere/"))
-    assert code(endpoint.ask(control=create, message_id="urn:c")) == "CreateSequenceRefused"
-
-
-def test_accept_acks_to_is_the_address_the_request_was_sent_to() -> None:
-    endpoint = Endpoint()
-    create = CreateSequence(ANONYMOUS_EPR, offer=Offer("urn:o"))
-    answer = endpoint.ask(control=create, message_id="urn:c", to="http://D:80/x")
-    assert answer is not None and isinstance(answer.control, CreateSequenceResponse)
-    assert answer.control.accept_acks_to == EndpointReference("http://D:80/x")
 
 
 def test_every_answer_to_an_anonymous_sender_acknowledges() -> None:
@@ -206,10 +70,6 @@ def test_a_message_and_an_ack_requested_of_an_unknown_sequence_are_unknown_seque
     assert code(acknowledged) == "UnknownSequence"
 
 
-def test_a_message_without_a_sequence_is_refused_in_its_versions_own_way() -> None:
-    assert code(Endpoint().ask(action="urn:a", body=b"<m/>")) == "WSRMRequired"
-
-
 def test_in_order_the_queue_has_what_the_gap_allows_also_over_a_restart() -> None:
     endpoint = Endpoint()
     identifier = endpoint.create()
@@ -231,37 +91,6 @@ def test_a_message_held_behind_a_gap_is_delivered_when_the_gap_closes_and_says_s
     first, second = endpoint.records()
     assert (first.received_at, first.delivered_at) == (40.0, 40.0)
     assert (second.received_at, second.delivered_at) == (0.0, 40.0)
-
-
-def test_close_answers_with_the_final_acknowledgement_and_takes_nothing_more() -> None:
-    endpoint = Endpoint()
-    identifier = endpoint.create()
-    endpoint.send(identifier, 1)
-    closed = endpoint.ask(control=CloseSequence(identifier, 1), message_id="urn:x")
-    assert closed is not None and isinstance(closed.control, CloseSequenceResponse)
-    assert closed.relates_to == "urn:x"
-    assert closed.acknowledgements[0].final
-    refused = endpoint.send(identifier, 2)
-    assert code(refused) == "SequenceClosed"
-    assert refused is not None and refused.acknowledgements[0].final
-
-
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_comes_again_after_the_end_is_answered_in_kind(is_restarted: bool) -> None:
-    endpoint = Endpoint()
-    identifier = endpoint.create()
-    endpoint.send(identifier, 1)
-    for _ in range(2):
-        answer = endpoint.ask(control=TerminateSequence(identifier, 1), message_id="urn:t")
-        assert answer is not None and isinstance(answer.control, TerminateSequenceResponse)
-        if is_restarted:
-            endpoint = endpoint.restart()
-    assert ranges(endpoint.send(identifier, 1)) == ((1, 1),)
-    assert code(endpoint.send(identifier, 2)) == "SequenceTerminated"
-    endpoint.now = endpoint.policy.remember_terminated + 1.0
-    endpoint.protocol.pump(endpoint.now)
-    endpoint.settle()
-    assert code(endpoint.send(identifier, 1)) == "UnknownSequence"
 
 
 def test_a_sequence_that_expires_or_falls_silent_is_ended_and_tells_its_gap() -> None:
@@ -388,40 +217,6 @@ class TestRequestAndReply:
 def test_a_fault_is_never_answered() -> None:
     endpoint = Endpoint()
     assert endpoint.ask(fault=Fault("Sender", "no")) is None
-
-
-# --- what nobody asked for ------------------------------------------------------------------------------------------
-
-
-def test_an_offer_whose_endpoint_is_none_is_refused() -> None:
-    offer = Offer("urn:o", EndpointReference(NONE))
-    answer = Endpoint().ask(control=CreateSequence(ANONYMOUS_EPR, offer=offer), message_id="urn:c")
-    assert code(answer) == "CreateSequenceRefused"
-    assert answer is not None and answer.fault is not None
-    assert "Endpoint" in answer.fault.reason
-
-
-def test_who_takes_only_replies_acknowledges_anything_else_and_keeps_nothing_of_it() -> None:
-    endpoint = Endpoint(assurance=Assurance(in_order=False))
-    endpoint.protocol.accepting.takes_only_replies = True
-    identifier = endpoint.create()
-    assert ranges(endpoint.send(identifier, 2)) == ((2, 2),)
-    assert ranges(endpoint.send(identifier, 1, relates_to="urn:never-asked")) == ((1, 2),)
-    assert endpoint.records() == []
-    told = [one.number for one in endpoint.incidents if one.name == "unasked message dropped"]
-    assert told == [2, 1]
-    again = endpoint.restart()
-    assert ranges(again.send(identifier, 1)) == ((1, 2),)
-    assert again.records() == []
-
-
-def test_a_fault_about_a_message_is_logged_with_its_sequence_and_number() -> None:
-    endpoint = Endpoint()
-    endpoint.protocol.accepting._accepts = lambda action: False
-    identifier = endpoint.create()
-    assert code(endpoint.send(identifier, 7)) == "ActionNotSupported"
-    (incident,) = [one for one in endpoint.incidents if one.name == "fault raised"]
-    assert (incident.identifier, incident.number) == (identifier, 7)
 
 
 # --- requesters with an address of their own ------------------------------------------------------------------------
