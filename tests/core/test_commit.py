@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from asked import Endpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.commit import GroupCommit
+from holdfast.core.messages import ANONYMOUS_EPR, Offer
+from holdfast.core.outbox import replies_queue
 from holdfast.core.timers import Deadlines
 
 
@@ -87,3 +90,37 @@ def test_a_forgotten_deadline_is_never_due_and_none_wants_nothing() -> None:
     deadlines.forget("a")
     assert deadlines.next() is None
     assert deadlines.due(10.0) == []
+
+
+def test_who_loads_a_partition_has_its_sequences_and_by_what_they_say_those_that_answer_them() -> None:
+    endpoint = Endpoint()
+    first = endpoint.create(offer=Offer("urn:offered", ANONYMOUS_EPR))
+    second = endpoint.create("urn:other")
+    endpoint.request(first, 1)
+    endpoint.reply(1)
+    endpoint.send(second, 2)
+    loaded = endpoint.store.load_partition("inbox", 0)
+    assert set(loaded.sequences) == {first, second}
+    assert loaded.sequences[first]["offered"] == "urn:offered"
+    assert loaded.held == {second: [2]}
+    replies = endpoint.store.load_partition(replies_queue("urn:offered"), 0)
+    (source,) = replies.sequences.values()
+    assert (source["role"], source["identifier"]) == ("source", "urn:offered")
+    assert replies.bounds == {(replies_queue("urn:offered"), 0): (0, 1)}
+    everything = endpoint.store.load()
+    assert {**loaded.sequences, **replies.sequences} == everything.sequences
+
+
+def test_where_a_sequence_of_an_older_store_lives_is_said_when_it_is_recovered() -> None:
+    endpoint = Endpoint()
+    identifier = endpoint.create(offer=Offer("urn:offered", ANONYMOUS_EPR))
+    endpoint.request(identifier, 1)
+    endpoint.reply(1)
+    homes = endpoint.store.load().homes
+    assert len(homes) == 2
+    endpoint.store._homes.clear()  # as it was before homes were kept
+    again = endpoint.restart()
+    assert again.store.load().homes == {}
+    again.settle()
+    assert again.store.load().homes == homes
+    assert not again.restart().protocol.wants_commit

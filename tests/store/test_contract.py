@@ -26,6 +26,7 @@ def test_a_batch_is_there_whole_after_opening_again(opened, record):
             holds=[("urn:s", 5, record(5)), ("urn:s", 4, record(4))],
             sequences={"urn:s": {"ranges": [[1, 2], [4, 5]], "last": None, "raw": b"\x00\xff", "f": 0.5, "t": True}},
             cursors={("orders", 3, "handler"): {"offset": 1, "done": {"a": [1, "b"]}}},
+            homes={"urn:s": ("orders", 3)},
         )
     )
     store = opened.reopen()
@@ -35,6 +36,7 @@ def test_a_batch_is_there_whole_after_opening_again(opened, record):
         sequences={"urn:s": {"ranges": [[1, 2], [4, 5]], "last": None, "raw": b"\x00\xff", "f": 0.5, "t": True}},
         cursors={("orders", 3, "handler"): {"offset": 1, "done": {"a": [1, "b"]}}},
         held={"urn:s": [4, 5]},
+        homes={"urn:s": ("orders", 3)},
     )
     assert store.read("orders", 3, 0, 2) == [(0, full), (1, record(2))]
     assert store.read("other", 0, 0, 9) == [(0, record(1))]
@@ -237,6 +239,47 @@ def test_a_group_of_batches_is_the_same_as_one_after_the_other(opened, record):
         assert store.load() == Snapshot(bounds={("q", 0): (1, 3), ("p", 0): (0, 1)}, sequences={"urn:s": {"n": 2}})
         assert store.read("q", 0, 0, 9) == [(1, replace(record(3), released_at=1.0)), (2, record(4))]
         assert store.read("p", 0, 0, 9) == [(0, record(6))]
+
+
+def test_one_partition_is_loaded_with_all_that_lives_with_it_and_nothing_else(opened, record):
+    opened.store.commit(
+        Batch(
+            queues={"q": {"partitions": 300}, "qq": {"partitions": 1}},
+            appends=[("q", 1, 0, record(1)), ("q", 1, 1, record(2)), ("q", 256, 0, record(1)), ("qq", 1, 0, record(1))],
+            holds=[("urn:s1", 5, record(5)), ("urn:s1", 4, record(4)), ("urn:s2", 9, record(9))],
+            sequences={f"urn:s{n}": {"n": n} for n in range(1, 6)},
+            cursors={("q", 1, "a"): {"o": 1}, ("q", 1, "own/x"): {"o": 2}, ("q", 256, "a"): {"o": 3}},
+            trims={("q", 1): 1},
+            homes={"urn:s1": ("q", 1), "urn:s2": ("q", 256), "urn:s3": ("q", 1), "urn:s4": ("qq", 1)},
+        )
+    )
+    for again in (False, True):
+        store = opened.reopen() if again else opened.store
+        assert store.load_partition("q", 1) == Snapshot(
+            queues={"q": {"partitions": 300}},
+            bounds={("q", 1): (1, 2)},
+            sequences={"urn:s1": {"n": 1}, "urn:s3": {"n": 3}},
+            cursors={("q", 1, "a"): {"o": 1}, ("q", 1, "own/x"): {"o": 2}},
+            held={"urn:s1": [4, 5]},
+            homes={"urn:s1": ("q", 1), "urn:s3": ("q", 1)},
+        )
+        assert store.load_partition("q", 2) == Snapshot(queues={"q": {"partitions": 300}})
+        assert store.load_partition("none", 0) == Snapshot()
+
+
+def test_a_sequence_lives_with_one_partition_until_it_moves_or_is_forgotten(opened):
+    def living(store, partition):
+        return list(store.load_partition("q", partition).sequences)
+
+    opened.store.commit(Batch(sequences={"urn:s": {"n": 1}, "urn:t": {"n": 1}}, homes={"urn:s": ("q", 0)}))
+    opened.store.commit(Batch(sequences={"urn:s": {"n": 2}}))
+    assert (living(opened.store, 0), living(opened.store, 1)) == (["urn:s"], [])
+    opened.store.commit(Batch(homes={"urn:s": ("q", 1)}))
+    assert (living(opened.reopen(), 0), living(opened.store, 1)) == ([], ["urn:s"])
+    opened.store.commit(Batch(sequences={"urn:s": None, "urn:u": None}, homes={"urn:u": ("q", 1)}))
+    opened.store.commit(Batch(sequences={"urn:s": {"n": 3}}))
+    assert (living(opened.reopen(), 0), living(opened.store, 1)) == ([], [])
+    assert opened.store.load() == Snapshot(sequences={"urn:s": {"n": 3}, "urn:t": {"n": 1}})
 
 
 def test_an_empty_batch_changes_nothing(opened, record, content):

@@ -30,6 +30,7 @@ def filled() -> list[Batch]:
             appends=[(queue, 0, offset, record(offset)) for queue in ("q", "gone", "anew") for offset in range(9)],
             holds=[("urn:s", number, record(number)) for number in (21, 22, 23)] + [("urn:t", 9, record(9))],
             sequences={"urn:s": {"n": 1}, "urn:t": {"n": 1}},
+            homes={"urn:s": ("q", 0), "urn:t": ("gone", 0)},
             cursors={("q", 0, "a"): {"offset": 1}, ("q", 0, "b"): {"offset": 1}, ("gone", 0, "a"): {"offset": 1}},
         )
     ]
@@ -45,6 +46,7 @@ def changing() -> list[Batch]:
             releases=[("urn:s", 21, "q", 0, 10, 5.0)],
             drops=[("urn:s", 22)],
             sequences={"urn:s": {"n": 2}, "urn:t": None, "urn:u": {"n": 1}},
+            homes={"urn:s": ("new", 0), "urn:u": ("q", 0)},
             cursors={("q", 0, "a"): {"offset": 5}, ("q", 0, "b"): None, ("q", 0, "c"): {"offset": 0}},
             trims={("q", 0): 4},
             deletes=[("gone", 0), ("anew", 0)],
@@ -82,7 +84,7 @@ def remembered(store: Store) -> Any:
     held = {sequence: set(numbers) for sequence, numbers in content.held.items()}
     cursors = {where: set(names) for where, names in content.cursors.items()}
     counters = (content.serial, content.garbage, content.written_bytes, content.written_records, store.trimmed_bytes)
-    return partitions, set(content.unswept), held, cursors, counters
+    return partitions, set(content.unswept), held, cursors, dict(content.homes), counters
 
 
 @pytest.fixture(params=range(len(UNKEPT)), ids=list(UNKEPT))
@@ -190,6 +192,7 @@ def test_a_write_that_fails_shows_nothing_of_it_and_says_so_where_that_cannot_be
     assert store.read("q", 0, 0, 99) == before.read("q", 0, 0, 99), "what is only trimmed is there until it is swept"
     for call in (
         store.load,
+        lambda: store.load_partition("q", 0),
         lambda: store.held("urn:s", [21]),
         lambda: store.read("gone", 0, 0, 9),
         lambda: store.read("anew", 0, 0, 9),

@@ -150,6 +150,8 @@ class Stores(RuleBasedStateMachine):
                 case 1 | 2:
                     self.serial += 1
                     batch.sequences[sequence] = {"ranges": [[1, self.serial]]}
+            if data.draw(st.integers(0, 3), label="home?") == 0:
+                batch.homes[sequence] = data.draw(st.sampled_from(PARTITIONS))
         for partition in PARTITIONS:
             for name in NAMES:
                 match data.draw(st.integers(0, 8), label="cursor?"):
@@ -189,6 +191,8 @@ class Stores(RuleBasedStateMachine):
     def compare(self, store: Store) -> None:
         snapshot: Snapshot = self.model.load()
         assert store.load() == snapshot
+        for where in PARTITIONS:
+            assert store.load_partition(*where) == self.model.load_partition(*where)
         for where, (_, end) in snapshot.bounds.items():
             assert store.read(*where, 0, end) == self.model.read(*where, 0, end)
 

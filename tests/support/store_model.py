@@ -23,6 +23,7 @@ class Content:
     held: dict[tuple[str, int], Record] = field(default_factory=dict)
     sequences: dict[str, State] = field(default_factory=dict)
     cursors: dict[tuple[str, int, str], State] = field(default_factory=dict)
+    homes: dict[str, Where] = field(default_factory=dict)
 
 
 class Model:
@@ -43,7 +44,19 @@ class Model:
         for sequence, number in sorted(content.held):
             held.setdefault(sequence, []).append(number)
         bounds = {where: (min(content.records[where], default=end), end) for where, end in content.ends.items()}
-        return Snapshot(content.queues, bounds, content.sequences, content.cursors, held)
+        return Snapshot(content.queues, bounds, content.sequences, content.cursors, held, content.homes)
+
+    def load_partition(self, *where: Any) -> Snapshot:
+        whole = self.load()
+        living = [name for name, home in whole.homes.items() if home == where and name in whole.sequences]
+        return Snapshot(
+            {name: state for name, state in whole.queues.items() if name == where[0]},
+            {place: bounds for place, bounds in whole.bounds.items() if place == where},
+            {name: whole.sequences[name] for name in living},
+            {key: state for key, state in whole.cursors.items() if key[:2] == where},
+            {name: whole.held[name] for name in living if name in whole.held},
+            dict.fromkeys(living, where),
+        )
 
     def read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
         records = self.content.records.get((queue, partition), {})
@@ -77,9 +90,11 @@ def _apply(batch: Batch, content: Content) -> None:
         content.ends[where] = end + len(offsets)
     for key in batch.drops:
         content.held.pop(key, None)
+    content.homes.update(batch.homes)
     for sequence, state in batch.sequences.items():
         _keep(content.sequences, sequence, state)
         if state is None:
+            content.homes.pop(sequence, None)
             content.held = {key: record for key, record in content.held.items() if key[0] != sequence}
     for cursor, state in batch.cursors.items():
         _keep(content.cursors, cursor, state)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.core.records import Batch, State
+from holdfast.core.records import Batch, Snapshot, State
 
 
 class Saved(Protocol):
@@ -33,6 +33,16 @@ class GroupCommit:
     def save(self, identifier: str, sequence: Saved) -> None:
         """Save the Sequence as it is when the batch is taken."""
         self._changed[identifier] = sequence
+
+    def save_new(self, identifier: str, sequence: Saved, queue: str, partition: int) -> None:
+        """Save a new Sequence, which lives with that partition: its messages go into it, or come from it."""
+        self.batch.homes[identifier] = (queue, partition)
+        self._changed[identifier] = sequence
+
+    def settle(self, identifier: str, queue: str, partition: int, snapshot: Snapshot) -> None:
+        """Say where a recovered Sequence lives, if it began before that was said."""
+        if identifier not in snapshot.homes:
+            self.batch.homes[identifier] = (queue, partition)
 
     def forget(self, identifier: str) -> None:
         """Forget the Sequence and what is held for it."""

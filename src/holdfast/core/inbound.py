@@ -107,7 +107,7 @@ class Inbound:
         """Take in a new Sequence, granted here or offered by us; saved with the open batch."""
         destination.partition = crc32(destination.identifier.encode()) % len(self.queue.partitions)
         self._know(destination)
-        self.commit.save(destination.identifier, destination)
+        self.commit.save_new(destination.identifier, destination, self.queue.name, destination.partition)
 
     def _know(self, destination: RMDestination) -> None:
         self.destinations[destination.identifier] = destination
@@ -377,6 +377,7 @@ class Inbound:
         # Of two made alike only the newer one can be repeated. No clock tells which that is: it may have been set back.
         for destination in sorted(known, key=is_repeatable):
             self._know(destination)
+            self.commit.settle(destination.identifier, self.queue.name, destination.partition, snapshot)
         # Those that are over in the order in which they ended, which is that of forgetting them.
         over = [destination for destination in self.destinations.values() if destination.is_over]
         for destination in sorted(over, key=lambda one: one.ended_at or 0.0):

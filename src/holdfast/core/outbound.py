@@ -153,7 +153,7 @@ class Outbound:
         outbox = self.outboxes[source.key] = Outbox(source.key, replies_queue(source.key), source.to, self._read)
         source.state = SourceState.CREATED
         self.adopt(outbox, source)
-        self.commit.save(source.local_id, source)
+        self.commit.save_new(source.local_id, source, outbox.queue, 0)
         return outbox
 
     def submit(self, outbox: Outbox, record: Record) -> int:
@@ -297,7 +297,7 @@ class Outbound:
         source.offer = self._new_identifier() if with_offer else None
         source.message_ids[Request.CREATE.value] = source.local_id
         self.adopt(outbox, source)
-        self.commit.save(source.local_id, source)
+        self.commit.save_new(source.local_id, source, outbox.queue, 0)
         self.commit.then(partial(self._create, outbox, source))
 
     def _create(self, outbox: Outbox, source: RMSource, now: float) -> None:
@@ -782,6 +782,7 @@ class Outbound:
             if source.state is SourceState.NONE and not source.polled:
                 source.create(now)
             self.adopt(outbox, source)
+            self.commit.settle(source.local_id, outbox.queue, 0, snapshot)
             outbox.first = max(outbox.first, source.start + source.records_done)
             if source.polled:
                 source.issue(now)

@@ -66,6 +66,8 @@ class Batch:
         cursors: ``(queue, partition, name)`` -> state to save; None forgets the cursor.
         trims: ``(queue, partition)`` -> offset: records below it are deleted.
         deletes: ``(queue, partition)``: the whole partition with its records and cursors is deleted.
+        homes: Identifier of a Sequence -> ``(queue, partition)`` that it lives with: who has the one has the other.
+            Said with its first state, and kept until it is forgotten.
     """
 
     queues: dict[str, State] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class Batch:
     cursors: dict[tuple[str, int, str], State | None] = field(default_factory=dict)
     trims: dict[tuple[str, int], int] = field(default_factory=dict)
     deletes: list[tuple[str, int]] = field(default_factory=list)
+    homes: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(
@@ -89,6 +92,7 @@ class Batch:
             or self.trims
             or self.queues
             or self.deletes
+            or self.homes
         )
 
 
@@ -102,6 +106,7 @@ class Snapshot:
         sequences: Identifier -> state.
         cursors: ``(queue, partition, name)`` -> state.
         held: Sequence identifier -> its held message numbers, ascending.
+        homes: Sequence identifier -> the partition that it lives with.
     """
 
     queues: dict[str, State] = field(default_factory=dict)
@@ -109,3 +114,4 @@ class Snapshot:
     sequences: dict[str, State] = field(default_factory=dict)
     cursors: dict[tuple[str, int, str], State] = field(default_factory=dict)
     held: dict[str, list[int]] = field(default_factory=dict)
+    homes: dict[str, tuple[str, int]] = field(default_factory=dict)

@@ -23,6 +23,12 @@ class Store(Protocol):
         """Everything but the records, as the last durable batch left it. Called once, after opening."""
         ...
 
+    def load_partition(self, queue: str, partition: int) -> Snapshot:
+        """The same of one partition alone: its queue's description, its bounds, its cursors, and the Sequences that
+        live with it (``Batch.homes``) with the numbers held for them; nothing where nothing is known of it. What it
+        costs should not grow with the rest of the store. Called while no commit is under way."""
+        ...
+
     def commit(self, batch: Batch) -> None:
         """Apply the batch, atomically; durable when this returns.
 

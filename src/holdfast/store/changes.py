@@ -109,6 +109,11 @@ class Changes:
                 out.delete(key)
             else:
                 out.put(key, encode_state(saved))
+        if step.leaves or step.settles:
+            for sequence, home in step.leaves or ():
+                out.delete(layout.home_key(sequence, *home))
+            for sequence, home in step.settles or ():
+                out.put(layout.home_key(sequence, *home), b"")
         for (queue, partition, name), saved in step.cursors.items():
             key = layout.retag(self._prefix((queue, partition)), layout.CURSOR) + name.encode()
             if saved is None:

@@ -279,7 +279,15 @@ def _copy(store: RocksDBStore, path: Path, report: Report) -> None:
     options.create_if_missing(True)
     engine = opening.open_engine(path / NEW, path, options, AccessType.read_write())
     try:
-        for tag in (evidence.STAMP[:1], layout.QUEUE, layout.PARTITION, layout.HELD, layout.SEQUENCE, layout.CURSOR):
+        for tag in (
+            evidence.STAMP[:1],
+            layout.QUEUE,
+            layout.PARTITION,
+            layout.HELD,
+            layout.SEQUENCE,
+            layout.CURSOR,
+            layout.HOME,
+        ):
             _put(engine, store.scan(tag))
         with (path / SAVED).open("a", encoding="utf-8") if report.unreadable else contextlib.nullcontext() as saved:
             for where, (first, end) in store.load().bounds.items():

@@ -36,6 +36,7 @@ class Content:
         held: Sequence -> numbers of what is held for it.
         cursors: Partition -> names of its cursors. Like ``held`` what there is to delete with something else; looking
             it up would step over all deleted keys.
+        homes: Sequence -> the partition that it lives with.
         serial: The number of the last batch.
         garbage: About how many bytes are trimmed and not deleted.
         written_bytes, written_records: Since the start.
@@ -46,6 +47,7 @@ class Content:
         self.unswept: dict[Where, Partition] = {}
         self.held: dict[str, set[int]] = {}
         self.cursors: dict[Where, set[str]] = {}
+        self.homes: dict[str, Where] = {}
         self.serial = 0
         self.garbage = 0.0
         self.written_bytes = 0
@@ -63,6 +65,10 @@ class Content:
     def cursors_of(self, where: Where) -> Collection[str]:
         """See :class:`~holdfast.store.plan.Known`."""
         return self.cursors.get(where, ())
+
+    def home_of(self, sequence: str) -> Where | None:
+        """See :class:`~holdfast.store.plan.Known`."""
+        return self.homes.get(sequence)
 
     @property
     def mean_bytes(self) -> float:
@@ -100,6 +106,11 @@ class Content:
         if plan.held:
             for sequence, numbers in plan.held.items():
                 self._take_over_held(sequence, numbers)
+        for sequence, home in plan.homes.items():
+            if home is None:
+                self.homes.pop(sequence, None)
+            else:
+                self.homes[sequence] = home
         for (queue, partition, name), is_there in plan.cursors.items():
             names = self.cursors.get((queue, partition), ())
             if (name in names) is not is_there:

@@ -46,6 +46,7 @@ class MemoryStore:
         self._held: dict[str, dict[int, bytes]] = {}
         self._sequences: dict[str, bytes] = {}
         self._cursors: dict[Where, dict[str, bytes]] = {}
+        self._homes: dict[str, Where] = {}
         self._failure: BaseException | None = None
 
     def load(self) -> Snapshot:
@@ -60,6 +61,20 @@ class MemoryStore:
                 for name, data in cursors.items()
             },
             held={sequence: sorted(numbers) for sequence, numbers in self._held.items()},
+            homes=dict(self._homes),
+        )
+
+    def load_partition(self, queue: str, partition: int) -> Snapshot:
+        """See :meth:`Store.load_partition`."""
+        whole, where = self.load(), (queue, partition)
+        living = {name for name, home in whole.homes.items() if home == where and name in whole.sequences}
+        return Snapshot(
+            queues={name: state for name, state in whole.queues.items() if name == queue},
+            bounds={place: bounds for place, bounds in whole.bounds.items() if place == where},
+            sequences={name: state for name, state in whole.sequences.items() if name in living},
+            cursors={key: state for key, state in whole.cursors.items() if key[:2] == where},
+            held={name: numbers for name, numbers in whole.held.items() if name in living},
+            homes={name: where for name in whole.homes if name in living},
         )
 
     def commit(self, batch: Batch) -> None:
@@ -132,6 +147,10 @@ class MemoryStore:
         """See :class:`~holdfast.store.plan.Known`."""
         return self._cursors.get(where, ())
 
+    def home_of(self, sequence: str) -> Where | None:
+        """See :class:`~holdfast.store.plan.Known`."""
+        return self._homes.get(sequence)
+
     def _encode(self, step: Step) -> _Encoded:
         batch = step.batch
         records = [
@@ -175,6 +194,8 @@ class MemoryStore:
             for where in one.step.deletes or ():
                 self._records.pop(where, None)
                 trimmed.pop(where, None)
+        for identifier, home in plan.homes.items():
+            _put(self._homes, identifier, home)
         for where, bounds in plan.bounds.items():
             _put(self._bounds, where, bounds)
         for where, first in trimmed.items():

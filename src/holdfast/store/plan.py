@@ -20,6 +20,8 @@ Where = tuple[str, int]
 """Queue and partition."""
 Bounds = tuple[int, int]
 """``(first, end)``: offsets first <= o < end are there."""
+Home = tuple[str, Where]
+"""A Sequence and the partition that it lives with."""
 CursorKey = tuple[str, int, str]
 """Queue, partition and name."""
 
@@ -59,6 +61,8 @@ class Step:
         unheld: ``(sequence, number)`` of what was held, before it or by it, and is no more.
         trims: Partition -> the first offset before and after.
         deletes: Partition -> its bounds until then.
+        leaves: Sequences that live no more with a partition, and which.
+        settles: Sequences that from then on live with one.
 
     What most batches have none of is None then: a message should not pay for it.
     """
@@ -71,6 +75,8 @@ class Step:
     unheld: list[tuple[str, int]] | None = None
     trims: dict[Where, tuple[int, int]] | None = None
     deletes: dict[Where, Bounds] | None = None
+    leaves: list[Home] | None = None
+    settles: list[Home] | None = None
 
 
 class Known(Protocol):
@@ -88,6 +94,10 @@ class Known(Protocol):
         """The names of a partition's cursors."""
         ...
 
+    def home_of(self, sequence: str) -> Where | None:
+        """The partition that a Sequence lives with, None if it is not known."""
+        ...
+
 
 class Plan:
     """What some batches, one after the other, do to a store.
@@ -100,14 +110,16 @@ class Plan:
         held: Sequence -> number -> the record of this group that is held, None for one that is no more; as far as it
             changes.
         cursors: Cursor -> whether it is there; of those that were saved or forgotten.
+        homes: Sequence -> the partition that it lives with, None for one that is forgotten; of those that change.
     """
 
-    __slots__ = ("_ahead", "_known", "bounds", "cursors", "held")
+    __slots__ = ("_ahead", "_known", "bounds", "cursors", "held", "homes")
 
     def __init__(self, known: Known) -> None:
         self.bounds: dict[Where, Bounds | None] = {}
         self.held: dict[str, dict[int, Record | None]] = {}
         self.cursors: dict[CursorKey, bool] = {}
+        self.homes: dict[str, Where | None] = {}
         self._ahead: dict[Where, set[int]] = {}
         self._known = known
 
@@ -129,9 +141,15 @@ class Plan:
             self._close_gaps()
         if batch.drops:
             self._throw_away(batch.drops, step)
+        for sequence, home in batch.homes.items():
+            self._leave(sequence, step)
+            self.homes[sequence] = home
         for sequence, state in batch.sequences.items():
-            if state is None and (numbers := self._held_of(sequence)):
-                self._throw_away([(sequence, number) for number in numbers], step)
+            if state is None:
+                self._throw_away([(sequence, number) for number in self._held_of(sequence)], step)
+                self._leave(sequence, step)
+        if batch.homes:
+            step.settles = [one for one in batch.homes.items() if self.homes[one[0]] is not None]
         if batch.holds:
             held = self.held
             step.holds = [one for one in batch.holds if held[one[0]][one[1]] is one[2]]
@@ -229,6 +247,14 @@ class Plan:
         ours = self.held.get(sequence) or {}
         stored = [number for number in self._known.held_of(sequence) if number not in ours]
         return stored + [number for number, record in ours.items() if record is not None]
+
+    def _leave(self, sequence: str, step: Step) -> None:
+        home = self.homes[sequence] if sequence in self.homes else self._known.home_of(sequence)
+        if home is not None:
+            self.homes[sequence] = None
+            if step.leaves is None:
+                step.leaves = []
+            step.leaves.append((sequence, home))
 
     def _throw_away(self, gone: list[tuple[str, int]], step: Step) -> None:
         unheld = step.unheld or []

@@ -25,6 +25,7 @@ RECORD = b"r"
 HELD = b"h"
 SEQUENCE = b"s"
 CURSOR = b"c"
+HOME = b"l"
 TRIMMED = b"!holdfast-trimmed"
 """The key of about how many bytes were deleted and are still on the disk."""
 
@@ -140,6 +141,11 @@ def name_key(tag: bytes, name: str) -> bytes:
 def key_name(key: bytes) -> str:
     """The name in a key."""
     return key[5 : 5 + int.from_bytes(key[1:5], "big")].decode()
+
+
+def home_key(sequence: str, queue: str, partition: int) -> bytes:
+    """Key that says that a Sequence lives with a partition; those of one partition have one prefix."""
+    return partition_key(HOME, queue, partition) + sequence.encode()
 
 
 def held_key(sequence: str, message: int) -> bytes:

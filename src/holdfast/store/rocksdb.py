@@ -21,7 +21,7 @@ from typing import cast
 
 from rocksdict import AccessType
 
-from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.records import Batch, Record, Snapshot, State
 from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, StoreFormatError
 from holdfast.store import directory, evidence, opening
 from holdfast.store import records as layout
@@ -113,8 +113,36 @@ class RocksDBStore:
         for key, value in self.scan(layout.CURSOR):
             queue, partition, name = layout.split_partition_key(key)
             snapshot.cursors[queue, partition, name.decode()] = decode_state(value)
+        snapshot.homes = dict(content.homes)
         snapshot.held = {sequence: sorted(numbers) for sequence, numbers in content.held.items()}
         return snapshot
+
+    def load_partition(self, queue: str, partition: int) -> Snapshot:
+        """See :meth:`Store.load_partition`."""
+        self._require_certainty()
+        where, snapshot = (queue, partition), Snapshot()
+        if (description := self._state(layout.name_key(layout.QUEUE, queue))) is not None:
+            snapshot.queues[queue] = description
+        if (bounds := self.content.bounds_of(where)) is not None:
+            snapshot.bounds[where] = bounds
+        prefix = layout.partition_key(layout.CURSOR, *where)
+        for name in self.content.cursors_of(where):
+            if (state := self._state(prefix + name.encode())) is not None:
+                snapshot.cursors[*where, name] = state
+        prefix = layout.partition_key(layout.HOME, *where)
+        for key, _ in self.scan(prefix, values=False):
+            sequence = key[len(prefix) :].decode()
+            if (state := self._state(layout.name_key(layout.SEQUENCE, sequence))) is not None:
+                snapshot.homes[sequence] = where
+                snapshot.sequences[sequence] = state
+                if numbers := self.content.held_of(sequence):
+                    snapshot.held[sequence] = sorted(numbers)
+        return snapshot
+
+    def _state(self, key: bytes) -> State | None:
+        with self._reading():
+            data = cast("bytes | None", self._db.get(key))
+        return None if data is None else decode_state(data)
 
     def commit(self, batch: Batch) -> None:
         """See :meth:`Store.commit`."""
@@ -418,6 +446,9 @@ class RocksDBStore:
         for key, _ in self.scan(layout.CURSOR):
             queue, partition, name = layout.split_partition_key(key)
             self.content.cursors.setdefault((queue, partition), set()).add(name.decode())
+        for key, _ in self.scan(layout.HOME, values=False):
+            queue, partition, sequence = layout.split_partition_key(key)
+            self.content.homes[sequence.decode()] = (queue, partition)
         for key, _ in self.scan(layout.HELD, values=False):
             self.content.held.setdefault(layout.key_name(key), set()).add(layout.last_number(key))
 
@@ -440,26 +471,26 @@ class RocksDBStore:
             finally:
                 del cursor  # as in _missing
 
-    def scan(self, tag: bytes, *, values: bool = True) -> Iterator[_Item]:
-        """Everything under a tag; without ``values`` they are empty."""
+    def scan(self, prefix: bytes, *, values: bool = True) -> Iterator[_Item]:
+        """Everything whose key begins so; without ``values`` they are empty."""
         # No upper bound for the iterator: rocksdict 0.3 frees it too early, and the iteration ends anywhere.
-        last = tag
+        last = prefix
         with self._reading():
             if values:
-                for last, value in cast("Iterable[_Item]", self._db.items(from_key=tag)):
-                    if last[:1] != tag:
+                for last, value in cast("Iterable[_Item]", self._db.items(from_key=prefix)):
+                    if not last.startswith(prefix):
                         return
                     yield last, value
             else:
-                for last in cast("Iterable[bytes]", self._db.keys(from_key=tag)):
-                    if last[:1] != tag:
+                for last in cast("Iterable[bytes]", self._db.keys(from_key=prefix)):
+                    if not last.startswith(prefix):
                         return
                     yield last, b""
             # This was the end of everything, or damage: a cursor goes on from here, and knows.
             cursor = self._db.iter()
             try:
                 cursor.seek(last)
-                while cursor.valid() and (key := cast(bytes, cursor.key()))[:1] == tag:
+                while cursor.valid() and (key := cast(bytes, cursor.key())).startswith(prefix):
                     if key > last:
                         yield key, cast(bytes, cursor.value()) if values else b""
                     cursor.next()

@@ -96,6 +96,7 @@ class DurableState:
             self.held.discard((sequence, number))
             self.dropped.add((sequence, number))
         for name, state in batch.sequences.items():
+            assert state is None or name in self.sequences or name in batch.homes, f"nobody says where {name} lives"
             self._save(name, state)
         for (queue, partition, cursor), saved in batch.cursors.items():
             if queue == INBOX and cursor == HANDLER and saved is not None:
