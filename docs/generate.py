@@ -87,6 +87,7 @@ def render_docstring(text: str) -> str:
 API: list[tuple[str, str, list[str]]] = [
     ("The two endpoints", "holdfast", ["Source", "Sent", "Progress", "Destination", "Message", "ApplicationFault"]),
     ("Blocking code", "holdfast.sync", ["Source", "Sent"]),
+    ("Processors", "holdfast", ["Processor", "MessageContext"]),
     ("Versions and assurances", "holdfast", ["Versions", "Assurance"]),
     ("Serving a destination from a program", "holdfast.endpoint.serve", ["Service", "Listeners"]),
     ("The store", "holdfast.store", ["open_store"]),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.endpoint.destination import Destination
     from holdfast.endpoint.lanes import Progress
     from holdfast.endpoint.message import ApplicationFault, Message
+    from holdfast.endpoint.processors import MessageContext, Processor
     from holdfast.endpoint.replies import Reply
     from holdfast.endpoint.source import Sent, Source
     from holdfast.exceptions import (
@@ -25,11 +26,16 @@ if TYPE_CHECKING:
         DeliveryError,
         EnvelopeError,
         HoldfastError,
+        MessageFlowError,
         NotAcknowledged,
+        NotForThisRole,
         PeerFault,
+        ProcessingError,
+        ProcessorError,
         SequenceFault,
         SequenceLost,
         StoreError,
+        UnknownExchange,
     )
     from holdfast.http.tls import PeerCertificate
 
@@ -45,9 +51,15 @@ __all__ = [
     "HandlingPolicy",
     "HoldfastError",
     "Message",
+    "MessageContext",
+    "MessageFlowError",
     "NotAcknowledged",
+    "NotForThisRole",
     "PeerCertificate",
     "PeerFault",
+    "ProcessingError",
+    "Processor",
+    "ProcessorError",
     "Progress",
     "Reply",
     "RetentionPolicy",
@@ -58,6 +70,7 @@ __all__ = [
     "Source",
     "SourcePolicy",
     "StoreError",
+    "UnknownExchange",
     "Versions",
     "__version__",
     "sync",
@@ -70,7 +83,9 @@ _HOMES = {
     "DestinationPolicy": "core.policy",
     "HandlingPolicy": "core.cursor",
     "Message": "endpoint.message",
+    "MessageContext": "endpoint.processors",
     "PeerCertificate": "http.tls",
+    "Processor": "endpoint.processors",
     "Progress": "endpoint.lanes",
     "Reply": "endpoint.replies",
     "RetentionPolicy": "core.retention",

@@ -13,6 +13,12 @@
     │   ├── SequenceTerminated        ├── UnknownSequence         ├── InvalidAcknowledgement
     │   ├── MessageNumberRollover     ├── CreateSequenceRefused   ├── SequenceClosed
     │   └── WSRMRequired              └── LastMessageNumberExceeded
+    ├── ProcessorError                what a processor of an endpoint says of a message
+    │   ├── UnknownExchange           it knows nothing of this exchange: the next processor
+    │   ├── NotForThisRole            it has nothing to do at this endpoint: the next processor
+    │   ├── MessageFlowError          not now: whoever sent it, or we, try again
+    │   ├── ProcessingError           not as it is: refused with a fault, or not sent until somebody decides
+    │   └── ProcessorFailed           it raised anything else: a bug in it
     ├── PeerFault                     any other SOAP fault the peer answered with
     ├── DeliveryError                 a promise to the application cannot be kept
     │   ├── NotAcknowledged           not acknowledged in time; the message is still stored and still tried
@@ -153,6 +159,63 @@ SEQUENCE_FAULTS: dict[str, type[SequenceFault]] = {
         LastMessageNumberExceeded,
     )
 }
+
+
+class ProcessorError(HoldfastError):
+    """What a processor says of a message. It raises one of the four below, and a reason that peers and logs may show.
+
+    :class:`UnknownExchange` and :class:`NotForThisRole` let the message on: the processor has no part in it.
+    :class:`MessageFlowError` and :class:`ProcessingError` stop it.
+    """
+
+
+class UnknownExchange(ProcessorError):
+    """The processor knows nothing of this exchange. The next one is called; header blocks that this one understands
+    count as not understood by it."""
+
+
+class NotForThisRole(ProcessorError):
+    """The exchange is not meant for this role, such as a subscription that comes to a source. Like
+    :class:`UnknownExchange`."""
+
+
+class MessageFlowError(ProcessorError):
+    """The message cannot go on now, and may later: what it takes is not to be had.
+
+    One that came is not taken, and its sender is told to try again (HTTP 503). One that is to leave is tried again.
+
+    Args:
+        message: Why.
+        retry_after: Seconds that the sender of one that came is asked to leave this endpoint alone, with all that it
+            has for it. 0: not asked; it tries this message again when it sees fit.
+    """
+
+    def __init__(self, message: str, *, retry_after: float = 0.0, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.retry_after = retry_after
+
+
+class ProcessingError(ProcessorError):
+    """The message cannot go on as it is: something is missing in it, or wrong.
+
+    One that came is not taken, and answered with a SOAP fault. One that is to leave stops its Sequence, with this for
+    the reason, until somebody decides: it stays stored.
+
+    Args:
+        message: Why; the fault's reason.
+        sender: Whether who sent it is to blame: the fault is Sender (SOAP 1.1: Client), which says that the same
+            message will fare no better. If not it is Receiver (Server), and a source tries again.
+        detail: XML bytes for the fault's Detail, b"" for none.
+    """
+
+    def __init__(self, message: str, *, sender: bool = True, detail: bytes = b"", remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.sender = sender
+        self.detail = detail
+
+
+class ProcessorFailed(ProcessorError):
+    """A processor raised something else, or returned something: a bug in it. Nobody raises this on purpose."""
 
 
 class PeerFault(HoldfastError):

@@ -32,10 +32,10 @@ def request(message_id: str = "urn:1", reply_to: EndpointReference | None = None
     return made
 
 
-def answer(relates_to: str | None = "urn:1", to: str = HERE, *, is_repeat: bool = False) -> Transmit:
+def answer(relates_to: str | None = "urn:1", to: str = HERE, *, attempt: int = 1) -> Transmit:
     made = request("urn:answer")
     made.relates_to = relates_to
-    return Transmit(to, made, is_repeat=is_repeat)
+    return Transmit(to, made, attempt=attempt)
 
 
 def test_nobody_waits_who_was_not_seen_to_need_it() -> None:
@@ -52,7 +52,7 @@ def test_one_that_says_it_is_cxf_is_waited_for_and_others_are_not() -> None:
     pauses.heard(request(reply_to=EndpointReference(HERE)), CXF)
     assert pauses.before(answer()) == PAUSE
     assert pauses.before(answer(to=THERE)) == 0.0
-    assert pauses.before(answer(is_repeat=True)) == 0.0, "its 202 was read long ago"
+    assert pauses.before(answer(attempt=2)) == 0.0, "its 202 was read long ago"
 
 
 def test_one_whose_request_comes_again_after_its_answer_was_sent_is_waited_for_from_then_on() -> None:

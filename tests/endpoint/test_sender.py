@@ -88,7 +88,7 @@ async def outcome(answer: Callable[[Exchange], None], control: Any = None) -> tu
         sender = Sender(
             recorder,  # type: ignore[arg-type]
             http,
-            Envelopes(Counter()),
+            Envelopes("source", Counter()),
             {"Authorization": "Bearer t"},
             on_transport_error=lambda sent, reason: problems.append(reason),
         )
@@ -145,7 +145,7 @@ async def test_a_refused_connection_is_a_failure_with_the_reason() -> None:
     sender = Sender(
         recorder,  # type: ignore[arg-type]
         HTTPClient(),
-        Envelopes(Counter()),
+        Envelopes("source", Counter()),
         on_transport_error=lambda sent, reason: problems.append(reason),
     )
     sender.transmit(message(url))
@@ -185,7 +185,7 @@ async def test_silence_in_answer_to_a_message_is_an_answer() -> None:
 async def test_an_answer_to_an_address_lets_the_202_for_its_question_go_first(relates_to: str | None) -> None:
     recorder = Recorder()
     async with answering(lambda exchange: exchange.respond(202)) as url:
-        sender = Sender(recorder, HTTPClient(), Envelopes(Counter()))  # type: ignore[arg-type]
+        sender = Sender(recorder, HTTPClient(), Envelopes("source", Counter()))  # type: ignore[arg-type]
         sent = message(url)
         sent.envelope.relates_to = relates_to
         sender.transmit(sent)
@@ -198,7 +198,7 @@ async def test_an_answer_to_an_address_lets_the_202_for_its_question_go_first(re
 async def test_what_is_told_after_the_end_changes_nothing() -> None:
     recorder = Recorder()
     async with answering(lambda exchange: None) as url:
-        sender = Sender(recorder, HTTPClient(), Envelopes(Counter()))  # type: ignore[arg-type]
+        sender = Sender(recorder, HTTPClient(), Envelopes("source", Counter()))  # type: ignore[arg-type]
         waiting = message(url)
         waiting.envelope.relates_to = "urn:asked"
         sender.transmit(message(url))
@@ -247,7 +247,7 @@ async def test_a_pause_that_is_asked_for_is_told_to_the_protocol_and_to_the_user
         sender = Sender(
             recorder,  # type: ignore[arg-type]
             HTTPClient(),
-            Envelopes(Counter()),
+            Envelopes("source", Counter()),
             on_transport_error=lambda _, reason: problems.append(reason),
         )
         sender.transmit(message(url))
@@ -262,7 +262,7 @@ async def test_what_cannot_be_written_is_told_to_the_protocol_and_not_posted() -
     recorder = Recorder()
     sent = message("http://127.0.0.1:9/")
     sent.envelope.headers = (b"<h xmlns='urn:h'>\xff</h>",)
-    sender = Sender(recorder, HTTPClient(), Envelopes(Counter()))  # type: ignore[arg-type]
+    sender = Sender(recorder, HTTPClient(), Envelopes("source", Counter()))  # type: ignore[arg-type]
     sender.transmit(sent)
     await sender.stop()
     (reason,) = recorder.told

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import importlib.util
 import os
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import httpx
 import pytest
+from waiting import until
 
+import holdfast
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.testing.ports import free_ports
+from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 from holdfast.wire import action_of, decode, encode, http_headers
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +64,16 @@ def run(example: str, *arguments: str, cwd: Path, env: dict[str, str]) -> str:
     return subprocess.run(command, cwd=cwd, env=env, check=True, capture_output=True, text=True, timeout=280).stdout
 
 
+def example(name: str) -> ModuleType:
+    """The example as a module."""
+    specification = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
 def ordered(directory: Path) -> list[str]:
     database = sqlite3.connect(directory / "orders.db")
     rows = [what for (what,) in database.execute("SELECT what FROM orders ORDER BY rowid")]
@@ -70,6 +87,45 @@ def test_send_and_orders(tmp_path: Path, environment: dict[str, str], orders_url
         assert said[0].startswith("stored here: urn:uuid:")
         assert said[1:] == ["stored there", "a box costs 12"]
     assert ordered(tmp_path) == ["12 boxes", "12 boxes"]
+
+
+async def test_checked(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Every attempt carries both headers over a network that loses a third; and who lacks them is told so."""
+    environment["DIGEST_KEY"] = "right"
+    serving = await asyncio.create_subprocess_exec(
+        "holdfast", "serve", "checked:app", "--port", "0", cwd=tmp_path, env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    assert serving.stdout is not None
+    url = (await serving.stdout.readline()).split()[-1].decode()
+    relayed: list[Relayed] = []
+    async with LossyProxy(url, Faults(lose_request=0.2, lose_response=0.2), seed=4, on_relayed=relayed.append) as proxy:
+        said = await asyncio.to_thread(run, "checked.py", proxy.url, cwd=tmp_path, env=environment)
+    assert said == "stored there: 10\n"
+    ordered = [(await asyncio.wait_for(serving.stdout.readline(), 60)).decode().strip() for _ in range(10)]
+    assert ordered == [f"acme orders {number}" for number in range(10)]
+    assert proxy.counts.requests_lost and proxy.counts.responses_lost
+    for one in relayed:
+        assert one.request.count(b"<d:Digest ") == one.request.count(b"<t:Tenant ") == 1
+        assert not one.response or b"<d:Digest " in one.response or not one.response.strip()
+
+    checked = example("checked")
+
+    class Deaf(checked.Digest):  # type: ignore[name-defined,misc]
+        def inbound(self, context: holdfast.MessageContext) -> None:
+            pass
+
+    refusals = {"is missing": [], "with the right key": [Deaf(b"wrong")], "nobody": [Deaf(b"right")]}
+    for why, processors in refusals.items():
+        async with holdfast.Source(url, ":memory:", processors=processors) as source:
+            sent = await source.send("<order/>", action="urn:orders/Submit")
+            with pytest.raises(holdfast.HoldfastError, match=why):
+                await sent.acknowledged(timeout=60)
+    async with holdfast.Source(url, ":memory:", processors=[checked.Digest(b"wrong")]) as source:
+        await source.send("<order/>", action="urn:orders/Submit")
+        await until(lambda: "is not taken: The Digest is not one of this message" in source.progress.problem)
+    serving.send_signal(signal.SIGTERM)
+    rest, _ = await serving.communicate()
+    assert (rest, serving.returncode) == (b"", 0)
 
 
 def test_send_blocking(tmp_path: Path, environment: dict[str, str], orders_url: str) -> None:
@@ -86,11 +142,7 @@ def test_shell(tmp_path: Path, environment: dict[str, str]) -> None:
 
 async def test_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    specification = importlib.util.spec_from_file_location("mounted", EXAMPLES / "mounted.py")
-    assert specification is not None
-    assert specification.loader is not None
-    mounted = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(mounted)
+    mounted = example("mounted")
     transport = httpx.ASGITransport(mounted.api)
     versions = (SOAP.V1_2, Addressing.V2005_08, RM.V1_1)
     async with mounted.api.router.lifespan_context(mounted.api), httpx.AsyncClient(transport=transport) as client:
@@ -111,6 +163,22 @@ async def test_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             await mounted.app.engine.settled()
             await client.get("http://host/")
         assert (await client.get("http://host/")).json() == {"received": ["1 box"]}
+
+
+def test_the_page_on_processors_shows_what_the_example_runs() -> None:
+    def classes(program: str) -> dict[str, str]:
+        shown = {}
+        for node in ast.parse(program).body:
+            if isinstance(node, ast.ClassDef):
+                if ast.get_docstring(node) is not None:
+                    del node.body[0]
+                shown[node.name] = ast.unparse(node)
+        return shown
+
+    page = (ROOT / "docs" / "how-to" / "processors.md").read_text(encoding="utf-8")
+    programs = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    shown = {name: text for program in programs for name, text in classes(program).items()}
+    assert shown == classes((EXAMPLES / "checked.py").read_text(encoding="utf-8"))
 
 
 def test_every_example_is_listed_and_run_here() -> None:

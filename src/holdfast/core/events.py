@@ -34,14 +34,14 @@ class Transmit:
         envelope: What to send.
         source: ``local_id`` of the outbound Sequence that sends it, "" for an answer that is not repeated by us.
         number: The message number it carries, 0 if none.
-        is_repeat: Whether that was transmitted before.
+        attempt: Which attempt of this process's it is, from 1; 0 for what is not repeated by us.
     """
 
     to: str
     envelope: Envelope
     source: str = ""
     number: int = 0
-    is_repeat: bool = False
+    attempt: int = 0
 
 
 TakeRecords = Callable[[list[tuple[int, Record]], float], None]

@@ -237,7 +237,8 @@ class Envelope:
         fault: The fault in the body.
         headers: Foreign header blocks, each a self-contained XML element. (Out: written as they are.)
         body: The content of soap:Body, self-contained XML bytes, otherwise as it came; b"" for an empty body.
-        not_understood: Names ("{namespace}local") of mustUnderstand headers for us that ``wire`` does not know.
+        not_understood: Names ("{namespace}local") of mustUnderstand headers for us that ``wire`` does not
+            know; when the core gets it, those that nobody here does.
         reference_parameters: Out only: the target's reference parameters, written as headers (marked in 2005/08).
         contradiction: In only: how the Body and the Action contradict each other, "" if they do not.
         transport: In only: what its transport said of it, in the endpoint's own bytes, to be kept with its record.

@@ -338,7 +338,7 @@ class Outbound:
                 for acknowledgement in envelope.acknowledgements:
                     acknowledgement.final = True
         assert outbox.to is not None
-        self.effects.append(Transmit(outbox.to, envelope, source.local_id))
+        self.effects.append(Transmit(outbox.to, envelope, source.local_id, 0, source.attempts))
 
     def _create_sequence(self, source: RMSource) -> CreateSequence:
         offer = None
@@ -366,9 +366,9 @@ class Outbound:
         if asks:
             assert source.identifier is not None
             envelope.ack_requested = (AckRequested(source.identifier),)
-        is_repeat = source.sent(number, wants_reply, self._jitter(), now, asks=asks)
+        attempt = source.sent(number, wants_reply, self._jitter(), now, asks=asks)
         assert outbox.to is not None
-        self.effects.append(Transmit(outbox.to, envelope, source.local_id, number, is_repeat))
+        self.effects.append(Transmit(outbox.to, envelope, source.local_id, number, attempt))
 
     def message(self, outbox: Outbox, source: RMSource, number: int) -> Envelope:
         """Message ``number`` of the Sequence as it goes out, the same every time but for piggybacked headers."""

@@ -226,6 +226,10 @@ class RMProtocol:
         else:
             self._receive_control(envelope.control, Incoming(envelope, back_channel, now, party, problem, asked))
 
+    def refuse(self, envelope: Envelope, fault: Fault, back_channel: BackChannel) -> None:
+        """A message came that is not to be taken: nothing of it is, and it is answered with the fault."""
+        self.answering.fault(envelope, fault, back_channel)
+
     def _take_acknowledgements(self, envelope: Envelope, now: float) -> Fault | None:
         """Every SequenceAcknowledgement of a message; the fault for the first that is bad. What carries it is processed
         as without it (section 3.3)."""
@@ -253,6 +257,9 @@ class RMProtocol:
             self.outbound.terminate_sent(sent.source, envelope is None, now)
         if envelope is not None:
             self.receive(envelope, None, now, sent)
+            if envelope.not_understood:
+                self.failed(sent, now)  # nothing of it was taken
+                return
             if sent.number and isinstance(envelope.control, Acknowledge):
                 for acknowledgement in envelope.acknowledgements:
                     self.outbound.acknowledged_alone(acknowledgement, sent.number, now)

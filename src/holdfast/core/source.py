@@ -463,9 +463,9 @@ class RMSource:
             return False
         return not self._has_new() or not self.flight.asking
 
-    def sent(self, number: int, message_id: str | None, jitter: float, now: float, *, asks: bool = False) -> bool:
-        """``number`` leaves now; whether it was transmitted before. ``message_id``: of a request, whose reply completes
-        it. ``jitter`` in [0, 1)."""
+    def sent(self, number: int, message_id: str | None, jitter: float, now: float, *, asks: bool = False) -> int:
+        """``number`` leaves now; the which-th attempt that is, from 1. ``message_id``: of a request, whose reply
+        completes it. ``jitter`` in [0, 1)."""
         entry = self.flight[number]
         if asks:
             self.flight.asking.add(number)
@@ -479,7 +479,7 @@ class RMSource:
         self.flight.left(number, now + self.round_trip.delay(entry.tries, jitter))
         if message_id is not None:
             self.unreplied[number] = message_id
-        return entry.attempts > 1
+        return entry.attempts
 
     def answered(self, number: int, *, in_answers: bool) -> None:
         """The exchange that carried ``number`` ended without a fault; whatever it acknowledged has been taken in.

@@ -33,7 +33,7 @@ from holdfast.core.events import (
     Unheard,
 )
 from holdfast.core.handling import Handling
-from holdfast.core.messages import CreateSequence, Envelope
+from holdfast.core.messages import CreateSequence, Envelope, Fault
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.queues import Queue
 from holdfast.core.retention import RetentionPolicy
@@ -51,12 +51,13 @@ from holdfast.endpoint.arguments import (
 from holdfast.endpoint.descriptors import outgoing
 from holdfast.endpoint.dispatcher import Dispatcher, Handler, set_aside
 from holdfast.endpoint.engine import Clock, Engine, open_off_loop
-from holdfast.endpoint.envelopes import LATER, Envelopes
+from holdfast.endpoint.envelopes import Envelopes
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl
 from holdfast.endpoint.letters import seal, unseal
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.parties import party_of
+from holdfast.endpoint.processors import Processor
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.transport_facts import Keeper
@@ -109,12 +110,13 @@ class Destination:
             only if they are named. At most 8 KB a message; what is beyond is left out.
         limits: What HTTP peers may use, when it is served by ASGI; a server of ours has its own.
         wire_limits: What one envelope may be like.
+        processors: What each envelope passes on its way in and out, the first next to the network.
         ssl_context: For what it posts itself to https: what to trust, and the certificate to show.
         proxy: URL of an HTTP proxy for what it posts itself.
         wsdl: The service's WSDL 1.1 in UTF-8, a file's path or its bytes, which GET with ``?wsdl`` gives out as it is.
 
     Raises:
-        ConfigurationError: for an assurance or a number that cannot be.
+        ConfigurationError: for an assurance or a number that cannot be, or a processor that is none.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class Destination:
         keep_http_headers: Iterable[str] = (),
         limits: HTTPLimits | None = None,
         wire_limits: Limits = DEFAULT,
+        processors: Iterable[Processor] = (),
         ssl_context: ssl.SSLContext | None = None,
         proxy: str | None = None,
         wsdl: str | Path | bytes | None = None,
@@ -182,7 +185,7 @@ class Destination:
         self._limits = limits or HTTPLimits()
         self._buffered = Buffered(self._limits.max_buffered)
         self._wsdl = read_wsdl(wsdl) if wsdl is not None else None
-        self._envelopes = Envelopes(self.incidents, wire_limits)
+        self._envelopes = Envelopes("destination", self.incidents, processors, wire_limits)
         self._starting: asyncio.Lock | None = None
         self._started = False
 
@@ -429,15 +432,19 @@ class Destination:
             return
         self._envelopes.receive(exchange, self._take)
 
-    def _take(self, exchange: Exchange, envelope: Envelope) -> None:
+    def _take(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
         if self.engine.failure is not None:
             _refuse_all(exchange)
             return
-        envelope.transport = self._keeper.facts_of(exchange.request)
         self._unanswered.add(exchange)
-        self.sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
-        party = party_of(exchange.request) if isinstance(envelope.control, CreateSequence) else ""
-        self.engine.protocol.receive(envelope, BackChannel(exchange), self.engine.clock(), party=party)
+        protocol, back_channel = self.engine.protocol, BackChannel(exchange)
+        if refusal is None:
+            envelope.transport = self._keeper.facts_of(exchange.request)
+            self.sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
+            party = party_of(exchange.request) if isinstance(envelope.control, CreateSequence) else ""
+            protocol.receive(envelope, back_channel, self.engine.clock(), party=party)
+        else:
+            protocol.refuse(envelope, refusal, back_channel)
         self.engine.touch()
 
     def _carry_out(self, effect: Effect) -> None:
@@ -525,7 +532,7 @@ def _returned(handler: Handler) -> object:
 
 
 def _refuse_all(exchange: Exchange, why: bytes = b"The store failed; nothing is accepted.\n") -> None:
-    exchange.respond(503, why, b"text/plain", LATER)
+    exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"5"),))
 
 
 def json_answer(exchange: Exchange, status: int, value: object, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:

@@ -1,57 +1,111 @@
 """The one way in and the one way out of an endpoint: bytes to the envelopes that its protocol takes, and back.
 
-Owns what a peer is answered whose bytes are no envelope, and the answer where there is none to be had. Nothing else in
-an endpoint reads or writes envelopes, so what is to be done with each of them is done here. Knows no rule of the
-protocol.
+Bytes are decoded, pass the processors and reach the protocol; what that has to say passes the processors, is encoded
+and leaves. Nothing else in an endpoint reads or writes envelopes. Owns what a peer is answered whose bytes are no
+envelope, whose message a processor stopped, or to whom an answer cannot be written. Knows no rule of the protocol.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from holdfast.core.events import Transmit
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.versions import SOAP
+from holdfast.endpoint.chain import Chain
 from holdfast.endpoint.decoding import Decoder, Outcome
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
-from holdfast.exceptions import EnvelopeError, MustUnderstand, VersionMismatch
+from holdfast.endpoint.processors import MessageContext, Processor, Role
+from holdfast.exceptions import (
+    EnvelopeError,
+    MessageFlowError,
+    MustUnderstand,
+    ProcessingError,
+    ProcessorError,
+    VersionMismatch,
+)
 from holdfast.http.exchange import Exchange
+from holdfast.http.outcome import Response
 from holdfast.wire import DEFAULT, Limits, content_type, encode, soap_of_content_type
 
 CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
-LATER = ((b"Retry-After", b"5"),)
-"""To an answer that says: nothing was done, ask again."""
+_UNWRITABLE = "answer cannot be written"
+_UNWRITTEN = b"The answer could not be written; ask again.\n"
 
 _CODES: dict[type[EnvelopeError], str] = {VersionMismatch: "VersionMismatch", MustUnderstand: "MustUnderstand"}
+
+
+Notes = dict[str, Any]
+Take = Callable[[Exchange, Envelope, Fault | None], None]
+"""Takes an envelope that a request brought; with a fault, it is not to be taken but answered with that."""
+Answered = Callable[[Outcome | ProcessorError], None]
+"""Takes an envelope that answers a request of ours, or why there is none."""
 
 
 class Envelopes:
     """Reads and writes every envelope of one endpoint, in the event loop's thread.
 
     Args:
+        role: Which endpoint.
         incidents: Counts what goes wrong, by name.
+        processors: What each envelope passes, the first next to the network.
         limits: What one envelope may be like.
+
+    Raises:
+        ConfigurationError: one of the processors is none.
     """
 
-    def __init__(self, incidents: Counter[str], limits: Limits = DEFAULT) -> None:
+    def __init__(
+        self,
+        role: Role,
+        incidents: Counter[str],
+        processors: Iterable[Processor] = (),
+        limits: Limits = DEFAULT,
+    ) -> None:
         self._incidents = incidents
         self._decoder = Decoder(limits)
+        self._chain = Chain(role, processors, incidents)
+        self._is_plain = self._chain.is_empty
 
     # --- in -------------------------------------------------------------------------------------------------------
 
-    def receive(self, exchange: Exchange, take: Callable[[Exchange, Envelope], None]) -> None:
-        """Read what an HTTP request brings and make the call with it, now or soon. If it is no envelope, it is answered
-        here, with the fault that the specification has for that."""
+    def receive(self, exchange: Exchange, take: Take) -> None:
+        """Read what an HTTP request brings and make the call with it, now or soon. If it is no envelope, or a processor
+        stops or answers it, it is answered here."""
         self._decoder.read(exchange.request.body, partial(self._received, exchange, take))
 
-    def _received(self, exchange: Exchange, take: Callable[[Exchange, Envelope], None], read: Outcome) -> None:
+    def _received(self, exchange: Exchange, take: Take, read: Outcome) -> None:
         if isinstance(read, EnvelopeError):
             self._refuse(exchange, read)
+        elif self._is_plain:
+            take(exchange, read, None)
         else:
-            take(exchange, read)
+            self._process(exchange, take, read)
+
+    def _process(self, exchange: Exchange, take: Take, envelope: Envelope) -> None:
+        notes: Notes = {}
+        exchange.notes = notes
+        request = exchange.request
+        context = MessageContext(
+            envelope, "inbound", self._chain.role, notes, is_answer=False, data=request.body, request=request
+        )
+        try:
+            self._chain.inbound(context)
+        except ProcessingError as error:
+            code = "Sender" if error.sender else "Receiver"
+            take(exchange, envelope, Fault(code, error.message, sender=error.sender, detail=error.detail))
+        except ProcessorError as error:
+            _put_off(exchange, b"The message cannot be taken now; send it again.\n", error)
+        else:
+            if context.is_answered:
+                self.respond(exchange, context.given_answer)
+            else:
+                take(exchange, envelope, None)
 
     def _refuse(self, exchange: Exchange, error: EnvelopeError) -> None:
         self._incidents["envelope refused"] += 1
@@ -63,9 +117,39 @@ class Envelopes:
         status = 400 if code == "Sender" and soap is SOAP.V1_2 else 500
         self.respond(exchange, Envelope(soap, fault=Fault(code, error.message)), status)
 
-    def read(self, data: bytes, take: Callable[[Outcome], None]) -> None:
-        """Read what an HTTP response brings and make the call with it, or with what is wrong with it, now or soon."""
-        self._decoder.read(data, take)
+    def read(self, sent: Transmit, response: Response, notes: Notes | None, answered: Answered) -> None:
+        """Read what the HTTP response to what was sent brings and make the call with it, or with what is wrong with it,
+        now or soon.
+
+        Args:
+            sent: What was sent.
+            response: The answer.
+            notes: As :meth:`write` gave them.
+            answered: Takes what was read.
+        """
+        if notes is None:
+            self._decoder.read(response.body, answered)
+        else:
+            self._decoder.read(response.body, partial(self._answered, sent, response, notes, answered))
+
+    def _answered(self, sent: Transmit, response: Response, notes: Notes, answered: Answered, read: Outcome) -> None:
+        if isinstance(read, Envelope):
+            context = MessageContext(
+                read,
+                "inbound",
+                self._chain.role,
+                notes,
+                is_answer=True,
+                data=response.body,
+                to=sent.to,
+                headers=response.headers,
+            )
+            try:
+                self._chain.inbound(context)
+            except ProcessorError as error:
+                answered(error)
+                return
+        answered(read)
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -82,21 +166,49 @@ class Envelopes:
             exchange.respond(202)
             return
         try:
-            content = encode(envelope)
+            content = encode(envelope) if self._is_plain else self._answer(exchange, envelope)
+        except ProcessorError as error:
+            _put_off(exchange, _UNWRITTEN, error)
         except Exception as error:
-            self._incidents["answer not written"] += 1
-            log.error("answer not written", peer=exchange.request.peer, error=brief(error), exception=reason_of(error))
-            exchange.respond(503, b"The answer could not be written; ask again.\n", b"text/plain", LATER)
-            return
-        exchange.respond(status or (200 if envelope.fault is None else 500), content, CONTENT_TYPES[envelope.soap])
+            self._incidents[_UNWRITABLE] += 1
+            log.error(_UNWRITABLE, peer=exchange.request.peer, error=brief(error), exception=reason_of(error))
+            _put_off(exchange, _UNWRITTEN)
+        else:
+            exchange.respond(status or (200 if envelope.fault is None else 500), content, CONTENT_TYPES[envelope.soap])
 
-    def write(self, sent: Transmit) -> bytes:
-        """The content of an HTTP request, made anew for every attempt.
+    def _answer(self, exchange: Exchange, envelope: Envelope) -> bytes:
+        if exchange.notes is None:
+            exchange.notes = {}
+        request = exchange.request
+        context = MessageContext(
+            envelope, "outbound", self._chain.role, exchange.notes, is_answer=True, request=request
+        )
+        return self._encode(context)
+
+    def write(self, sent: Transmit) -> tuple[bytes, Notes | None]:
+        """The content of an HTTP request, made anew for every attempt, and the notes that go with its answer.
 
         Raises:
+            MessageFlowError: it cannot be written now.
             Exception: it cannot be written, whatever the reason.
         """
-        return encode(sent.envelope)
+        if self._is_plain:
+            return encode(sent.envelope), None
+        notes: Notes = {}
+        context = MessageContext(
+            sent.envelope,
+            "outbound",
+            self._chain.role,
+            notes,
+            is_answer=False,
+            to=sent.to,
+            attempt=sent.attempt,
+        )
+        return self._encode(context), notes
+
+    def _encode(self, context: MessageContext) -> bytes:
+        self._chain.outbound(context)
+        return self._chain.encoded(context, encode(context.envelope))
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -108,3 +220,10 @@ class Envelopes:
     async def close(self) -> None:
         """Wait until everything is read and taken."""
         await self._decoder.close()
+
+
+def _put_off(exchange: Exchange, why: bytes, error: ProcessorError | None = None) -> None:
+    """Answer that nothing was done, and that it may be asked again. A sender that is told when leaves everything be
+    until then, so it is told only if a processor says so: one message that meets a bug must not stop the others."""
+    wait = math.ceil(error.retry_after) if isinstance(error, MessageFlowError) else 0
+    exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"%d" % wait),) if wait else ())

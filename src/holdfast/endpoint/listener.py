@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.events import BackChannel
-from holdfast.core.messages import Envelope
+from holdfast.core.messages import Envelope, Fault
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.envelopes import Envelopes
 from holdfast.endpoint.http_media import refuse_unless_soap
@@ -30,7 +30,11 @@ class Listener:
         if not refuse_unless_soap(exchange):
             self._envelopes.receive(exchange, self._take)
 
-    def _take(self, exchange: Exchange, envelope: Envelope) -> None:
-        self._pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
-        self._engine.protocol.receive(envelope, BackChannel(exchange), self._engine.clock())
+    def _take(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
+        protocol, back_channel = self._engine.protocol, BackChannel(exchange)
+        if refusal is None:
+            self._pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
+            protocol.receive(envelope, back_channel, self._engine.clock())
+        else:
+            protocol.refuse(envelope, refusal, back_channel)
         self._engine.touch()

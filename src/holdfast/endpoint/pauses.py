@@ -48,7 +48,7 @@ class Pauses:
     def before(self, sent: Transmit) -> float:
         """Seconds to wait before that is sent, which answers a request, for the first time."""
         request = sent.envelope.relates_to
-        if request is None or sent.is_repeat:
+        if request is None or sent.attempt > 1:
             return 0.0
         if sent.to in self._needed_by:
             return PAUSE

@@ -10,10 +10,10 @@ from functools import partial
 from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
 from holdfast.endpoint.engine import Engine
-from holdfast.endpoint.envelopes import Envelopes
+from holdfast.endpoint.envelopes import Envelopes, Notes
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.pauses import Pauses
-from holdfast.exceptions import EnvelopeError, HoldfastError
+from holdfast.exceptions import EnvelopeError, HoldfastError, MessageFlowError, ProcessorError
 from holdfast.http.outcome import Outcome, Response, Transport, TransportError
 from holdfast.wire import action_of, http_headers
 
@@ -77,11 +77,15 @@ class Sender:
         self.transmissions += 1
         envelope = sent.envelope
         try:
-            content = self._envelopes.write(sent)
+            content, notes = self._envelopes.write(sent)
+        except MessageFlowError as error:
+            self._failed(sent, f"what goes to {sent.to} cannot be written now: {error.message}")
+            self._engine.touch()
+            return
         except Exception as error:  # whatever it is, it would be the same at every attempt
             self._unsendable(sent, error)
             return
-        self._http.request("POST", sent.to, content, self._fields_of(envelope), partial(self._told, sent))
+        self._http.request("POST", sent.to, content, self._fields_of(envelope), partial(self._told, sent, notes))
 
     def _fields_of(self, envelope: Envelope) -> Mapping[str, str]:
         """The HTTP headers of a request with that envelope: the same few again and again."""
@@ -94,14 +98,14 @@ class Sender:
             self._fields[envelope.soap._value_, action] = known
         return known
 
-    def _told(self, sent: Transmit, outcome: Outcome) -> None:
+    def _told(self, sent: Transmit, notes: Notes | None, outcome: Outcome) -> None:
         if self._is_stopped:
             return
         if isinstance(outcome, TransportError):
             self._failed(sent, f"{outcome.message}. {outcome.remedy}" if outcome.remedy else outcome.message)
             self._engine.touch()
         else:
-            self._answered(sent, outcome)
+            self._answered(sent, notes, outcome)
 
     def _unsendable(self, sent: Transmit, error: Exception) -> None:
         """What an older version took over and nobody can write: it stops what is behind it, with a sentence."""
@@ -115,7 +119,7 @@ class Sender:
         self._on_transport_error(sent, reason)
         self._engine.protocol.failed(sent, self._engine.clock())
 
-    def _answered(self, sent: Transmit, response: Response) -> None:
+    def _answered(self, sent: Transmit, notes: Notes | None, response: Response) -> None:
         now = self._engine.clock()
         is_success = 200 <= response.status < 300
         wait = 0.0 if is_success else retry_after(response, now)
@@ -128,15 +132,22 @@ class Sender:
             self._engine.protocol.received(sent, None, now)
             self._engine.touch()
             return
-        self._envelopes.read(response.body, partial(self._read, sent, response, wait))
+        self._envelopes.read(sent, response, notes, partial(self._read, sent, response, wait))
 
-    def _read(self, sent: Transmit, response: Response, wait: float, read: Envelope | EnvelopeError) -> None:
+    def _read(
+        self, sent: Transmit, response: Response, wait: float, read: Envelope | EnvelopeError | ProcessorError
+    ) -> None:
         if self._is_stopped:
             return
         if isinstance(read, EnvelopeError):
             reason = _first_line(response) or read.message
             self._undecodable(sent, response, f"{reason}; it is left alone for {wait:.0f} s" if wait else reason)
+        elif isinstance(read, ProcessorError):
+            self._failed(sent, f"the answer of {sent.to} is not taken: {read.message}")
         else:
+            if read.not_understood:
+                names = " ".join(read.not_understood)
+                self._on_transport_error(sent, f"{sent.to} answers with headers that nobody here understands: {names}")
             self._engine.protocol.received(sent, read, self._engine.clock())
         self._engine.touch()
 

@@ -10,7 +10,7 @@ import contextlib
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -54,6 +54,7 @@ from holdfast.endpoint.listening import listen_for_answers
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.message import Body
 from holdfast.endpoint.outgoing import outgoing_record
+from holdfast.endpoint.processors import Processor
 from holdfast.endpoint.replies import Replies, Reply
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.stopped import stop_error, stored_error, unheard_text, unstored_error
@@ -142,6 +143,7 @@ class Source:
         listen: ``(host, port)`` of a listener of its own for acknowledgements and replies, with the ``address`` the
             destination reaches it by; None: everything comes back on the HTTP responses, no inbound port is needed.
         address: The URL of that listener as the destination sees it.
+        processors: What each envelope passes on its way in and out, the first next to the network.
         transport: What carries its requests instead of HTTP, for tests; with it, ``headers`` alone count of the above.
         clock: What time it is, for tests.
 
@@ -165,6 +167,7 @@ class Source:
         timeout: float = 60.0,
         listen: tuple[str, int] | None = None,
         address: str = "",
+        processors: Iterable[Processor] = (),
         transport: Transport | None = None,
         clock: Clock | None = None,
     ):
@@ -194,6 +197,7 @@ class Source:
             self.policy = replace(self.policy, assurance=to_assurance(assurance))
         self.progress = Progress()
         self.incidents: Counter[str] = Counter()
+        self._envelopes = Envelopes("source", self.incidents, processors)
         self.on_progress: Callable[[Progress], None] | None = None
         self._store_location = store
         self._transport = transport
@@ -306,7 +310,6 @@ class Source:
     async def _start(self) -> None:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._engine = Engine(self._store, self._carry_out, self._store_failed, self._clock)
-        self._envelopes = Envelopes(self.incidents)
         self._local = ANONYMOUS
         self._sender = Sender(
             self._engine,
@@ -669,7 +672,7 @@ class Source:
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Transmit):
             self._sender.transmit(effect)
-            self.progress.resent += effect.is_repeat
+            self.progress.resent += effect.number > 0 and effect.attempt > 1
         elif isinstance(effect, Submitted):
             self._submitted(effect)
         elif isinstance(effect, Acknowledged):

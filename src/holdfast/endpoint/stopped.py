@@ -46,7 +46,8 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     if stopped.code == UNSENDABLE:
         what = f"what goes{about}" if about else "what asks it for a Sequence"
         message = f"{what} at {to} cannot be written: {stopped.reason}"
-        return DeliveryError(message, remedy=f"{safe} Give that one up: holdfast outbox discard. Then: {resume}")
+        remedy = f"{_REMEDY}, or give that one up: holdfast outbox discard" if about else _REMEDY
+        return DeliveryError(message, remedy=f"{safe} {remedy}. Then: {resume}")
     said = f'the destination {to} said {stopped.code}{about}: "{stopped.reason}"'
     if stopped.code == CREATE_SEQUENCE_REFUSED:
         message = f'the destination {to} refused the sequence: {stopped.code}\n  it said: "{stopped.reason}"'

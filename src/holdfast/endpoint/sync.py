@@ -6,7 +6,7 @@ import asyncio
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +18,7 @@ from holdfast.endpoint import source as asynchronous
 from holdfast.endpoint.engine import Clock
 from holdfast.endpoint.lanes import Progress
 from holdfast.endpoint.message import Body
+from holdfast.endpoint.processors import Processor
 from holdfast.endpoint.replies import Reply
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.outcome import Transport
@@ -92,6 +93,7 @@ class Source:
         timeout: float = 60.0,
         listen: tuple[str, int] | None = None,
         address: str = "",
+        processors: Iterable[Processor] = (),
         transport: Transport | None = None,
         clock: Clock | None = None,
     ):
@@ -110,6 +112,7 @@ class Source:
                 timeout=timeout,
                 listen=listen,
                 address=address,
+                processors=processors,
                 transport=transport,
                 clock=clock,
             )

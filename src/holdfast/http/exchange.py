@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import PeerCertificate
@@ -49,11 +50,13 @@ class Exchange(ABC):
         request: What was asked.
         closed: The peer has gone; nothing more can be answered.
         on_close: Called once, without arguments, if the peer goes before the answer was given whole.
+        notes: What its handler keeps with it until it is answered.
     """
 
     request: Request
     closed: bool = False
     on_close: Callable[[], None] | None = None
+    notes: Any = None
 
     @abstractmethod
     def respond(
