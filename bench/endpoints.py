@@ -1,25 +1,37 @@
-"""Durable messages over HTTP: rate, CPU and latency of a Destination, beside the same server giving a fixed answer.
+"""Durable messages over HTTP: CPU, rate and latency of a Destination, beside servers that do less, in one run.
 
-    python bench/endpoints.py                       # one run, both servers in turn
-    python bench/endpoints.py --connections 1 8 64 --json
+    python bench/endpoints.py                                 # 64 connections
+    python bench/endpoints.py --connections 1 8 64 --rounds 5 --json
 
-Every message is one-way, about 1.1 KB, decoded, stored in the embedded store and acknowledged after its sync. Both
-servers run on processor 0, the load generator on processor 1, in alternation; ratios are within one run. Nothing here
-passes or fails.
+What is measured, in alternation:
+
+- ``bare``: ``bare.py``, a listener on uvloop and httptools with a fixed answer of 600 bytes. A request of it is a unit.
+- ``fixed``: ``fixed.py``, the HTTP server of ours with the same answer.
+- ``durable``: a Destination behind that server. Every message is one-way, about 1.1 KB, decoded, stored in the embedded
+  store and acknowledged after its sync.
+- ``uvicorn``: the same Destination as an ASGI application, served by uvicorn. Left out where that is not installed.
+
+All servers run on processor 0, the load generator on processor 1. Units are the best round's CPU over the best one's of
+``bare``; the other rounds tell how much else the machine had to do. Nothing here passes or fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import json
 import os
+import socket
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.request
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
@@ -52,36 +64,93 @@ def serve(store: str) -> None:
             runner.run(run())
 
 
-def _counter(admin: str, name: str) -> float:
-    with urllib.request.urlopen(f"{admin}/metrics") as answer:
-        for line in answer.read().decode().splitlines():
-            if line.startswith(f"{name} "):
-                return float(line.split()[1])
-    return 0.0
+def serve_mounted(store: str) -> None:
+    """The same Destination as an ASGI application in uvicorn."""
+    import uvicorn
+
+    from holdfast.endpoint.destination import Destination
+
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    config = uvicorn.Config(
+        Destination(store=store), loop="uvloop", http="httptools", ws="none", log_level="error", access_log=False
+    )
+    server = uvicorn.Server(config)
+
+    def end() -> None:
+        sys.stdin.read()
+        server.should_exit = True
+
+    threading.Thread(target=end, daemon=True).start()
+    print(json.dumps({"url": f"http://127.0.0.1:{listener.getsockname()[1]}/"}), flush=True)
+    server.run([listener])
 
 
-def _start(command: list[str]) -> tuple[subprocess.Popen[str], str]:
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    line = child.stdout.readline()
-    if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
-        for task in os.listdir(f"/proc/{child.pid}/task"):
-            os.sched_setaffinity(int(task), {0})
-    return child, line
+class Server:
+    """One server in a process of its own on processor 0.
+
+    Args:
+        name: What it is called in the table.
+        command: What to start; prints its port, or a description with its URL.
+        plain: Whether it is asked with any bytes rather than with messages.
+    """
+
+    def __init__(self, name: str, command: list[str], *, plain: bool = False) -> None:
+        self.name = name
+        self._plain = plain
+        self.child = subprocess.Popen(
+            [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.child.stdout is not None
+        described = json.loads(self.child.stdout.readline())
+        if not isinstance(described, dict):
+            described = {"url": f"http://127.0.0.1:{described}/"}
+        self._url: str = described["url"]
+        self._admin: str = described.get("admin", "")
+        if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
+            for task in os.listdir(f"/proc/{self.child.pid}/task"):
+                os.sched_setaffinity(int(task), {0})
+        self.results: list[load.Result] = []
+
+    def measure(self, arguments: list[str], reliable: list[str]) -> None:
+        """One round."""
+        where = ["--url", self._url, "--pid", str(self.child.pid)]
+        result = load.in_process([*where, *arguments, *(["--plain"] if self._plain else reliable)])
+        if result.errors:
+            raise SystemExit(f"{self.name}: {result.errors}")
+        self.results.append(result)
+
+    def counter(self, name: str) -> float:
+        """One of its metrics, 0.0 where it has none."""
+        if self._admin:
+            with urllib.request.urlopen(f"{self._admin}/metrics") as answer:
+                for line in answer.read().decode().splitlines():
+                    if line.startswith(f"{name} "):
+                        return float(line.split()[1])
+        return 0.0
+
+    def stop(self) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.close()
+        self.child.wait()
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", metavar="STORE", help=argparse.SUPPRESS)
+    parser.add_argument("--serve-mounted", metavar="STORE", help=argparse.SUPPRESS)
     parser.add_argument("--connections", type=int, nargs="+", default=[64])
-    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each server in each round")
     parser.add_argument("--rm", default="1.1", choices=("1.0", "1.1"))
     parser.add_argument("--soap", default="1.2", choices=("1.1", "1.2"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.serve:
         serve(options.serve)
+        return
+    if options.serve_mounted:
+        serve_mounted(options.serve_mounted)
         return
     if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
         os.sched_setaffinity(0, {1})
@@ -93,41 +162,57 @@ def main() -> None:
         print(json.dumps(rows))
         return
     for row in rows:
-        print(f"{row['connections']} connections")
-        for name in ("fixed", "durable"):
-            figures = row[name]
-            print(
-                f"  {name:8} {figures['rate']:>9,.0f}/s  {figures['server_cpu_us']:6.1f} us CPU  "
-                f"p50 {figures['p50']:.2f}  p90 {figures['p90']:.2f}  p99 {figures['p99']:.2f} ms"
-            )
-        print(f"  durable / fixed rate {row['rate_ratio']:.3f}; {row['messages_per_sync']:.1f} messages a sync")
+        _print(row)
 
 
-def _measure(options: argparse.Namespace, connections: int, directory: str) -> dict[str, object]:
-    fixed, line = _start([sys.executable, str(HERE / "fixed.py"), "--serve"])
-    durable, described = _start([sys.executable, __file__, "--serve", f"{directory}/store"])
-    ports = json.loads(described)
-    arguments = ["--connections", str(connections), "--seconds", str(options.seconds / 2)]
-    reliable = [*arguments, "--rm", options.rm, "--soap", options.soap]
-    results: dict[str, list[load.Result]] = {"fixed": [], "durable": []}
-    for _ in range(2):
-        url = f"http://127.0.0.1:{int(line)}/"
-        results["fixed"].append(load.in_process(["--url", url, "--plain", "--pid", str(fixed.pid), *arguments]))
-        results["durable"].append(load.in_process(["--url", ports["url"], "--pid", str(durable.pid), *reliable]))
-    messages = _counter(ports["admin"], "holdfast_messages_accepted_total")
-    syncs = _counter(ports["admin"], "holdfast_commits_total")
-    for child in (fixed, durable):
-        assert child.stdin is not None
-        child.stdin.close()
-        child.wait()
-    row: dict[str, object] = {"connections": connections, "messages_per_sync": messages / max(1.0, syncs)}
-    for name, runs in results.items():
-        best = max(runs, key=lambda run: run.rate)
-        if best.errors:
-            raise SystemExit(f"{name}: {best.errors}")
-        row[name] = asdict(best)
-    row["rate_ratio"] = max(r.rate for r in results["durable"]) / max(r.rate for r in results["fixed"])
+def _measure(options: argparse.Namespace, connections: int, directory: str) -> dict[str, Any]:
+    servers = [
+        Server("bare", [str(HERE / "bare.py")], plain=True),
+        Server("fixed", [str(HERE / "fixed.py"), "--serve"], plain=True),
+        Server("durable", [__file__, "--serve", f"{directory}/store"]),
+    ]
+    if importlib.util.find_spec("uvicorn") is not None:
+        servers.append(Server("uvicorn", [__file__, "--serve-mounted", f"{directory}/mounted"]))
+    arguments = ["--connections", str(connections), "--seconds", str(options.seconds)]
+    for number in range(options.rounds):
+        for server in servers if number % 2 == 0 else reversed(servers):
+            server.measure(arguments, ["--rm", options.rm, "--soap", options.soap])
+    durable = servers[2]
+    commits = max(1.0, durable.counter("holdfast_commits_total"))
+    row: dict[str, Any] = {
+        "connections": connections,
+        "messages_per_commit": durable.counter("holdfast_messages_accepted_total") / commits,
+        "waited": durable.counter("holdfast_commits_waited_total") / commits,
+        "servers": {},
+    }
+    unit = min(_cpu(servers[0]))
+    for server in servers:
+        server.stop()
+        cpu = _cpu(server)
+        row["servers"][server.name] = {
+            **asdict(max(server.results, key=lambda one: one.rate)),
+            "units": min(cpu) / unit,
+            "median_units": statistics.median(cpu) / statistics.median(_cpu(servers[0])),
+            "cpu_us": [round(one, 1) for one in cpu],
+        }
     return row
+
+
+def _cpu(server: Server) -> list[float]:
+    return [one.server_cpu_us for one in server.results if one.server_cpu_us is not None]
+
+
+def _print(row: dict[str, Any]) -> None:
+    print(f"{row['connections']} connections")
+    for name, figures in row["servers"].items():
+        print(
+            f"  {name:8} {figures['units']:5.1f} units (medians: {figures['median_units']:.1f})  "
+            f"{figures['rate']:>9,.0f}/s  p50 {figures['p50']:.2f}  p99 {figures['p99']:.2f} ms  "
+            f"CPU us {figures['cpu_us']}"
+        )
+    if "uvicorn" not in row["servers"]:
+        print("  uvicorn  left out: it is not installed (pip install 'holdfast[bench]')")
+    print(f"  durable: {row['messages_per_commit']:.1f} messages a commit, {row['waited']:.0%} of them waited for")
 
 
 if __name__ == "__main__":

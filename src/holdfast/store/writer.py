@@ -23,7 +23,7 @@ from holdfast.store.base import Store
 
 LONGEST_WAIT: Final = 0.005
 """Seconds that the loop waits for a commit at most. What else it has to do is late by no more."""
-FEWEST_NOT_WAITED: Final = 4
+FEWEST_NOT_WAITED: Final = 1
 MOST_NOT_WAITED: Final = 1024
 """Commits that are not waited for after one that took longer: twice as many each time, until one is in time."""
 
