@@ -66,6 +66,7 @@ MESSAGE_INFORMATION_HEADER_REQUIRED = "MessageInformationHeaderRequired"
 INVALID_MESSAGE_INFORMATION_HEADER = "InvalidMessageInformationHeader"
 """2004/08's name for the one invalid."""
 MUST_UNDERSTAND = "MustUnderstand"
+VERSION_MISMATCH = "VersionMismatch"
 
 
 def addressing_fault(code: str, reason: str) -> Fault:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.core.events import Transmit
+from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.chain import Chain
@@ -37,7 +38,7 @@ CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
 _UNWRITABLE = "answer cannot be written"
 _UNWRITTEN = b"The answer could not be written; ask again.\n"
 
-_CODES: dict[type[EnvelopeError], str] = {VersionMismatch: "VersionMismatch", MustUnderstand: "MustUnderstand"}
+_CODES: dict[type[EnvelopeError], str] = {VersionMismatch: VERSION_MISMATCH, MustUnderstand: MUST_UNDERSTAND}
 
 
 Notes = dict[str, Any]

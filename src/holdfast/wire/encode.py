@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH
 from holdfast.core.messages import Acknowledge, Control, EndpointReference, Envelope, LastMessage
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import ConfigurationError
@@ -195,9 +196,9 @@ def _fault_or_control(parts: list[str], envelope: Envelope) -> str:
         raise ConfigurationError("an RM fault needs its rm version set")
     if envelope.soap is SOAP.V1_1:
         parts.append(encode_fault_header(fault, dialect, addressing))
-    elif fault.code == "MustUnderstand":
+    elif fault.code == MUST_UNDERSTAND:
         parts.extend([_not_understood(name) for name in envelope.not_understood])
-    elif fault.code == "VersionMismatch":
+    elif fault.code == VERSION_MISMATCH:
         parts.append(_UPGRADE)
     return encode_fault(fault, envelope.soap, dialect, addressing)
 

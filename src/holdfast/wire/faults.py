@@ -6,6 +6,14 @@ stand (WCF), the subcode in ``faultcode`` (Metro), SequenceFault without Detail 
 
 from __future__ import annotations
 
+from holdfast.core.faults import (
+    CREATE_SEQUENCE_REFUSED,
+    INVALID_ADDRESSING_HEADER,
+    MUST_UNDERSTAND,
+    ONLY_ANONYMOUS_ADDRESS_SUPPORTED,
+    VERSION_MISMATCH,
+    WSRM_REQUIRED,
+)
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, Fault
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 from holdfast.exceptions import SEQUENCE_FAULTS, EnvelopeError
@@ -29,11 +37,11 @@ FAULT_HEADER_NAMES: frozenset[str] = frozenset(
 )
 """Every header block that belongs to a fault and is understood with it."""
 
-_MISSPELT = {"WsrmRequired": "WSRMRequired"}
-_IN_FAULTCODE = frozenset({"CreateSequenceRefused", "WSRMRequired"})
+_MISSPELT = {"WsrmRequired": WSRM_REQUIRED}
+_IN_FAULTCODE = frozenset({CREATE_SEQUENCE_REFUSED, WSRM_REQUIRED})
 """Faults that are not about an RM header: SOAP 1.1 names them in faultcode, without a SequenceFault header."""
-_SOAP_1_2_OWN = frozenset({"VersionMismatch", "MustUnderstand", "DataEncodingUnknown"})
-_SOAP_1_1_OWN = frozenset({"VersionMismatch", "MustUnderstand"})
+_SOAP_1_2_OWN = frozenset({VERSION_MISMATCH, MUST_UNDERSTAND, "DataEncodingUnknown"})
+_SOAP_1_1_OWN = frozenset({VERSION_MISMATCH, MUST_UNDERSTAND})
 _SOAP_1_1_CODES = {"Client": "Sender", "Server": "Receiver"}
 _INVALID_HEADER_REASONS = frozenset(
     {
@@ -43,7 +51,7 @@ _INVALID_HEADER_REASONS = frozenset(
         "MissingAddressInEPR",
         "DuplicateMessageID",
         "ActionMismatch",
-        "OnlyAnonymousAddressSupported",
+        ONLY_ANONYMOUS_ADDRESS_SUPPORTED,
         "OnlyNonAnonymousAddressSupported",
     }
 )
@@ -221,7 +229,7 @@ def _encode_1_2(fault: Fault, dialect: Dialect | None, addressing: Addressing | 
     elif fault.is_addressing and addressing is not None:
         subcode = f"<s:Subcode><s:Value>wsa:{fault.code}</s:Value></s:Subcode>"
         if addressing is Addressing.V2005_08 and fault.code in _INVALID_HEADER_REASONS:
-            subcode = f"<s:Subcode><s:Value>wsa:InvalidAddressingHeader</s:Value>{subcode}</s:Subcode>"
+            subcode = f"<s:Subcode><s:Value>wsa:{INVALID_ADDRESSING_HEADER}</s:Value>{subcode}</s:Subcode>"
     elif not fault.is_rm and fault.code in _SOAP_1_2_OWN:
         code = f"s:{fault.code}"
     detail = _write_detail(fault, dialect)
