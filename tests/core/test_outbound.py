@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.events import Discarded, Effect, Stopped, Transmit
+from holdfast.core.events import Acknowledged, Discarded, Effect, Stopped, Transmit, Unanswered
 from holdfast.core.messages import (
     Acknowledge,
     CloseSequence,
@@ -479,3 +479,39 @@ def test_whatever_is_given_up_every_other_message_arrives_and_in_order_over_rest
     assert set(arrived) | given_up == set(map(str, range(total))), "nothing is lost"
     certain = [body for body in arrived if arrived.count(body) == 1]
     assert certain == sorted(certain, key=int)
+
+
+# --- what is sent, and which attempt it is ----------------------------------------------------------------------------
+
+
+def test_each_transmission_says_which_attempt_it_is() -> None:
+    sending = Sending()
+    outbox = sending.open()
+    sending.submit(outbox, "1")
+    creates = [*sending.take(), *sending.wait(2.0), *sending.wait(4.0)]
+    assert [create.attempt for create in creates] == [1, 2, 3]
+    sending.grant(creates[-1], "urn:s")
+    messages = [*sending.take(), *sending.wait(2.0), *sending.wait(2.0)]
+    assert [(one.number, one.attempt) for one in messages] == [(1, 1), (1, 2), (1, 3)]
+
+
+def test_nothing_is_taken_of_an_answer_with_a_header_that_nobody_understands() -> None:
+    """SOAP 1.2 part 1, section 2.6. It is as if there was no answer: what it answers is sent again."""
+    sending = Sending()
+    outbox = sending.open()
+    sending.submit(outbox, "1", wants_reply=True)
+    (create,) = sending.take()
+    sending.grant(create, "urn:s")
+    (asked,) = sending.take()
+    acknowledgement = SequenceAcknowledgement("urn:s", ((1, 1),))
+    told = {"control": Acknowledge(), "acknowledgements": (acknowledgement,)}
+    sending.answer(asked, **told, not_understood=("{urn:h}Header",))
+    assert not [effect for effect in sending.told if isinstance(effect, Unanswered | Acknowledged)]
+    assert not outbox.is_acknowledged(0)
+    (again,) = sending.wait(2.0)
+    assert (again.number, again.attempt) == (1, 2)
+    sending.answer(again, **told)
+    assert [type(effect) for effect in sending.told if isinstance(effect, Unanswered | Acknowledged)] == [
+        Unanswered,
+        Acknowledged,
+    ]

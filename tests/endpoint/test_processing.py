@@ -335,6 +335,27 @@ async def test_which_headers_are_understood_is_what_the_processors_say(tmp_path:
         assert fault.code == "MustUnderstand"
 
 
+async def test_what_is_answered_for_the_protocol_passes_too(tmp_path: Path) -> None:
+    """Faults for bytes that are no envelope, for a header that nobody understands, and for what a processor refuses."""
+
+    class Stamping(Processor):
+        def inbound(self, context: MessageContext) -> None:
+            raise ProcessingError("I take nothing.")
+
+        def outbound(self, context: MessageContext) -> None:
+            assert context.is_answer and context.role == "destination"
+            context.add_header("<t:Ticket xmlns:t='urn:t'/>")
+
+    service = Service(Destination(tmp_path, processors=[Stamping()]), Listeners(port=0))
+    await service.start()
+    async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:
+        for content in (b"<", encode(create(headers=(SECURITY,))), encode(create())):
+            answer = decode((await client.post("/", content=content, headers=http_headers(SOAP.V1_2))).content)
+            assert answer.fault is not None
+            assert answer.headers == (b"<t:Ticket xmlns:t='urn:t'/>",)
+    await service.close()
+
+
 async def test_a_processor_may_answer_itself_and_reliable_messaging_does_not_see_the_request(tmp_path: Path) -> None:
     class Pong(Processor):
         def inbound(self, context: MessageContext) -> None:
