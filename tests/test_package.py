@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
+import tarfile
 import tomllib
+import zipfile
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 import holdfast
 
@@ -70,3 +76,38 @@ def test_the_version_is_said_in_one_place() -> None:
     assert "version" in PYPROJECT["project"]["dynamic"]
     assert PYPROJECT["tool"]["hatch"]["version"]["path"] == "src/holdfast/__init__.py"
     assert f'__version__ = "{holdfast.__version__}"' in (ROOT / "src/holdfast/__init__.py").read_text(encoding="utf-8")
+
+
+# --- what is built ------------------------------------------------------------------------------------------------
+
+
+def built(target: str, directory: Path) -> set[str]:
+    """The names in what ``pip install`` or an index gets."""
+    pytest.importorskip("hatchling", reason="it comes with the extra dev")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(directory)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    (archive,) = directory.iterdir()
+    if target == "wheel":
+        return set(zipfile.ZipFile(archive).namelist())
+    with tarfile.open(archive) as tar:
+        return {name.partition("/")[2] for name in tar.getnames()}
+
+
+def test_a_wheel_holds_the_package_and_no_demo(tmp_path: Path) -> None:
+    names = built("wheel", tmp_path)
+    tops = {name.partition("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"holdfast", "pyspark_holdfast"}
+    sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
+    assert {name for name in names if name.endswith(".py")} == sources
+    assert "holdfast/testing/pair.py" in names, "what users test with is there"
+    assert not [name for name in names if "demo" in name or "flights" in name]
+
+
+def test_the_source_distribution_has_the_demo_and_what_starts_it(tmp_path: Path) -> None:
+    names = built("sdist", tmp_path)
+    assert {"demo/__main__.py", "demo/flights.py", "scripts/demo", "scripts/_setup.sh", "pyproject.toml"} <= names

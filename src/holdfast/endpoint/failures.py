@@ -11,9 +11,9 @@ from html import escape
 from pathlib import Path
 from types import TracebackType
 
-import holdfast
+from holdfast import exceptions
 
-_OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (holdfast.__file__, concurrent.futures.__file__))
+_OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (exceptions.__file__, concurrent.futures.__file__))
 
 MAX_REASON = 64 * 1024
 """Characters of a traceback that are kept with a dead letter: its beginning and its end."""

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from demo import flights
 from holdfast.exceptions import ConfigurationError
-from holdfast.testing import flights
 
 FIRST = {
     "year": 2013,

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from demo.flights import COLUMNS, Departure, departure_xml, departures
 from holdfast.pipeline.client import DataPlane, Patience, read_range
 from holdfast.pipeline.offsets import Range
 from holdfast.store.records import decode_record
-from holdfast.testing.flights import COLUMNS, Departure, departure_xml, departures
 
 if TYPE_CHECKING:
     import pyarrow as pa

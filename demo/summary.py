@@ -1,4 +1,4 @@
-"""The demo's last word, by Spark: how late each airline was. ``python -m holdfast.testing.demo_summary LANDED``.
+"""The demo's last word, by Spark: how late each airline was. ``python -m demo.summary LANDED``.
 
 Prints one JSON object an airline, the latest first. Knows nothing but the landed files.
 """

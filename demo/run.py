@@ -24,6 +24,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from demo.check import ACTION, Verdict, check_landed, check_queue
+from demo.flights import SCHEMA_DDL, Departure, departure_xml, departures
+from demo.processes import QUEUE, Child, DemoFailed, destination
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.endpoint.lanes import Progress
@@ -33,9 +36,6 @@ from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import Response, TransportError
 from holdfast.http.server import event_loop_factory
 from holdfast.pipeline.offsets import positions_of
-from holdfast.testing.demo_check import ACTION, Verdict, check_landed, check_queue
-from holdfast.testing.demo_processes import QUEUE, Child, DemoFailed, destination
-from holdfast.testing.flights import SCHEMA_DDL, Departure, departure_xml, departures
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy
 
@@ -394,7 +394,7 @@ class Demo:
         return outcome
 
     async def _summarise(self, landed: Path) -> list[dict[str, Any]]:
-        child = Child("the summary", "holdfast.testing.demo_summary", [str(landed)], self._options.out / "spark.log")
+        child = Child("the summary", "demo.summary", [str(landed)], self._options.out / "spark.log")
         try:
             output = await (await child.start()).read()
             if await child.stop(60.0) != 0:

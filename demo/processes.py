@@ -1,7 +1,7 @@
 """The processes of the demo: an RM Destination and a Spark driver, each in a process group of its own, to be killed.
 
 Owns starting them, killing them as a machine that loses power would, and leaving none behind. Knows nothing of what
-they are for. Run as a module (``python -m holdfast.testing.demo_processes STORE PORT ADMIN_PORT``) it is the
+they are for. Run as a module (``python -m demo.processes STORE PORT ADMIN_PORT``) it is the
 destination: it has no handlers, so messages wait in its queue for whoever reads it.
 """
 
@@ -51,8 +51,8 @@ class Child:
 
     async def start(self) -> asyncio.StreamReader:
         """Begin a life; its standard output."""
-        source = str(Path(holdfast.__file__).parent.parent)
-        path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+        ours = [str(Path(holdfast.__file__).parent.parent), str(Path(__file__).parent.parent)]
+        path = os.pathsep.join(filter(None, [*ours, os.environ.get("PYTHONPATH")]))
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,

@@ -10,12 +10,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from demo.flights import COUNT
+from demo.run import Options, Outcome, Teller, run
 from holdfast.exceptions import HoldfastError
-from holdfast.testing.demo import Options, Outcome, Teller, run
-from holdfast.testing.flights import COUNT
 
 
-class Messages(click.ParamType):
+class Messages(click.ParamType):  # type: ignore[type-arg]  # at run time only the newest take one
     """A number of departures, or ``all``."""
 
     name = "N|all"
@@ -143,4 +143,4 @@ def _text(value: object) -> str:
 
 
 if __name__ == "__main__":
-    demo()
+    demo(prog_name="scripts/demo")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
+import importlib
 import io
 import json
 import os
@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from demo.check import ACTION, Verdict, check_landed, check_queue, numbered
+from demo.flights import COLUMNS, departure_xml, departures
+from demo.run import MARKER, Teller, prepare
 from holdfast import Destination, Source
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import ConfigurationError
-from holdfast.testing.demo import MARKER, Teller, prepare
-from holdfast.testing.demo_check import ACTION, Verdict, check_landed, check_queue, numbered
-from holdfast.testing.flights import COLUMNS, departure_xml, departures
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = 200
@@ -235,12 +235,7 @@ def test_on_a_terminal_progress_is_one_line_written_over(monkeypatch: pytest.Mon
 
 @pytest.fixture
 def command() -> Any:
-    specification = importlib.util.spec_from_file_location("demo_script", ROOT / "scripts" / "demo.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return importlib.import_module("demo.__main__")
 
 
 @pytest.mark.parametrize("arguments", ["--messages some", "--messages 9", "--loss 1.5", "--speed 1"])
@@ -277,15 +272,16 @@ def test_a_run_that_is_not_exact_says_what_is_wrong(command: Any, tmp_path: Path
 
 
 class Run:
-    """scripts/demo.py as a process; says what it has said so far."""
+    """What scripts/demo starts, as a process; says what it has said so far."""
 
     def __init__(self, out: Path, *arguments: str) -> None:
         self._out = out
         self.lines: list[str] = []
         self._told = threading.Condition()
-        environ = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "160", MARK: str(out)}
+        path = os.pathsep.join((str(ROOT), str(ROOT / "src")))
+        environ = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "COLUMNS": "160", MARK: str(out)}
         self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "scripts" / "demo.py"), "--out", str(out), *arguments],
+            [sys.executable, "-m", "demo", "--out", str(out), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
