@@ -20,6 +20,7 @@ from holdfast.core.handling import Handling
 from holdfast.core.inbound import Inbound
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
+from holdfast.core.queues import HANDLER, Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record
 from holdfast.core.replies import Replies
@@ -97,7 +98,7 @@ def forget_a_range(monkeypatch: pytest.MonkeyPatch) -> None:
     original = replace(monkeypatch, RMDestination, "acknowledgement", acknowledgement)
 
 
-@mutant("HandledOnce")
+@mutant("HandledOnce", "AssertionError")  # the core's own, where what it hands over again is deleted
 def reset_the_order_cursor_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     def __init__(self: HandlerCursor, policy: Any, in_order: bool, state: Any = None) -> None:
         original(self, policy, in_order, None)
@@ -364,3 +365,22 @@ def hand_over_a_letter_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) ->
         return next((first for first, _ in self.ranges()), None)
 
     replace(monkeypatch, DeadLetters, "next_asked", next_asked)
+
+
+@mutant("NothingNeededDeleted", "ReaderSeesAllOnce")
+def delete_what_a_reader_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, Queue, "_waited_for", lambda self: [])
+
+
+@mutant("NothingNeededDeleted", "ReaderSeesAllOnce")
+def delete_what_handlers_are_not_done_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, Queue, "keep_from", lambda self, partition: self.partitions[partition].durable_end)
+
+
+@mutant("NothingNeededDeleted", "ReaderSeesAllOnce")
+def forget_a_readers_cursor_at_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _recover_cursor(self: Queue, name: str, partition: int, state: Any) -> None:
+        if name == HANDLER:
+            original(self, name, partition, state)
+
+    original = replace(monkeypatch, Queue, "_recover_cursor", _recover_cursor)

@@ -281,6 +281,19 @@ class Queue:
             self.trim(partition)
         return stands
 
+    def advance(self, name: str, offsets: dict[int, int], now: float) -> dict[int, int]:
+        """Move a reader's cursor forward in all partitions, never back; made where the queue begins if it is not there.
+        Durable with the open batch.
+
+        Returns:
+            Where it stands.
+
+        Raises:
+            ConfigurationError: it may not be called so, or there are too many.
+        """
+        partitions = range(len(self.partitions))
+        return {one: self.move_cursor(name, one, offsets.get(one, 0), now) for one in partitions}
+
     def _new_cursor(self, name: str, now: float) -> Cursor:
         cursor = Cursor(name, self.firsts, now)
         if cursor.is_readers:

@@ -43,11 +43,9 @@ class Readers:
         Raises:
             ConfigurationError: it may not be called so, or there are too many.
         """
-        now = self._engine.clock()
-        for partition in range(len(self._queue.partitions)):
-            self._queue.move_cursor(name, partition, offsets.get(partition, 0), now)
+        stands = self._queue.advance(name, offsets, self._engine.clock())
         await self._engine.durable()
-        return dict(enumerate(self._queue.cursors[name].offsets))
+        return stands
 
     async def drop(self, name: str) -> bool:
         """Forget the cursor, durably; whether it was there."""

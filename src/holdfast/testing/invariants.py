@@ -441,6 +441,23 @@ def letters_of(batch: Batch) -> list[Key]:
     return [(one.sequence, one.message_number) for queue, _, _, one in batch.appends if queue == DEAD_LETTERS]
 
 
+class NothingNeededDeleted(Invariant):
+    """Nothing goes from a queue that the handlers are not durably done with, or that a reader's durable cursor has not
+    passed."""
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        disk = world.ledger.disks[node.index]
+        for (queue, partition), offset in batch.trims.items():
+            if queue != INBOX:
+                continue
+            done = disk.done.get(partition)
+            if done is None or not done.covers(offset):
+                self.broken(f"{node.name} deletes partition {partition} up to {offset}, its handlers are at {done}")
+            for (where, name), position in disk.readers.items():
+                if where == partition and position < offset:
+                    self.broken(f"{node.name} deletes partition {partition} up to {offset}, {name} is at {position}")
+
+
 class IncompleteSequences(Invariant):
     """A Sequence that ended gives to the queue exactly what its IncompleteSequenceBehavior says, and tells its gaps."""
 
@@ -540,6 +557,7 @@ ALL_INVARIANTS: tuple[type[Invariant], ...] = (
     HandledOnce,
     HandledOrDeadLetter,
     DeadLettersOnce,
+    NothingNeededDeleted,
     IncompleteSequences,
     LegalMoves,
     TimersMakeProgress,

@@ -61,6 +61,8 @@ class DurableState:
     """Identifier of an outbound Sequence -> the offset of its number 1, as saved."""
     done: dict[int, AcknowledgementRanges] = field(default_factory=dict)
     """Partition -> what the handler is durably done with, as offsets plus one."""
+    readers: dict[tuple[int, str], int] = field(default_factory=dict)
+    """Partition and name -> where a reader's cursor stands durably."""
     letters: list[Key] = field(default_factory=list)
     """Every dead letter that ever was there, as the message that it is of."""
     letters_over: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
@@ -101,6 +103,8 @@ class DurableState:
         for (queue, partition, cursor), saved in batch.cursors.items():
             if queue == INBOX and cursor == HANDLER and saved is not None:
                 self.done[partition] = AcknowledgementRanges.from_state(saved["done"])
+            elif queue == INBOX and "/" not in cursor and saved is not None:
+                self.readers[partition, cursor] = saved["offset"]
             elif queue == DEAD_LETTERS and cursor == LETTERS and saved is not None:
                 self.letters_over = AcknowledgementRanges.from_state(saved["over"])
                 self.letters_asked = AcknowledgementRanges.from_state(saved["asked"])

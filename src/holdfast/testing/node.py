@@ -34,6 +34,7 @@ from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.records import Batch, Record
+from holdfast.core.retention import RetentionPolicy
 from holdfast.core.versions import Versions
 from holdfast.endpoint.letters import seal, unseal
 from holdfast.testing.store import SimStore
@@ -119,6 +120,7 @@ class Setup:
         partitions: Of its queue.
         batches: How many batches may be on their way to the disk at once.
         concurrency: How many handlers run at a time.
+        retention: How long its queue keeps records; None: for ever.
         alone: Whether what follows from each handling is made durable by itself.
         trims: Whether records that the handler is done with are deleted.
         asked_only: Whether it acknowledges a message only if asked to, and answers with nothing otherwise, as Metro
@@ -134,6 +136,7 @@ class Setup:
     partitions: int = 1
     batches: int = 1
     concurrency: int = 32
+    retention: RetentionPolicy | None = None
     alone: bool = False
     trims: bool = False
     asked_only: bool = False
@@ -189,7 +192,8 @@ class Node:
     def make_protocol(self, read: ReadRecords, new_identifier: Callable[[], str]) -> RMProtocol:
         """Its core, as it is before it has recovered."""
         letters = DeadLetters()
-        queue = Queue(INBOX, self.setup.partitions, drops_handled=self.setup.trims, dead_letters=letters)
+        setup = self.setup
+        queue = Queue(INBOX, setup.partitions, setup.retention, drops_handled=setup.trims, dead_letters=letters)
         queue.is_handled = True
         handling = Handling(
             queue,

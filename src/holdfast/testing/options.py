@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from holdfast.core.cursor import HandlingPolicy
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior
 from holdfast.core.policy import Assurance, Delivery, DestinationPolicy, SourcePolicy
+from holdfast.core.retention import RetentionPolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.testing.network import PERFECT, NetworkFaults
@@ -48,6 +49,8 @@ class Options:
         commit_latency: The longest time a batch takes to become durable.
         read_latency: The longest time that reading a store takes; 0: it is read at once.
         concurrency: Handlers that run at a time.
+        reader: Whether somebody reads the destination's queue from outside.
+        keeps: Seconds that the destination keeps records; None: for ever.
         alone: Whether what follows from each handling is made durable by itself, as in a handler's own transaction.
         trims: Whether the destination deletes what is handled.
         handler_latency: The longest time a handler takes.
@@ -88,6 +91,8 @@ class Options:
     commit_latency: float = 0.01
     read_latency: float = 0.0
     concurrency: int = 32
+    reader: bool = False
+    keeps: float | None = None
     alone: bool = False
     trims: bool = False
     handler_latency: float = 0.01
@@ -189,6 +194,8 @@ class Options:
             read_latency=chance.choice((0.0, 0.001, 0.02, 0.5)),
             concurrency=chance.choice((1, 2, 32)),
             alone=chance.random() < 0.3,
+            reader=chance.random() < 0.3,
+            keeps=chance.choice((None, 0.5, 5.0)),
         )
 
     @staticmethod
@@ -253,6 +260,7 @@ class Options:
             partitions=self.partitions,
             batches=self.batches,
             concurrency=self.concurrency,
+            retention=RetentionPolicy(self.keeps, reader_age=None) if self.keeps is not None else None,
             alone=self.alone,
             trims=self.trims,
             asked_only=self.asked_only,

@@ -22,6 +22,7 @@ from holdfast.testing.liveness import unfinished
 from holdfast.testing.network import PERFECT, Network
 from holdfast.testing.node import Arrival, Journey, Node
 from holdfast.testing.options import Options
+from holdfast.testing.reader import Reader
 from holdfast.testing.restarted import Heard
 from holdfast.testing.world import World
 
@@ -118,6 +119,9 @@ class Simulator:
         self._disk_free_at = [0.0, 0.0]
         self._read_at: dict[tuple[int, str, int], float] = {}
         self._read_chance = random.Random(f"reads {seed}")
+        self._reader: Reader | None = None
+        if self.options.reader:
+            self._reader = Reader(self.world, self.world.nodes[1], self._at, self._read_chance, 1.0)
         self._heard = Heard(self.world.nodes[1])
 
     def run(self) -> Report:
@@ -153,6 +157,8 @@ class Simulator:
         options, chance = self.options, self.random
         for node in (self.world.nodes[1], self.world.nodes[0]):
             self.world.start(node)
+        if self._reader is not None:
+            self._reader.begin()
         for number in range(options.messages):
             wants_reply = chance.random() < options.requests
             self._at(chance.random() * options.storm * 0.6, partial(self._submit, number, wants_reply))
@@ -200,6 +206,8 @@ class Simulator:
             self._until(min(end, self.world.clock.now + 20.0), lambda: self._unfinished() is None)
 
     def _unfinished(self) -> str | None:
+        if self._reader is not None and self._reader.is_behind:
+            return "the reader has not read everything"
         return unfinished(self.world, may_stop=self.options.may_stop)
 
     def _retry_letters(self, node: Node) -> Node | None:
