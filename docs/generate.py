@@ -455,21 +455,24 @@ def spark_columns() -> str:
 # --- state tables ----------------------------------------------------------------------------------------------------
 
 
-def states(side: str) -> str:
-    """One side's diagram and its whole table."""
+def states(name: str) -> str:
+    """One diagram and its whole table."""
     module = importlib.import_module("holdfast.core.states")
-    rm = importlib.import_module("holdfast.core.versions").RM
-    is_source = side == "source"
-    table = module.SOURCE_TABLE if is_source else module.DESTINATION_TABLES[rm(side.rpartition("-")[2])]
-    lines = ["```mermaid", module.diagram(side).rstrip(), "```", "", "| state | event | does | next state |"]
-    lines.append("| --- | --- | --- | --- |")
-    order = list(module.SourceState if is_source else module.DestinationState)
-    events = list(module.SourceEvent if is_source else module.DestinationEvent)
-    for state, event in sorted(table, key=lambda cell: (order.index(cell[0]), events.index(cell[1]))):
-        action, after = table[state, event]
+    table = module.TABLES[name]
+    lines = ["```mermaid", module.diagram(name).rstrip(), "```", "", "| state | event | whose | does | next state |"]
+    lines.append("| --- | --- | --- | --- | --- |")
+    order, events = list(table.states), list(table.events)
+    for state, event in sorted(table.cells, key=lambda cell: (order.index(cell[0]), events.index(cell[1]))):
+        action, after = table.cells[state, event]
+        whose = "ours" if event.is_ours else "the peer's"
         moved = after.value if after is not state else "—"
-        lines.append(f"| {state.value} | {event.value} | {action.value} | {moved} |")
+        lines.append(f"| {state.value} | {event.value} | {whose} | {action.value} | {moved} |")
     return "\n".join(lines)
+
+
+def tables() -> list[str]:
+    """The names of the state tables."""
+    return list(importlib.import_module("holdfast.core.states").TABLES)
 
 
 # --- pages -----------------------------------------------------------------------------------------------------------
@@ -481,7 +484,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "incidents": incidents,
     "spark options": spark_options,
     "spark columns": spark_columns,
-    **{f"states {side}": partial(states, side) for side in ("destination-1.0", "destination-1.1", "source")},
+    **{f"states {name}": partial(states, name) for name in tables()},
 }
 _PART = re.compile(r"(<!-- drawn: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 

@@ -37,7 +37,8 @@ def store(destination: RMDestination, *numbers: int) -> list[int]:
 def end(destination: RMDestination, last: int | None = None) -> tuple[list[int], list[int], list[tuple[int, int]]]:
     destination.handle(DestinationEvent.TERMINATE_SEQUENCE)
     outcome = destination.end(last)
-    destination.settle()
+    assert outcome is not None
+    destination.settle(destination.decide())
     return outcome
 
 
@@ -149,7 +150,7 @@ def test_final_is_said_in_1_1_only_and_not_before_the_end_is_durable() -> None:
         destination.handle(DestinationEvent.TERMINATE_SEQUENCE)
         destination.end(None)
         assert not destination.acknowledgement().final
-        destination.settle()
+        destination.settle(destination.decide())
         assert destination.acknowledgement().final is final
 
 
@@ -192,7 +193,7 @@ def test_a_closed_sequence_takes_nothing_new_and_still_acknowledges_what_it_has(
     store(destination, 1)
     destination.handle(DestinationEvent.CLOSE_SEQUENCE)
     destination.end(None)
-    destination.settle()
+    destination.settle(destination.decide())
     assert destination.receive(1, False, 2.0) is Verdict.DUPLICATE
     fault = destination.receive(2, False, 2.0)
     assert isinstance(fault, Fault) and fault.code == "SequenceClosed"

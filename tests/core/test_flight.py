@@ -13,6 +13,7 @@ from holdfast.core.flight import Flight, InFlight
 from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.source import RMSource
+from holdfast.core.states import SourceEvent
 from holdfast.core.versions import Versions
 
 
@@ -96,6 +97,7 @@ def test_a_message_looks_at_as_many_others_whatever_the_window() -> None:
         source = RMSource("urn:l", "", Versions(), SourcePolicy(window=window, initial_window=window), 0.0)
         source.create(0.0)
         source.created("urn:s", None, 0.0)
+        source.handle(SourceEvent.GRANT_DURABLE)
         source.flight = flight = Watched()
         source.available = 4 * window
         now = 0.0
@@ -104,7 +106,7 @@ def test_a_message_looks_at_as_many_others_whatever_the_window() -> None:
             for one in source.numbers_to_send(now):
                 source.sent(one, None, 0.0, now)
             source.deadline()
-            source.is_given_up(now)
+            source.time_event(now, is_for_replies=False)
             source.receive_acknowledgement(SequenceAcknowledgement("urn:s", ((1, number),)), now)
             source.answered(number, in_answers=True)
         assert len(flight) >= window - 1

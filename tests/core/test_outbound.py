@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.events import Acknowledged, Discarded, Effect, Stopped, Transmit, Unanswered
 from holdfast.core.messages import (
+    MAX_MESSAGE_NUMBER,
     Acknowledge,
     CloseSequence,
     CloseSequenceResponse,
@@ -28,7 +29,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
-from holdfast.core.records import Record
+from holdfast.core.records import Batch, Record
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
@@ -261,6 +262,152 @@ def test_what_is_submitted_after_the_destination_closed_an_idle_sequence_goes_in
     (message,) = sending.take()
     assert (message.envelope.sequence, message.envelope.body) == (Sequence("urn:s:another", 1), b"2")
     assert sending.stopped == []
+
+
+def test_where_the_destination_has_all_that_left_nobody_has_to_decide_about_what_did_not() -> None:
+    sending = Sending(initial_window=1, window=1)
+    outbox, (sent,) = sending.opened("a", "1", "2", "3")
+    final = SequenceAcknowledgement("urn:s:a", ((1, 1),), final=True)
+    sending.answer(sent, control=Acknowledge(), acknowledgements=(final,))
+    (end,) = sending.take()
+    assert isinstance(end.envelope.control, TerminateSequence)
+    sending.answer(end, control=TerminateSequenceResponse("urn:s:a"))
+    (create,) = sending.take()
+    sending.grant(create, "urn:s:another")
+    assert bodies(sending.take()) == ["2"]
+    assert (sending.stopped, outbox.stopped) == ([], "")
+
+
+@pytest.mark.parametrize("how", ["SequenceTerminated", "UnknownSequence", "TerminateSequence"])
+def test_nor_where_it_ends_the_sequence(how: str) -> None:
+    sending = Sending(initial_window=1, window=1)
+    outbox, (first,) = sending.opened("a", "1", "2", "3")
+    sending.acknowledge(first, (1, 1))
+    (second,) = sending.take()
+    sending.protocol.outbound.pause(TO, 1.0, sending.now)
+    sending.acknowledge(second, (1, 2))
+    if how == "TerminateSequence":
+        envelope = Envelope(NEW.soap, NEW.addressing, NEW.rm, control=TerminateSequence("urn:s:a"))
+        sending.protocol.receive(envelope, object(), sending.now)
+    else:
+        fault = Envelope(NEW.soap, NEW.addressing, NEW.rm, fault=Fault(how, "no", is_rm=True, identifier="urn:s:a"))
+        sending.protocol.receive(fault, None, sending.now)
+    third = [sent.number for sent in sending.take()]
+    (create,) = sending.wait(1.0)
+    sending.grant(create, "urn:s:another")
+    assert bodies(sending.take()) == ["3"]
+    assert (third, sending.stopped, outbox.stopped) == ([], [], "")
+
+
+def test_what_was_in_doubt_when_the_destination_closed_a_stopped_sequence_goes_on_when_somebody_decides() -> None:
+    sending = Sending(initial_window=3)
+    outbox, sent = sending.opened("a", "1", "2", "3")
+    sending.refuse(sent[1], "ActionNotSupported", is_rm=False, is_addressing=True)
+    final = SequenceAcknowledgement("urn:s:a", ((1, 1), (3, 3)), final=True)
+    sending.answer(sent[2], control=Acknowledge(), acknowledgements=(final,))
+    assert outbox.may_have_left(1), "whoever decides is told that it was sent"
+    assert sending.wait(60.0) == []
+    sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
+    (end,) = sending.take()
+    assert isinstance(end.envelope.control, TerminateSequence)
+    sending.answer(end, control=TerminateSequenceResponse("urn:s:a"))
+    (create,) = sending.take()
+    sending.grant(create, "urn:s:another")
+    assert bodies(sending.take()) == ["2"]
+
+
+# --- stores of an earlier version -------------------------------------------------------------------------------------
+
+
+OLD_FORM = {
+    "role": "source",
+    "local_id": "urn:create",
+    "outbox": "a",
+    "to": None,
+    "polled": False,
+    "created_at": 100.0,
+    "versions": ["1.1", "2005/08", "1.2"],
+    "identifier": "urn:s:a",
+    "state": "created",
+    "start": 0,
+    "last_number": None,
+    "limit": MAX_MESSAGE_NUMBER,
+    "in_doubt": False,
+    "is_limit_known": True,
+    "acknowledged": [],
+    "offer": None,
+    "message_ids": {"CreateSequence": "urn:create"},
+    "end_wanted": False,
+    "suspended": "",
+    "last_fault": "",
+    "expires": None,
+    "expires_at": None,
+}
+"""An outbound Sequence as it was saved before its end and its outbox had states of their own."""
+
+
+def reading(old: dict[str, Any], *bodies: str, stopped: str = "") -> tuple[Sending, Outbox]:
+    """An endpoint that reads back what an earlier version saved."""
+    first = Sending()
+    outbox = first.open()
+    first.submit(outbox, *bodies)
+    saved = first.store.load()
+    batch = Batch()
+    batch.sequences.update(dict.fromkeys(saved.sequences))
+    batch.sequences["urn:create"] = OLD_FORM | old
+    if stopped:
+        outbox.stop(stopped)
+        batch.queues[outbox.queue] = outbox.description()
+    first.store.commit(batch)
+    sending = Sending(first.store)
+    return sending, sending.open()
+
+
+def test_a_granted_sequence_that_was_saved_as_suspended_goes_on() -> None:
+    sending, outbox = reading({"suspended": "not durable yet"}, "1")
+    assert bodies(sending.take()) == ["1"]
+    assert not outbox.stopped
+
+
+@pytest.mark.parametrize("stopped", ["", "cannot be written"])
+def test_a_sequence_that_was_saved_as_suspended_for_a_reason_stays_stopped_until_somebody_decides(stopped: str) -> None:
+    sending, outbox = reading({"suspended": "cannot be written"}, "1", stopped=stopped)
+    assert sending.take() == []
+    assert outbox.stopped == "cannot be written"
+    sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
+    assert bodies(sending.take()) == ["1"]
+
+
+@pytest.mark.parametrize("state", ["created", "rollover"])
+def test_an_end_that_was_wanted_is_wanted_still(state: str) -> None:
+    sending, _ = reading({"end_wanted": True, "state": state, "acknowledged": [1, 1]}, "1")
+    (close,) = sending.take()
+    assert close.envelope.control == CloseSequence("urn:s:a", 1)
+
+
+@pytest.mark.parametrize(("state", "expected"), [("closing", CloseSequence), ("terminating", TerminateSequence)])
+def test_an_end_that_was_told_is_told_still(state: str, expected: type) -> None:
+    sending, _ = reading({"end_wanted": True, "state": state, "acknowledged": [1, 1], "limit": 1}, "1", "2")
+    (end,) = sending.take()
+    assert isinstance(end.envelope.control, expected)
+
+
+def test_a_last_message_that_was_decided_and_not_sent_is_sent() -> None:
+    old = {"versions": ["1.0", "2005/08", "1.2"], "end_wanted": True, "last_number": 2, "acknowledged": [1, 1]}
+    sending, _ = reading(old, "1", "2")
+    (last,) = sending.take()
+    assert (last.number, last.envelope.sequence) == (2, Sequence("urn:s:a", 2, True))
+
+
+def test_what_a_closed_sequence_did_not_take_goes_in_another() -> None:
+    sending, outbox = reading({"state": "closed", "acknowledged": [1, 1]}, "1", "2")
+    (end,) = sending.take()
+    assert isinstance(end.envelope.control, TerminateSequence)
+    sending.answer(end, control=TerminateSequenceResponse("urn:s:a"))
+    (create,) = sending.take()
+    sending.grant(create, "urn:s:b")
+    assert bodies(sending.take()) == ["2"]
+    assert not outbox.stopped
 
 
 # --- a Sequence whose time is up --------------------------------------------------------------------------------------

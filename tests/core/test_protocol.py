@@ -21,8 +21,8 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
     TerminateSequence,
 )
-from holdfast.core.outbound import TOLD_ENOUGH
 from holdfast.core.records import Record
+from holdfast.core.source import TOLD_ENOUGH
 
 
 def test_nothing_is_answered_before_it_is_durable() -> None:

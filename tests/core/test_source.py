@@ -13,7 +13,7 @@ from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy, RoundTrip
 from holdfast.core.source import Request, RMSource
-from holdfast.core.states import SourceState
+from holdfast.core.states import SourceAction, SourceEvent, SourceState
 from holdfast.core.versions import Versions
 
 
@@ -22,20 +22,35 @@ def opened(available: int = 0, rm: str = "1.1", **policy: Any) -> RMSource:
     source.create(0.0)
     assert source.request_to_send(0.0, 0.0) is Request.CREATE
     assert source.created("urn:s", None, 0.0)
+    assert source.handle(SourceEvent.GRANT_DURABLE) is SourceAction.BEGIN
     source.available = available
     return source
 
 
 def send(source: RMSource, now: float = 0.0) -> list[int]:
+    if source.handle(SourceEvent.TURN) is not SourceAction.TRANSMIT:
+        return []
     numbers = source.numbers_to_send(now)
     for number in numbers:
         source.sent(number, None, 0.0, now)
     return numbers
 
 
+def roll_over(source: RMSource, limit: int | None, refused: int, now: float) -> None:
+    assert source.handle(SourceEvent.ROLLOVER_FAULT) is SourceAction.STOP_NUMBERING
+    source.roll_over(limit, refused, now)
+
+
+def end(source: RMSource, now: float) -> None:
+    """Take the next step towards the end, save it and have every reply."""
+    if source.proceed():
+        source.end_saved()
+    source.tell_end(now)
+
+
 def acknowledge(source: RMSource, *ranges: tuple[int, int], now: float = 0.1, **more: Any) -> list[tuple[int, int]]:
-    newly, fault = source.receive_acknowledgement(SequenceAcknowledgement("urn:s", ranges, **more), now)
-    assert fault is None
+    action, newly = source.receive_acknowledgement(SequenceAcknowledgement("urn:s", ranges, **more), now)
+    assert action not in (None, SourceAction.RAISE_INVALID_ACKNOWLEDGEMENT)
     return newly
 
 
@@ -92,9 +107,8 @@ def test_an_acknowledgement_of_what_was_never_sent_or_against_the_rules_is_inval
 ) -> None:
     source = opened(3, initial_window=3)
     send(source)
-    newly, fault = source.receive_acknowledgement(acknowledgement, 0.1)
-    assert fault is not None and fault.code == "InvalidAcknowledgement"
-    assert fault.acknowledgement is acknowledgement
+    action, newly = source.receive_acknowledgement(acknowledgement, 0.1)
+    assert action is SourceAction.RAISE_INVALID_ACKNOWLEDGEMENT
     assert newly == []
     assert source.acknowledged.count == 0
 
@@ -159,7 +173,7 @@ def test_the_limit_makes_the_sequence_full_and_a_rollover_fault_lowers_it() -> N
     for source in (full, opened(9, initial_window=8, window=8)):
         send(source)
         acknowledge(source, (1, 1))
-        source.roll_over(2, 3, 0.2)
+        roll_over(source, 2, 3, 0.2)
         assert source.is_full
         assert sorted(source.flight) == [2]
         acknowledge(source, (1, 2))
@@ -173,9 +187,9 @@ def test_a_rollover_that_names_no_limit_has_the_number_before_the_refused_one_an
     source = opened(9, initial_window=8, window=8)
     send(source)
     acknowledge(source, (1, 2))
-    source.roll_over(None, 6, 0.2)
+    roll_over(source, None, 6, 0.2)
     assert sorted(source.flight) == [3, 4, 5], "they may have arrived, and are sent again in this Sequence only"
-    source.roll_over(None, 5, 0.3)
+    roll_over(source, None, 5, 0.3)
     assert sorted(source.flight) == [3, 4]
     assert source.request_to_send(0.0, 0.3) is Request.ACK_REQUESTED
     assert acknowledge(source, (1, 4), (7, 7), now=0.4) == [(3, 4), (7, 7)], "7 came before the limit was lowered"
@@ -186,7 +200,7 @@ def test_a_rollover_that_names_no_limit_has_the_number_before_the_refused_one_an
 def test_where_nobody_knows_which_number_was_refused_nothing_moves_before_the_peer_says_what_it_has() -> None:
     source = opened(9, initial_window=4)
     send(source)
-    source.roll_over(None, 0, 0.2)
+    roll_over(source, None, 0, 0.2)
     assert sorted(source.flight) == [1, 2, 3, 4]
     assert not source.is_complete and send(source, 0.2) == []
     again = RMSource.from_state(source.to_state(), source.policy, 9, 0.2)
@@ -201,7 +215,7 @@ def test_where_nobody_knows_which_number_was_refused_nothing_moves_before_the_pe
 def test_a_peer_that_does_not_say_what_it_has_is_asked_again_and_then_said_to_be_silent() -> None:
     source = opened(9, initial_window=4)
     send(source)
-    source.roll_over(2, 3, 0.2)
+    roll_over(source, 2, 3, 0.2)
     now = 0.2
     for _ in range(3):
         assert not source.is_silent_in_doubt
@@ -217,10 +231,14 @@ def test_a_peer_that_does_not_say_what_it_has_is_asked_again_and_then_said_to_be
 def test_in_1_1_it_closes_then_terminates_and_last_msg_number_stays_what_it_was() -> None:
     source = opened(2, initial_window=2)
     send(source)
-    source.want_end(0.0)
+    source.want_end()
+    assert not source.proceed()
     assert source.request_to_send(0.0, 0.0) is None
     acknowledge(source, (1, 2))
-    source.proceed(0.1)
+    assert source.proceed()
+    assert source.request_to_send(0.0, 0.1) is None, "that it ends is not durable"
+    source.end_saved()
+    source.tell_end(0.1)
     assert source.request_to_send(0.0, 0.1) is Request.CLOSE
     source.available = 5
     assert source.is_complete
@@ -230,17 +248,17 @@ def test_in_1_1_it_closes_then_terminates_and_last_msg_number_stays_what_it_was(
 def test_in_1_0_it_says_last_message_once_that_is_durable_and_never_gives_its_number_to_a_message() -> None:
     source = opened(1, rm="1.0")
     send(source)
-    source.want_end(0.0)
+    source.want_end()
     acknowledge(source, (1, 1))
-    source.proceed(0.1)
+    assert source.proceed()
     assert source.last_number == 2
     assert send(source, 0.1) == []  # not before it is saved
-    source.end_is_durable = True
+    source.end_saved()
     source.available = 2  # submitted meanwhile: for the next Sequence
     assert send(source, 0.2) == [2]
     acknowledge(source, (1, 2), now=0.3)
     assert source.records_done == 1
-    source.proceed(0.3)
+    end(source, 0.3)
     assert source.request_to_send(0.0, 0.3) is Request.TERMINATE
 
 
@@ -255,8 +273,10 @@ def test_after_a_crash_numbers_mean_what_they_meant_and_what_is_unacknowledged_i
 
 
 def test_a_sequence_that_waited_to_be_durable_does_not_wait_for_ever_after_a_crash() -> None:
-    source = opened(1)
-    source.suspended = "not durable yet"
+    source = RMSource("urn:local", "key", Versions(), SourcePolicy(), 0.0)
+    source.create(0.0)
+    assert source.created("urn:s", None, 0.0)
+    source.available = 1
     assert send(source) == []
     again = RMSource.from_state(source.to_state(), source.policy, 1, 9.0)
     assert send(again, 9.0) == [1]

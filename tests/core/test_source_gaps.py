@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.source import ANSWERED_ENOUGH, Request, RMSource
-from holdfast.core.states import SourceState
+from holdfast.core.states import SourceAction, SourceEvent, SourceState
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 
 
@@ -15,6 +15,7 @@ def open_source(available: int, rm: RM = RM.V1_1) -> RMSource:
     source.create(0.0)
     assert source.request_to_send(0.0, 0.0) is Request.CREATE
     assert source.created("urn:sequence", None, 0.1)
+    source.handle(SourceEvent.GRANT_DURABLE)
     source.available = available
     return source
 
@@ -28,7 +29,7 @@ def transmit(source: RMSource, now: float) -> list[int]:
 
 def acknowledge(source: RMSource, upper: int, now: float) -> None:
     ack = SequenceAcknowledgement("urn:sequence", ((1, upper),))
-    assert source.receive_acknowledgement(ack, now)[1] is None
+    assert source.receive_acknowledgement(ack, now)[0] is SourceAction.MARK
 
 
 def test_what_was_dropped_behind_a_gap_follows_as_soon_as_the_gap_is_filled_and_not_before() -> None:
@@ -72,15 +73,17 @@ def test_a_last_message_that_is_answered_but_never_acknowledged_ends_the_sequenc
     source = open_source(1, RM.V1_0)
     assert transmit(source, 1.0) == [1]
     acknowledge(source, 1, 1.1)
-    source.want_end(1.1)
-    source.end_is_durable = True
+    source.want_end()
+    assert source.proceed()
+    source.end_saved()
     now = 1.1
     for _ in range(ANSWERED_ENOUGH):
         assert not source.is_complete
         assert transmit(source, now) == [2]
         source.answered(2, in_answers=True)
         now += 60
-    source.proceed(now)
+    source.proceed()
+    source.tell_end(now)
     assert source.state is SourceState.TERMINATING
     assert source.request_to_send(0.0, now) is Request.TERMINATE
 

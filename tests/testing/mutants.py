@@ -25,7 +25,14 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record
 from holdfast.core.replies import Replies
 from holdfast.core.source import RMSource
-from holdfast.core.states import DestinationState
+from holdfast.core.states import (
+    SETTLING_TABLE,
+    DestinationState,
+    SettlingAction,
+    SettlingEvent,
+    SettlingState,
+    SourceState,
+)
 from holdfast.core.versions import RM
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -193,9 +200,9 @@ def say_final_before_it_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("AtMostOnce", "Bounded", "InOrder")
 def take_a_duplicate_for_a_new_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    def receive(self: RMDestination, number: int, last_message: bool, now: float) -> Any:
+    def receive(self: RMDestination, number: int, *arguments: Any, **named: Any) -> Any:
         self.accepted.discard(number)
-        return original(self, number, last_message, now)
+        return original(self, number, *arguments, **named)
 
     original = replace(monkeypatch, RMDestination, "receive", receive)
 
@@ -222,9 +229,9 @@ def hold_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("LegalMoves")
 def wake_an_ended_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def receive(self: RMDestination, number: int, last_message: bool, now: float) -> Any:
+    def receive(self: RMDestination, *arguments: Any, **named: Any) -> Any:
         self.state = DestinationState.CREATED
-        return original(self, number, last_message, now)
+        return original(self, *arguments, **named)
 
     original = replace(monkeypatch, RMDestination, "receive", receive)
 
@@ -244,7 +251,8 @@ def forget_that_a_sequence_was_granted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def from_state(cls: type[RMSource], state: Any, *arguments: Any) -> RMSource:
         source: RMSource = original(cls, state, *arguments)
-        source.suspended = state["suspended"]
+        if source.state is SourceState.CREATED and not source.polled and not source.acknowledged.count:
+            source.state = SourceState.GRANTED
         return source
 
     replace(monkeypatch, RMSource, "from_state", classmethod(from_state))
@@ -281,16 +289,15 @@ def call_a_handler_at_most_once_before_that_is_marked(monkeypatch: pytest.Monkey
 
 @mutant("EndsAreDurable", "FinalIsFinal")
 def make_an_acknowledgement_final_before_the_end_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _end(self: Inbound, destination: RMDestination, *rest: Any, **named: Any) -> None:
-        original(self, destination, *rest, **named)
-        destination.settle()
-
-    original = replace(monkeypatch, Inbound, "_end", _end)
+    is_decided = property(lambda self: self.settling is not SettlingState.OPEN)
+    replace(monkeypatch, RMDestination, "is_final", is_decided)
 
 
 @mutant("EndsAreDurable")
 def tell_of_the_end_while_a_reply_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, RMDestination, "may_tell_end", property(lambda self: self.settled))
+    awaiting = SettlingState.AWAITING
+    monkeypatch.setitem(SETTLING_TABLE, (awaiting, SettlingEvent.TELL), (SettlingAction.TELL, awaiting))
+    monkeypatch.setitem(SETTLING_TABLE, (awaiting, SettlingEvent.REFUSED), (SettlingAction.ANSWER, awaiting))
 
 
 @mutant("ReplyBeforeAcknowledgement", "NothingUnacknowledgedDropped")
@@ -331,7 +338,7 @@ def acknowledge_a_request_before_that_its_reply_was_heard_is_durable(monkeypatch
 
 @mutant("Liveness")
 def stay_with_a_sequence_that_the_peer_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, RMSource, "go_on_after_close", lambda self: None)
+    replace(monkeypatch, RMSource, "move_rest", lambda self: None)
 
 
 @mutant("Liveness")

@@ -27,7 +27,7 @@ from holdfast.core.messages import Envelope, Fault, LastMessage
 from holdfast.core.outbound import Outbound
 from holdfast.core.records import Record
 from holdfast.core.replies import Replies
-from holdfast.core.states import DestinationState
+from holdfast.core.states import SettlingAction, SettlingEvent
 from holdfast.core.versions import Addressing
 
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
@@ -104,11 +104,7 @@ class Accepting:
         answered = back_channel if problem is None else None
         verdict = self._inbound.receive(destination, envelope, awaits_reply, answered, now, is_kept=is_kept)
         if isinstance(verdict, Fault):
-            if destination.is_settling:
-                # A source that was told so does not come back: the end must be durable before.
-                self._commit.then(partial(self._refuse, envelope, verdict, back_channel, destination))
-            else:
-                self._refuse(envelope, verdict, back_channel, destination, now)
+            self._refuse(envelope, verdict, back_channel, destination, now)
         elif verdict is _NEW:
             if problem is not None:
                 self._commit.then(partial(self._answer_problem, envelope, problem, back_channel, destination))
@@ -135,9 +131,13 @@ class Accepting:
     def _refuse(
         self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
     ) -> None:
-        """Answer a message that is not accepted; its Sequence may have ended, which is not told before it may be."""
-        has_ended = fault.code in TELLS_OF_END and destination.state is not DestinationState.CREATED
-        if has_ended and not destination.may_tell_end:
+        """Answer a message that is not accepted. A source that is told so does not come back, and gives up what has no
+        reply: so the end must be durable before, and every reply."""
+        is_for_end = fault.code in TELLS_OF_END
+        action = destination.handle_end(SettlingEvent.REFUSED if is_for_end else SettlingEvent.REFUSED_FOR_ITSELF)
+        if action is SettlingAction.WAIT:
+            self._commit.then(partial(self._refuse, envelope, fault, back_channel, destination))
+        elif action is SettlingAction.SAY_NOTHING:
             self._answering.done(back_channel)
         else:
             self._answering.fault(envelope, fault, back_channel, destination)

@@ -14,7 +14,7 @@ from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.inbound import Inbound
 from holdfast.core.messages import Acknowledge, Envelope, Fault
 from holdfast.core.policy import DestinationPolicy
-from holdfast.core.states import DestinationEvent
+from holdfast.core.states import DestinationAction
 from holdfast.core.timers import Deadlines
 
 _ACKNOWLEDGE = Acknowledge()  # it says nothing by itself
@@ -85,9 +85,7 @@ class Acknowledging:
 
     def _asked_for(self, identifier: str, now: float) -> RMDestination | None:
         destination = self._inbound.destinations.get(identifier)
-        if destination is None:
-            return None
-        if destination.handle(DestinationEvent.ACK_REQUESTED) is None and destination.may_tell_end:
+        if destination is None or destination.asked() is not DestinationAction.ACKNOWLEDGE:
             return None
         destination.last_activity = now
         return destination

@@ -27,13 +27,24 @@ from holdfast.core.messages import (
 from holdfast.core.policy import Delivery, DestinationPolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
-from holdfast.core.states import DESTINATION_TABLES, DestinationAction, DestinationEvent, DestinationState
+from holdfast.core.states import (
+    DESTINATION_TABLES,
+    SETTLING_TABLE,
+    DestinationAction,
+    DestinationEvent,
+    DestinationState,
+    SettlingAction,
+    SettlingEvent,
+    SettlingState,
+    absent,
+)
 from holdfast.core.versions import Versions
 
 # An enum's members are slow to look up by its class, and these are asked for with every message.
 _CREATED = DestinationState.CREATED
 _NEW_MESSAGE = DestinationEvent.NEW_MESSAGE
 _ACCEPT = DestinationAction.ACCEPT
+_OPEN, _AWAITING, _SETTLED = SettlingState.OPEN, SettlingState.AWAITING, SettlingState.SETTLED
 _DISCARD_ENTIRE_SEQUENCE = IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
 
 
@@ -61,7 +72,7 @@ class RMDestination:
 
     Drive it so: :meth:`receive` says NEW: store the message, durably, with :meth:`to_state`, then call
     :meth:`acknowledge` (at once, or when the awaited reply is durable too). :meth:`release` says which numbers go to
-    the application now. After :meth:`end` is durable, call :meth:`settle`.
+    the application now. After what is decided about its end is durable, call :meth:`settle`.
     """
 
     __slots__ = (
@@ -75,6 +86,7 @@ class RMDestination:
         "behavior",
         "create_message_id",
         "created_at",
+        "decisions",
         "ended_at",
         "expires",
         "expires_at",
@@ -93,7 +105,7 @@ class RMDestination:
         "policy",
         "replies",
         "replying",
-        "settled",
+        "settling",
         "state",
         "versions",
         "waived",
@@ -143,16 +155,26 @@ class RMDestination:
         self.ended_at: float | None = None
         self.last_fault = ""
         self.gap_reported: list[int] = []
-        self.settled = False
-        """Whether its end is durable, so that its acknowledgement is final."""
+        self.settling = SettlingState.OPEN
+        """How far its end has come."""
+        self.decisions = 0
+        """How often something was decided about its end that is to be durable."""
         self._usual: State | None = None
 
     # --- what happens to it ---------------------------------------------------------------------------------------
 
     def handle(self, event: DestinationEvent) -> DestinationAction | None:
-        """Move by the table; None where it has no cell: the Sequence is unknown to whoever asks so."""
+        """Move by the table.
+
+        Returns:
+            What to do; None where there is no cell for what the source did: it speaks of an unknown Sequence.
+
+        Raises:
+            NoSuchMove: there is no such cell, and it was we who did it.
+        """
         cell = DESTINATION_TABLES[self.versions.rm].get((self.state, event))
         if cell is None:
+            absent(f"the inbound Sequence {self.identifier}", self.state, event)
             return None
         self.state = cell[1]
         return cell[0]
@@ -161,6 +183,21 @@ class RMDestination:
         """Whether the event would bring it into another state."""
         cell = DESTINATION_TABLES[self.versions.rm].get((self.state, event))
         return cell is not None and cell[1] is not self.state
+
+    def handle_end(self, event: SettlingEvent) -> SettlingAction | None:
+        """Move its end by the table; as :meth:`handle`."""
+        cell = SETTLING_TABLE.get((self.settling, event))
+        if cell is None:
+            absent(f"the end of the inbound Sequence {self.identifier}", self.settling, event)
+            return None
+        self.settling = cell[1]
+        return cell[0]
+
+    def asked(self) -> DestinationAction | None:
+        """AckRequested came. While its end may not be told, nobody may learn of it from the answer."""
+        is_told = self.settling is _OPEN or self.settling is _SETTLED
+        event = DestinationEvent.ACK_REQUESTED if is_told else DestinationEvent.ACK_REQUESTED_BEFORE_END_IS_TOLD
+        return self.handle(event)
 
     @property
     def is_in_order(self) -> bool:
@@ -172,8 +209,11 @@ class RMDestination:
         """Whether nothing may be released before the Sequence is complete (DiscardEntireSequence, section 3.4)."""
         return self.behavior is _DISCARD_ENTIRE_SEQUENCE
 
-    def receive(self, number: int, last_message: bool, now: float) -> Verdict | Fault:
-        """Judge a message by its number. NEW: it is accepted from now on and awaits :meth:`acknowledge`."""
+    def receive(self, number: int, last_message: bool, now: float, *, awaits_reply: bool = False) -> Verdict | Fault:
+        """Judge a message by its number. NEW: it is accepted from now on and awaits :meth:`acknowledge`.
+
+        ``awaits_reply``: whether it is a request that is to have its reply before it is acknowledged.
+        """
         self.last_activity = now
         if number in self.accepted:
             # A 1.0 LastMessage that comes again must find the Sequence as it is, so a duplicate changes nothing.
@@ -182,8 +222,8 @@ class RMDestination:
             event = DestinationEvent.MESSAGE_ABOVE_LIMIT
         elif self.last_message_number is not None and number > self.last_message_number:
             event = DestinationEvent.MESSAGE_AFTER_LAST
-        elif self.state is _CREATED and not self._has_room(number):
-            return Verdict.NOT_YET
+        elif self.state is _CREATED and not (self._has_room(number) and (not awaits_reply or self._takes_request())):
+            event = DestinationEvent.MESSAGE_WITHOUT_ROOM
         else:
             event = _NEW_MESSAGE
         action = self.handle(event)
@@ -194,6 +234,8 @@ class RMDestination:
             return _NEW
         if action is DestinationAction.ACKNOWLEDGE:
             return Verdict.DUPLICATE
+        if action is DestinationAction.LEAVE:
+            return Verdict.NOT_YET
         return self._fault(action)
 
     def _has_room(self, number: int) -> bool:
@@ -226,6 +268,8 @@ class RMDestination:
         assert number in self.accepted, (self.identifier, number)
         self.awaiting.discard(number)
         self.acknowledged.add(number)
+        if self.settling is _AWAITING and not self.awaiting:
+            self.handle_end(SettlingEvent.LAST_REPLY)
 
     def hold(self, number: int) -> bool:
         """Whether the new ``number`` must wait for others before it is released; if so it is held from now on."""
@@ -269,11 +313,9 @@ class RMDestination:
 
     # --- replies --------------------------------------------------------------------------------------------------
 
-    def takes_request(self, number: int) -> bool:
-        """Whether a request with that number may be accepted, for all that is kept for those before it: that they await
-        their reply (what is held is counted by itself), and the replies that are not acknowledged."""
-        if self.state is not _CREATED or number in self.accepted:
-            return True
+    def _takes_request(self) -> bool:
+        """Whether another request may be accepted, for all that is kept for those before it: that they await their
+        reply (what is held is counted by itself), and the replies that are not acknowledged."""
         replies = len(self.replies) if self.offered is not None else 0  # others are kept up to the same limit
         return len(self.awaiting) - len(self.held) + replies < self.policy.max_open_requests
 
@@ -303,7 +345,7 @@ class RMDestination:
 
     # --- its end --------------------------------------------------------------------------------------------------
 
-    def end(self, last_message_number: int | None) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    def end(self, last_message_number: int | None) -> tuple[list[int], list[int], list[tuple[int, int]]] | None:
         """No new message will be accepted: settle the held ones by the IncompleteSequenceBehavior. What was accepted
         and awaits its reply still does, unless it is discarded.
 
@@ -311,8 +353,11 @@ class RMDestination:
             last_message_number: LastMsgNumber if the source said it; shows a missing tail.
 
         Returns:
-            Numbers to release in ascending order, numbers to discard, and the gaps (ranges never received).
+            Numbers to release in ascending order, numbers to discard, and the gaps (ranges never received); None if all
+            that was done before.
         """
+        if self.handle_end(SettlingEvent.END) is not SettlingAction.SETTLE:
+            return None
         if last_message_number is not None:
             self.last_message_number = last_message_number
         gaps = list(self.accepted.gaps(self.last_message_number or self.accepted.highest))
@@ -328,37 +373,39 @@ class RMDestination:
             return [number for number in held if number < first], discarded, gaps
         return held, [], gaps
 
-    def waive(self) -> None:
-        """Its source ended it: it wants every acknowledgement now, and what has no reply yet without it."""
+    def waive(self) -> bool:
+        """Its source ended it: it wants every acknowledgement now, and what has no reply yet without it.
+
+        Returns:
+            Whether that is to be saved, and :meth:`settle` called when it is durable.
+        """
         self.waived |= self.unanswered | (self.awaiting & self.replying)
         self.awaiting.clear()
+        return self.handle_end(SettlingEvent.WAIVED) is SettlingAction.SAVE
 
     @property
     def unanswered(self) -> set[int]:
         """Requests whose replies are still to be made."""
         return (self.awaiting | self.waived).difference(self.replies, self.replying)
 
-    def settle(self) -> None:
-        """Its end, and so every message it accepted, is durable: all is acknowledged but what awaits its reply."""
-        for lower, upper in self.accepted:
-            self._acknowledge_range(lower, upper)
-        self.settled = True
+    def decide(self) -> int:
+        """Something was decided about its end; the number of that decision, for :meth:`settle`."""
+        self.decisions += 1
+        return self.decisions
+
+    def settle(self, decision: int) -> None:
+        """That decision, and so every message it accepted, is durable. If it is the newest one, all is acknowledged
+        but what awaits its reply."""
+        if decision == self.decisions and self.handle_end(SettlingEvent.DURABLE) is SettlingAction.ACKNOWLEDGE_ALL:
+            for lower, upper in self.accepted:
+                self._acknowledge_range(lower, upper)
+            if not self.awaiting:
+                self.handle_end(SettlingEvent.LAST_REPLY)
 
     @property
     def is_settling(self) -> bool:
         """Whether its end is decided and not durable yet: what it makes of the messages is said only then."""
-        return not self.settled and self.state is not _CREATED
-
-    @property
-    def may_tell_end(self) -> bool:
-        """Whether its end may be told: it is durable, and no reply is awaited. A source that knew of it earlier would
-        give up a request that is being handled."""
-        return self.settled and not self.awaiting
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it takes no new message but is not over."""
-        return self.state is DestinationState.CLOSED
+        return self.settling is SettlingState.SETTLING
 
     @property
     def is_over(self) -> bool:
@@ -368,7 +415,7 @@ class RMDestination:
     @property
     def is_final(self) -> bool:
         """Whether its acknowledgement never changes again (section 3.9, Final)."""
-        return self.settled and not self.awaiting and self.versions.rm.can.has_final
+        return self.settling is _SETTLED and self.versions.rm.can.has_final
 
     @property
     def beyond_gap(self) -> int:
@@ -474,7 +521,8 @@ class RMDestination:
         # Whatever the batch carried is durable, now that its state is read back: only replies can still be awaited.
         for lower, upper in destination.accepted:
             destination._acknowledge_range(lower, upper)
-        destination.settled = destination.state is not DestinationState.CREATED
+        if destination.state is not _CREATED:
+            destination.settling = _AWAITING if destination.awaiting else _SETTLED
         destination.held = set(held)
         destination.next_in_order = state["next_in_order"]
         destination.marker = state["marker"]

@@ -18,7 +18,7 @@ from holdfast.core.controls import Incoming
 from holdfast.core.destination import RMDestination
 from holdfast.core.events import BackChannel
 from holdfast.core.faults import SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE, sequence_fault
-from holdfast.core.inbound import Inbound
+from holdfast.core.inbound import Inbound, nothing
 from holdfast.core.messages import (
     CloseSequence,
     CloseSequenceResponse,
@@ -28,7 +28,7 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.outbound import Outbound
-from holdfast.core.states import DestinationAction, DestinationEvent, SourceEvent
+from holdfast.core.states import DestinationAction, DestinationEvent, SettlingAction, SettlingEvent, SourceEvent
 from holdfast.core.timers import Deadlines
 
 ATTEMPTS = 5
@@ -40,8 +40,9 @@ FIRST_REPEAT = 2.0
 
 @dataclass(slots=True)
 class _Telling:
-    message_id: str | None
-    """None: by a fault, which is told once."""
+    how: DestinationAction
+    """SEND_CLOSE, SEND_TERMINATE, or SEND_FAULT, which is said once."""
+    message_id: str
     attempts: int = 0
 
 
@@ -97,9 +98,8 @@ class Ending:
         if destination is None:
             self._terminate_outbound(incoming, terminate.identifier)
             return
-        destination.handle(DestinationEvent.TERMINATE_SEQUENCE)
         answer = None
-        if destination.versions.rm.can.answers_terminate:
+        if destination.handle(DestinationEvent.TERMINATE_SEQUENCE) is DestinationAction.ANSWER_TERMINATE:
             answer = response_to(envelope, destination.versions, TerminateSequenceResponse(terminate.identifier))
         elif destination.offered is not None and incoming.back_channel is not None:
             # Two-way: answered by TerminateSequence of the offered Sequence (wcf: it waits for that).
@@ -119,7 +119,9 @@ class Ending:
         """CloseSequenceResponse, of either side."""
         response = incoming.envelope.control
         assert isinstance(response, CloseSequenceResponse), response
-        self._heard(response.identifier)
+        event = DestinationEvent.CLOSE_SEQUENCE_RESPONSE
+        if self._heard(response.identifier, event) is DestinationAction.STOP_TELLING:
+            self._stop_telling(response.identifier)
         self._outbound.receive_close_response(response.identifier, incoming.now)
         self._answering.done(incoming.back_channel)
 
@@ -127,13 +129,17 @@ class Ending:
         """TerminateSequenceResponse, of either side."""
         response = incoming.envelope.control
         assert isinstance(response, TerminateSequenceResponse), response
-        self._heard(response.identifier)
-        destination = self._inbound.destinations.get(response.identifier)
-        if destination is not None:
-            destination.handle(DestinationEvent.TERMINATE_SEQUENCE_RESPONSE)
-            self._inbound.ended_by_source(destination, incoming.now)
+        event = DestinationEvent.TERMINATE_SEQUENCE_RESPONSE
+        if self._heard(response.identifier, event) is DestinationAction.END_FOR_SOURCE:
+            self._stop_telling(response.identifier)
+            destination = self._inbound.destinations[response.identifier]
+            self._inbound.end(destination, None, nothing, incoming.now, by_source=True)
         self._outbound.receive_terminate_response(response.identifier, incoming.now)
         self._answering.done(incoming.back_channel)
+
+    def _heard(self, identifier: str, event: DestinationEvent) -> DestinationAction | None:
+        destination = self._inbound.destinations.get(identifier)
+        return destination.handle(event) if destination is not None else None
 
     def _answer_destination(
         self, incoming: Incoming, identifier: str, response: CloseSequenceResponse | TerminateSequenceResponse | None
@@ -173,15 +179,11 @@ class Ending:
         """Close the Sequence: it takes no new message; or terminate it: it is over. 1.0 knows only the fault."""
         event = DestinationEvent.DECIDE_TO_TERMINATE if terminate else DestinationEvent.DECIDE_TO_CLOSE
         action = destination.handle(event)
-        if action is None:
-            destination.handle(DestinationEvent.EXPIRED)
-            self._telling[destination.identifier] = _Telling(None)
-            self._inbound.end(destination, None, partial(self._tell, destination), now)
-        elif action is not DestinationAction.NOTHING:
-            self._telling[destination.identifier] = _Telling(self._new_identifier())
+        if action is not None and action is not DestinationAction.NOTHING:
+            self._telling[destination.identifier] = _Telling(action, self._new_identifier())
             self._inbound.end(destination, None, partial(self._tell, destination), now)
 
-    def _heard(self, identifier: str) -> None:
+    def _stop_telling(self, identifier: str) -> None:
         """Who was told need not be told again."""
         self._telling.pop(identifier, None)
         self._deadlines.forget(identifier)
@@ -201,24 +203,22 @@ class Ending:
         telling = self._telling.get(destination.identifier)
         if telling is None:
             return
-        if destination.acks_to.is_anonymous:
-            self._heard(destination.identifier)
+        is_told = telling.how is not DestinationAction.SEND_FAULT and destination.is_over
+        if destination.acks_to.is_anonymous or is_told or telling.attempts >= ATTEMPTS:
+            self._stop_telling(destination.identifier)
             return
-        if not destination.may_tell_end:
+        if destination.handle_end(SettlingEvent.TELL) is SettlingAction.TELL_LATER:
             self._deadlines.want(destination.identifier, now + FIRST_REPEAT)
             return
-        if telling.message_id is None:
-            self._heard(destination.identifier)
+        if telling.how is DestinationAction.SEND_FAULT:
+            self._stop_telling(destination.identifier)
             self._tell_fault(destination)
             return
         telling.attempts += 1
-        if telling.attempts > ATTEMPTS or destination.is_over:
-            self._heard(destination.identifier)
-            return
         envelope = envelope_in(destination.versions)
         envelope.message_id = telling.message_id
-        is_closed = destination.is_closed
-        envelope.control = (CloseSequence if is_closed else TerminateSequence)(destination.identifier)
+        control = CloseSequence if telling.how is DestinationAction.SEND_CLOSE else TerminateSequence
+        envelope.control = control(destination.identifier)
         envelope.acknowledgements = (destination.acknowledgement(),)
         self._answering.send(destination.acks_to, envelope)
         self._deadlines.want(destination.identifier, now + FIRST_REPEAT * 2.0 ** (telling.attempts - 1))

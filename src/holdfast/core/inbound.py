@@ -25,7 +25,7 @@ from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record, Snapshot
 from holdfast.core.shares import Shares
-from holdfast.core.states import DestinationEvent
+from holdfast.core.states import DestinationAction, DestinationEvent
 from holdfast.core.timers import Deadlines
 
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
@@ -34,8 +34,8 @@ LONGEST_HANDLING = 86_400.0
 """Seconds after its end that a Sequence is remembered, at most, for requests that still await their replies."""
 
 
-def _nothing(_now: float) -> None:
-    pass
+def nothing(_now: float) -> None:
+    """What follows an end of which nobody is told."""
 
 
 class Answers(Protocol):
@@ -142,12 +142,10 @@ class Inbound:
         sequence = envelope.sequence
         assert sequence is not None
         number = sequence.message_number
-        if awaits_reply and not destination.takes_request(number):
-            return Verdict.NOT_YET
-        verdict = destination.receive(number, sequence.last_message, now)
+        verdict = destination.receive(number, sequence.last_message, now, awaits_reply=awaits_reply)
         if verdict is not _NEW:
             if isinstance(verdict, Fault) and destination.is_over and destination.ended_at is None:
-                self._end(destination, None, now)
+                self.end(destination, None, nothing, now)
             return verdict
         # What is dropped for coming too late is answered by nobody.
         awaits_reply = awaits_reply and not destination.is_too_late(number)
@@ -246,29 +244,29 @@ class Inbound:
         *,
         by_source: bool = False,
     ) -> None:
-        """After CloseSequence or TerminateSequence, the source's or our own: settle it, durably, then call ``then``."""
-        if not destination.settled:
-            self._end(destination, last_message_number, now, by_source=by_source)
-        elif by_source:
-            destination.waive()
-            self.commit.then(partial(self._settled, destination, []))
+        """It takes no new message any more: settle it, durably, then call ``then``. ``by_source``: its source ended it,
+        and wants every acknowledgement now."""
+        settled = destination.end(last_message_number)
+        is_decided = settled is not None
+        if by_source and destination.waive():
+            is_decided = True
+        deliveries = self._settle(destination, *settled, now) if settled is not None else []
         if destination.is_over:
             self._remember(destination, now, by_source=by_source)
         self.commit.save(destination.identifier, destination)
+        if is_decided:
+            self.commit.then(partial(self._settled, destination, deliveries, destination.decide()))
         self.commit.then(then)
 
-    def ended_by_source(self, destination: RMDestination, now: float) -> None:
-        """The source confirms that the Sequence is over."""
-        if destination.is_over and destination.ended_at is None:
-            self.end(destination, None, _nothing, now, by_source=True)
-
-    def _end(
-        self, destination: RMDestination, last_message_number: int | None, now: float, *, by_source: bool = False
-    ) -> None:
-        release, discard, gaps = destination.end(last_message_number)
-        if by_source:
-            destination.waive()
-        deliveries = self._release(destination, release, now)
+    def _settle(
+        self,
+        destination: RMDestination,
+        release: list[int],
+        discard: list[int],
+        gaps: list[tuple[int, int]],
+        now: float,
+    ) -> list[tuple[int, int, Record | None]]:
+        """Release or discard what was held, and tell of what is missing."""
         self.commit.batch.drops.extend((destination.identifier, number) for number in discard)
         if gaps:
             destination.gap_reported = [number for gap in gaps for number in gap]
@@ -280,15 +278,16 @@ class Inbound:
                     detail={"missing": destination.gap_reported, "discarded": len(discard)},
                 )
             )
-        if destination.is_over:
-            self._remember(destination, now, by_source=by_source)
-        self.commit.save(destination.identifier, destination)
-        self.commit.then(partial(self._settled, destination, deliveries))
+        return self._release(destination, release, now)
 
     def _settled(
-        self, destination: RMDestination, deliveries: list[tuple[int, int, Record | None]], now: float
+        self,
+        destination: RMDestination,
+        deliveries: list[tuple[int, int, Record | None]],
+        decision: int,
+        now: float,
     ) -> None:
-        destination.settle()
+        destination.settle(decision)
         self._delivered(deliveries, now)
         self.answers.settled(destination, now)
 
@@ -313,9 +312,9 @@ class Inbound:
             if deadline is None or deadline > now:
                 self._deadlines.want(identifier, deadline)
             elif destination.ended_at is None:
-                destination.handle(DestinationEvent.EXPIRED)
-                destination.last_fault = TIME_IS_UP
-                self._end(destination, None, now)
+                if destination.handle(DestinationEvent.EXPIRED) is DestinationAction.END:
+                    destination.last_fault = TIME_IS_UP
+                    self.end(destination, None, nothing, now)
             elif (destination.awaiting or destination.waived) and now < destination.ended_at + LONGEST_HANDLING:
                 self._deadlines.want(identifier, now + self.policy.remember_terminated)
             else:
@@ -323,12 +322,12 @@ class Inbound:
 
     def fault_received(self, destination: RMDestination, code: str, now: float) -> None:
         """The source says the Sequence is over, or that our acknowledgement was illegal."""
-        ending = code in ENDS_FOR_DESTINATION
-        if destination.is_over:
-            return  # how it ended says what it is answered with
-        destination.last_fault = code
-        destination.handle(DestinationEvent.ENDING_FAULT if ending else DestinationEvent.OTHER_FAULT)
-        self.ended_by_source(destination, now)
+        if not destination.is_over:  # how it ended says what it is answered with
+            destination.last_fault = code
+        is_ending = code in ENDS_FOR_DESTINATION
+        action = destination.handle(DestinationEvent.ENDING_FAULT if is_ending else DestinationEvent.OTHER_FAULT)
+        if action is DestinationAction.END_FOR_SOURCE:
+            self.end(destination, None, nothing, now, by_source=True)
 
     def _end_memory(self, destination: RMDestination, now: float) -> None:
         self._forget(destination)

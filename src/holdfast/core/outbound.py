@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from holdfast.core.commit import GroupCommit
+from holdfast.core.envelopes import Envelopes, Offered
 from holdfast.core.events import (
     Acknowledged,
     Discarded,
@@ -20,7 +20,6 @@ from holdfast.core.events import (
     Unheard,
 )
 from holdfast.core.faults import (
-    ENDS_FOR_SOURCE,
     INVALID_ACKNOWLEDGEMENT,
     MESSAGE_NUMBER_ROLLOVER,
     SEQUENCE_CLOSED,
@@ -28,56 +27,31 @@ from holdfast.core.faults import (
     sequence_fault,
 )
 from holdfast.core.messages import (
-    ANONYMOUS,
-    ANONYMOUS_EPR,
     AckRequested,
-    CloseSequence,
-    CreateSequence,
     CreateSequenceResponse,
-    EndpointReference,
     Envelope,
     Fault,
-    LastMessage,
-    Offer,
     RequestAcknowledgement,
-    Sequence,
     SequenceAcknowledgement,
-    TerminateSequence,
 )
 from holdfast.core.outbox import Choice, Outbox, ReadRecords, Submitting, outbox_queue, replies_queue
 from holdfast.core.policy import Delivery, SourcePolicy
 from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.reasons import NO_REASON, WHEN_DUE, Why, event_of
 from holdfast.core.records import Record, Snapshot, State
-from holdfast.core.source import ANSWERED_ENOUGH, ENDING_STATES, NOT_DURABLE_YET, Request, RMSource
-from holdfast.core.states import SourceAction, SourceEvent, SourceState
+from holdfast.core.source import ANSWERED_ENOUGH, Request, RMSource
+from holdfast.core.states import EndState, OutboxAction, OutboxEvent, SourceAction, SourceEvent, SourceState
 from holdfast.core.timers import Deadlines
-from holdfast.core.versions import Addressing, Versions
+from holdfast.core.versions import Versions
 
-TOLD_ENOUGH = 5
-"""So often is a requester told that the Sequence of its replies ends, all of them acknowledged. It may be gone, and
-CXF's client never answers: it fails at a CloseSequence that comes to its decoupled endpoint."""
+NOT_DURABLE_YET = "not durable yet"
+"""What was saved once of a Sequence from CreateSequenceResponse until that was durable."""
 
 UNSENDABLE = "cannot be written"
 """Why an outbox is stopped whose next message no envelope can hold."""
 
 DISCARDED = "a message was given up"
 """Why an outbox is stopped whose Sequence was given up with a message that may have been transmitted."""
-
-
-class Offered(Protocol):
-    """What Outbound asks of the receiving half about Sequences that it offered."""
-
-    def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
-        """What may be acknowledged of it now; None if it is unknown."""
-        ...
-
-    def is_all_acknowledged(self, identifier: str) -> bool:
-        """Whether all that came in it is durable."""
-        ...
-
-    def forget_offered(self, identifier: str) -> None:
-        """The Sequence it was offered with is over."""
-        ...
 
 
 class Outbound:
@@ -116,7 +90,7 @@ class Outbound:
         self._read = read
         self._new_identifier = new_identifier
         self._jitter = jitter
-        self._local = EndpointReference(local) if local != ANONYMOUS else ANONYMOUS_EPR
+        self._envelopes = Envelopes(policy, local, offered, new_identifier)
         self._offered = offered
         self._deadlines = Deadlines()
         self._ready: dict[str, None] = {}
@@ -126,7 +100,7 @@ class Outbound:
     @property
     def is_anonymous(self) -> bool:
         """Whether what the peer has to say comes in its answers only."""
-        return self._local is ANONYMOUS_EPR
+        return self._envelopes.is_anonymous
 
     # --- outboxes -------------------------------------------------------------------------------------------------
 
@@ -202,10 +176,10 @@ class Outbound:
             self._ready.clear()
             for key in keys:
                 outbox = self.outboxes.get(key)
-                if outbox is not None and not outbox.stopped and not self._is_paused(outbox, now):
+                if outbox is None or self._is_paused(outbox, now):
+                    continue
+                if outbox.handle(OutboxEvent.TURN) is OutboxAction.SEND:
                     self._pump_one(outbox, now)
-                    if outbox.source is not None:
-                        self._deadlines.want(key, outbox.source.deadline())
 
     def deadline(self) -> float | None:
         """When :meth:`pump` has something to do next."""
@@ -234,61 +208,62 @@ class Outbound:
     def _pump_one(self, outbox: Outbox, now: float) -> None:
         source = outbox.source
         if source is None:
-            choice = outbox.next_choice
-            if choice is not None and outbox.durable_end > outbox.first:
-                self._begin(outbox, choice, now)
-            elif outbox.end_wanted and outbox.is_empty:
-                self.effects.append(Ended(outbox.key))
-                outbox.end_wanted = False
-                if outbox.is_for_replies:
-                    self.close_outbox(outbox.key)
+            self._pump_empty(outbox, now)
             return
-        if source.expires_at is not None and source.expires_at <= now and not source.outlive(now):
-            self._end_with(outbox, source, SourceEvent.EXPIRED, "Expires", "its time was up", now)
-            return
-        if source.is_given_up(now):
-            source.suspended = "given up"
-            self._stop(outbox, "given up", "the destination gave no sign of life", now)
-            return
-        source.go_on_after_close()
-        if source.is_full and source.is_complete and not source.end_wanted:
-            source.want_end(now)
-        source.proceed(now)
-        if source.is_ending and not source.end_is_saved:
-            source.end_is_saved = True
+        if source.polled:
+            return  # its messages leave when they are asked for
+        event = source.time_event(now, is_for_replies=outbox.is_for_replies)
+        if event is not None:
+            self._happen(outbox, source, event, now, WHEN_DUE[event])
+        self._proceed(outbox, source, now)
+        if outbox.source is source and not outbox.stopped:
+            self._happen(outbox, source, SourceEvent.TURN, now)
+            self._deadlines.want(outbox.key, source.deadline())
+
+    def _pump_empty(self, outbox: Outbox, now: float) -> None:
+        """No Sequence carries the outbox: begin one, or say that it has ended."""
+        choice = outbox.next_choice
+        if choice is not None and outbox.durable_end > outbox.first:
+            self._begin(outbox, choice, now)
+        elif outbox.is_empty and outbox.handle(OutboxEvent.EMPTIED) is OutboxAction.TELL_ENDED:
+            self.effects.append(Ended(outbox.key))
+            if outbox.is_for_replies:
+                self.close_outbox(outbox.key)
+
+    def _proceed(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """Take the next step towards the end of the Sequence, if it is time for that."""
+        if outbox.source is not source:
+            return  # it is over
+        if source.end is EndState.OPEN and outbox.is_ending:
+            source.want_end()
+        if source.proceed():
             self.commit.save(source.local_id, source)
-            self.commit.then(partial(self._end_durable, outbox, source))
-        if source.state in ENDING_STATES and not self._may_end(source):
-            if source.due is not None:
-                source.due = None
-                self.commit.then(partial(self._say_last_word, outbox, source))
-            return
-        if outbox.is_for_replies and self._is_told_enough(source, now):
-            self._end_with(outbox, source, SourceEvent.EXPIRED, "unanswered", "nobody answers to its end", now)
-            return
-        request = source.request_to_send(self._jitter(), now)
-        if request is not None:
-            self._send_request(outbox, source, request)
-        numbers = source.numbers_to_send(now)
-        for number in numbers:
-            self._send_message(outbox, source, number, now, is_last=number == numbers[-1])
-
-    @staticmethod
-    def _is_told_enough(source: RMSource, now: float) -> bool:
-        is_due = source.due is not None and source.due <= now
-        return is_due and source.attempts >= TOLD_ENOUGH and source.state in ENDING_STATES
-
-    def _may_end(self, source: RMSource) -> bool:
+            self.commit.then(partial(self._end_saved, outbox, source))
         # The last word on the requests acknowledges every reply, so it waits for the last one to be durable.
-        return source.end_is_durable and (source.offer is None or self._offered.is_all_acknowledged(source.offer))
+        if source.end is EndState.DURABLE and self._has_every_reply(source):
+            source.tell_end(now)
 
-    def _end_durable(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        source.end_is_durable = True
+    def _has_every_reply(self, source: RMSource) -> bool:
+        return source.offer is None or self._offered.is_all_acknowledged(source.offer)
+
+    def _end_saved(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        source.end_saved()
         self.ready(outbox)
 
-    def _say_last_word(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        source.due = now
-        self.ready(outbox)
+    def _happen(
+        self, outbox: Outbox, source: RMSource, event: SourceEvent, now: float, why: Why = NO_REASON
+    ) -> SourceAction | None:
+        """Something happens to a Sequence: do what its cell says. Returns that; None if there is no cell."""
+        action = source.handle(event)
+        if action is not None:
+            _DO[action](self, outbox, source, now, why)
+        return action
+
+    def _nothing(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        pass
+
+    def _save(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        self.commit.save(source.local_id, source)
 
     def _begin(self, outbox: Outbox, choice: Choice, now: float) -> None:
         versions, with_offer = choice
@@ -301,66 +276,27 @@ class Outbound:
         self.commit.then(partial(self._create, outbox, source))
 
     def _create(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        if outbox.source is source and source.state is SourceState.NONE:
+        if outbox.source is source:
             source.create(now)
             self.ready(outbox)
 
-    # --- envelopes ------------------------------------------------------------------------------------------------
+    # --- what goes out --------------------------------------------------------------------------------------------
 
-    def _envelope(self, outbox: Outbox, source: RMSource) -> Envelope:
-        versions = source.versions
-        return Envelope(versions.soap, versions.addressing, versions.rm, to=outbox.to)
+    def _send_due_request(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        request = source.request_to_send(self._jitter(), now)
+        if request is not None:
+            assert outbox.to is not None
+            envelope = self._envelopes.request(outbox, source, request)
+            self.effects.append(Transmit(outbox.to, envelope, source.local_id, 0, source.attempts))
 
-    def _send_request(self, outbox: Outbox, source: RMSource, request: Request) -> None:
-        envelope = self._envelope(outbox, source)
-        envelope.message_id = source.message_ids.get(request.value)
-        if request is not Request.ACK_REQUESTED:
-            if envelope.message_id is None:
-                envelope.message_id = source.message_ids[request.value] = self._new_identifier()
-            if self._local is not ANONYMOUS_EPR or source.versions.addressing is Addressing.V2004_08:
-                envelope.reply_to = self._local
-        if request is Request.CREATE:
-            envelope.control = self._create_sequence(source)
-        else:
-            assert source.identifier is not None
-            last = source.last_number or max(min(source.available, source.limit), source.acknowledged.highest)
-            if request is Request.CLOSE:
-                envelope.control = CloseSequence(source.identifier, last or None)
-            elif request is Request.TERMINATE:
-                names_it = source.versions.rm.can.names_last_number
-                envelope.control = TerminateSequence(source.identifier, (last or None) if names_it else None)
-            else:
-                envelope.control = RequestAcknowledgement()
-                envelope.ack_requested = (AckRequested(source.identifier),)
-            self._piggyback(source, envelope)
-            if request in (Request.CLOSE, Request.TERMINATE) and source.versions.rm.can.has_final:
-                # Every reply is here, or the Sequence would not be ended: the offered one is final too.
-                for acknowledgement in envelope.acknowledgements:
-                    acknowledgement.final = True
-        assert outbox.to is not None
-        self.effects.append(Transmit(outbox.to, envelope, source.local_id, 0, source.attempts))
-
-    def _create_sequence(self, source: RMSource) -> CreateSequence:
-        offer = None
-        if source.offer is not None:
-            offer = Offer(source.offer, self._local if source.versions.rm.can.offers_endpoint else None)
-        return CreateSequence(self._local, self.policy.expires, offer)
-
-    def _piggyback(self, source: RMSource, envelope: Envelope) -> None:
-        if source.offer is not None:
-            acknowledgement = self._offered.acknowledgement(source.offer)
-            if acknowledgement is not None and acknowledgement.ranges:
-                envelope.acknowledgements = (acknowledgement,)
+    def _transmit(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        self._send_due_request(outbox, source, now, why)
+        numbers = source.numbers_to_send(now)
+        for number in numbers:
+            self._send_message(outbox, source, number, now, is_last=number == numbers[-1])
 
     def _send_message(self, outbox: Outbox, source: RMSource, number: int, now: float, *, is_last: bool) -> None:
-        wants_reply = None
-        envelope = self.message(outbox, source, number)
-        if number != source.last_number:
-            record = outbox.record(outbox.offset_of(number))
-            if record.wants_reply:
-                wants_reply = record.message_id
-                envelope.reply_to = self._local
-        self._piggyback(source, envelope)
+        envelope, wants_reply = self._envelopes.transmission(outbox, source, number)
         # CXF's client can lose a reply that asks (seen live), and who waits for a reply acknowledges it unasked.
         asks = wants_reply is None and not outbox.is_for_replies and source.asks_with(number, is_last=is_last)
         if asks:
@@ -372,21 +308,7 @@ class Outbound:
 
     def message(self, outbox: Outbox, source: RMSource, number: int) -> Envelope:
         """Message ``number`` of the Sequence as it goes out, the same every time but for piggybacked headers."""
-        envelope = self._envelope(outbox, source)
-        is_last = number == source.last_number
-        if source.identifier is not None:
-            envelope.sequence = Sequence(source.identifier, number, is_last)
-        if is_last:
-            envelope.control = LastMessage()
-            return envelope
-        record = outbox.record(outbox.offset_of(number))
-        envelope.action = record.action
-        envelope.message_id = record.message_id
-        envelope.relates_to = record.relates_to
-        envelope.body = record.body
-        if record.headers:
-            envelope.headers = (record.headers,)
-        return envelope
+        return self._envelopes.message(outbox, source, number)
 
     # --- what comes back ------------------------------------------------------------------------------------------
 
@@ -414,8 +336,8 @@ class Outbound:
             source.clear_doubt()
             self.commit.save(source.local_id, source)
         else:
-            source.handle(SourceEvent.ENDING_FAULT)
-            self._lose(outbox, source, MESSAGE_NUMBER_ROLLOVER, "the destination does not say what arrived", now)
+            why = Why(MESSAGE_NUMBER_ROLLOVER, "the destination does not say what arrived")
+            self._happen(outbox, source, SourceEvent.DOUBT_STAYS, now, why)
 
     def failed(self, sent: Transmit, now: float) -> None:
         """What was sent got no answer."""
@@ -431,10 +353,7 @@ class Outbound:
         if outbox is None or source is None:
             self.effects.append(Incident("answer cannot be written", level="error", detail={"reason": reason}))
             return
-        source.suspended = UNSENDABLE
-        self.commit.save(source.local_id, source)
-        refused = (source.identifier or "", sent.number) if sent.number else None
-        self._stop(outbox, UNSENDABLE, reason, now, refused=refused)
+        self._happen(outbox, source, SourceEvent.UNSENDABLE, now, Why(UNSENDABLE, reason, sent.number))
 
     def receive_create_response(
         self, response: CreateSequenceResponse, relates_to: str | None, now: float
@@ -448,7 +367,6 @@ class Outbound:
         if accept is None or accept.is_none:
             source.offer = None
         outbox.refused.clear()
-        source.suspended = NOT_DURABLE_YET
         self.by_identifier[response.identifier] = source.local_id
         self.commit.save(source.local_id, source)
         self.commit.then(partial(self._opened, outbox, source))
@@ -456,10 +374,10 @@ class Outbound:
         return source
 
     def _opened(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        source.suspended = ""
+        self._happen(outbox, source, SourceEvent.GRANT_DURABLE, now)
+
+    def _begin_sending(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         outbox.update_available()
-        if outbox.end_wanted:
-            source.want_end(now)
         self.ready(outbox)
 
     def receive_acknowledgement(self, ack: SequenceAcknowledgement, now: float) -> Fault | None:
@@ -471,15 +389,19 @@ class Outbound:
         if source.sent_before >= source.next_number:
             outbox.find_requests(ack.ranges)
         was_in_doubt = source.in_doubt
-        newly, fault = source.receive_acknowledgement(ack, now)
+        action, newly = source.receive_acknowledgement(ack, now)
         if newly:
             self._report(outbox, newly)
         if was_in_doubt and not source.in_doubt:
             self.commit.save(source.local_id, source)
-        if source.state is SourceState.CLOSED and not source.is_complete and not outbox.stopped:
-            self._lose(outbox, source, SEQUENCE_CLOSED, "the destination closed the Sequence", now)
-        self._after_news(outbox, source, now)
-        return fault
+        if action is SourceAction.RAISE_INVALID_ACKNOWLEDGEMENT:
+            source.last_fault = INVALID_ACKNOWLEDGEMENT
+            return sequence_fault(INVALID_ACKNOWLEDGEMENT, ack.identifier, acknowledgement=ack)
+        if action is SourceAction.MARK_AND_REPORT:
+            why = Why(SEQUENCE_CLOSED, "the destination closed the Sequence")
+            self._report_rest(outbox, source, now, why)
+        self.ready(outbox)
+        return None if action is not None else sequence_fault(UNKNOWN_SEQUENCE, ack.identifier)
 
     def _report(self, outbox: Outbox, ranges: list[tuple[int, int]]) -> None:
         source = outbox.source
@@ -490,10 +412,6 @@ class Outbound:
                 first_offset, last_offset = outbox.offset_of(lower), outbox.offset_of(last)
                 self.effects.append(Acknowledged(outbox.key, first_offset, last_offset))
         outbox.acknowledged(self.commit)
-
-    def _after_news(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        source.proceed(now)
-        self.ready(outbox)
 
     def request_of(self, relates_to: str | None, identifier: str = "") -> tuple[Outbox, int] | None:
         """Which request a message answers: its outbox and number; None if no request that waits for its reply.
@@ -531,12 +449,12 @@ class Outbound:
             self.effects.append(Unanswered(outbox.key, message_id))
             if source.replied(number, now):
                 self._report(outbox, [(number, number)])
-                self._after_news(outbox, source, now)
+                self.ready(outbox)
 
     def _replied(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
         if outbox.source is source and source.replied(number, now):
             self._report(outbox, [(number, number)])
-            self._after_news(outbox, source, now)
+            self.ready(outbox)
 
     def receive_fault(
         self, fault: Fault, source_id: str, number: int, now: float, relates_to: str | None = None
@@ -558,123 +476,134 @@ class Outbound:
         source.last_fault = fault.code
         source.last_heard = now
         number = number or outbox.number_of(relates_to)
-        if source.state is SourceState.CREATING:
-            self._refused(outbox, source, fault, now)
-        elif fault.is_rm and fault.code == MESSAGE_NUMBER_ROLLOVER and not source.versions.rm.can.rollover_ends:
-            source.roll_over(fault.max_message_number, number, now)
-            self.commit.save(source.local_id, source)
-            if source.limit < 1:
-                source.suspended = fault.code
-                self._stop(outbox, fault.code, f"{fault.reason} (it takes no message at all)", now)
-        elif fault.is_rm and fault.code == SEQUENCE_CLOSED:
-            if source.handle(SourceEvent.CLOSED_FAULT) is SourceAction.MARK_AND_REPORT and not source.is_complete:
-                self._lose(outbox, source, fault.code, fault.reason, now)
-        elif fault.is_rm and fault.code in (*ENDS_FOR_SOURCE, MESSAGE_NUMBER_ROLLOVER):
-            self._end_with(outbox, source, SourceEvent.ENDING_FAULT, fault.code, fault.reason, now)
-        elif fault.is_rm and fault.code == INVALID_ACKNOWLEDGEMENT:
-            self.effects.append(Incident("acknowledgement refused", fault.identifier or "", level="warning"))
-        elif fault.sender and number:
-            # The message itself is refused, and would be each time: the number cannot be skipped, so somebody decides.
-            source.suspended = fault.code
-            self.commit.save(source.local_id, source)
-            refused = (source.identifier or "", number)
-            self._stop(outbox, fault.code, fault.reason, now, refused=refused)
-        else:
-            source.not_delivered(number, now)
-        self._after_news(outbox, source, now)
+        event = event_of(fault, number, source.versions.rm.can)
+        why = Why(fault.code, fault.reason, number, fault.max_message_number)
+        self._happen(outbox, source, event, now, why)
+        self.ready(outbox)
 
-    def _refused(self, outbox: Outbox, source: RMSource, fault: Fault, now: float) -> None:
+    def _report_refused(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         # CXF refuses a repeated CreateSequence, the first of which it granted: its Offer is in use. Another one is not.
-        is_new = source.offer is None or source.attempts <= 1
-        source.handle(SourceEvent.CREATE_SEQUENCE_REFUSED)
+        is_repeated = source.request_sent_at is None  # that is kept of the first one only
+        is_new = source.offer is None or not is_repeated
         self._drop(outbox, source)
         if is_new:
             outbox.refuse((source.versions, source.offer is not None))
         self.effects.append(
-            Incident("sequence refused", level="warning", detail={"key": outbox.key, "reason": fault.reason})
+            Incident("sequence refused", level="warning", detail={"key": outbox.key, "reason": why.reason})
         )
         if outbox.next_choice is None:
-            self._stop(outbox, fault.code, fault.reason, now)
+            self._stop(outbox, why.code, why.reason, now)
         self.ready(outbox)
+
+    def _stop_numbering(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        source.roll_over(why.limit, why.number, now)
+        self.commit.save(source.local_id, source)
+        if source.limit < 1:
+            told = Why(why.code, f"{why.reason} (it takes no message at all)")
+            self._happen(outbox, source, SourceEvent.TAKES_NO_NUMBER, now, told)
+
+    def _report_acknowledgement(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        self.effects.append(Incident("acknowledgement refused", source.identifier or "", level="warning"))
+
+    def _retry(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        source.not_delivered(why.number, now)
+
+    def _stop_at(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        """It is not to be tried again by itself. A message that is refused would be each time, and its number cannot be
+        skipped: so somebody decides."""
+        self.commit.save(source.local_id, source)
+        refused = (source.identifier or "", why.number) if why.number else None
+        self._stop(outbox, why.code, why.reason, now, refused=refused)
 
     def receive_close_response(self, identifier: str, now: float) -> None:
         """CloseSequenceResponse."""
-        self._lifecycle(identifier, SourceEvent.CLOSE_SEQUENCE_RESPONSE, now)
+        self._heard(identifier, SourceEvent.CLOSE_SEQUENCE_RESPONSE, now)
 
     def receive_terminate_response(self, identifier: str, now: float) -> None:
         """TerminateSequenceResponse."""
-        self._lifecycle(identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
+        self._heard(identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
 
     def terminate_sent(self, source_id: str, was_empty: bool, now: float) -> None:
         """TerminateSequence reached the destination. Where it is one-way, that is all there is to it. Else it is
         over too once repeats of it are answered with nothing, as gSOAP does when its response was lost."""
         outbox = self.sources.get(source_id)
         source = outbox.source if outbox is not None else None
-        if source is None or source.identifier is None or source.state is not SourceState.TERMINATING:
+        if source is None or source.identifier is None:
             return
-        if not source.versions.rm.can.answers_terminate or (was_empty and source.attempts >= ANSWERED_ENOUGH):
-            self._lifecycle(source.identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
+        is_enough = was_empty and source.state is SourceState.TERMINATING and source.attempts >= ANSWERED_ENOUGH
+        if is_enough or not source.versions.rm.can.answers_terminate:
+            self._heard(source.identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
 
     def ended_by_peer(self, identifier: str, event: SourceEvent, now: float) -> bool:
-        """CloseSequence or TerminateSequence from the destination; False if the Sequence is unknown."""
-        outbox = self.sources.get(self.by_identifier.get(identifier, ""))
-        if outbox is None or outbox.source is None:
-            return False
-        source = outbox.source
-        complete = source.is_complete
-        self._lifecycle(identifier, event, now)
-        if not complete:
-            self._lose(outbox, source, event.value, "the destination ended the Sequence", now)
-        return True
+        """CloseSequence or TerminateSequence from the destination; whether it is to be answered: False if the Sequence
+        is unknown."""
+        action = self._heard(identifier, event, now)
+        return action is SourceAction.ANSWER_CLOSE or action is SourceAction.ANSWER_TERMINATE
 
-    def _lifecycle(self, identifier: str, event: SourceEvent, now: float) -> None:
+    def _heard(self, identifier: str, event: SourceEvent, now: float) -> SourceAction | None:
+        """The destination said something of the Sequence: what was to be done about that; None: it is unknown."""
         outbox = self.sources.get(self.by_identifier.get(identifier, ""))
-        if outbox is None or outbox.source is None:
-            return
-        source = outbox.source
+        source = outbox.source if outbox is not None else None
+        if outbox is None or source is None:
+            return None
         source.last_heard = now
-        source.handle(event)
-        if source.is_over:
-            if source.is_complete:
-                outbox.leave_out_arrived()
-            self._drop(outbox, source)
-            self.effects.append(Incident("sequence terminated", identifier))
-        else:
-            self.commit.save(source.local_id, source)
-        self._after_news(outbox, source, now)
+        action = self._happen(outbox, source, event, now, Why(event.value, "the destination ended the Sequence"))
+        self.ready(outbox)
+        return action
 
     # --- ends -----------------------------------------------------------------------------------------------------
 
     def want_end(self, outbox: Outbox, now: float) -> None:
         """End the outbox's Sequence once everything is acknowledged; :class:`Ended` follows."""
-        outbox.end_wanted = True
-        if outbox.source is not None:
-            outbox.source.want_end(now)
-            self.commit.save(outbox.source.local_id, outbox.source)
-        self.ready(outbox)
-
-    def _end_with(
-        self, outbox: Outbox, source: RMSource, event: SourceEvent, code: str, reason: str, now: float
-    ) -> None:
-        action = source.handle(event)
-        if action is SourceAction.LOSE and not source.is_complete:
-            self._lose(outbox, source, code, reason, now)
-        elif action in (SourceAction.LOSE, SourceAction.FINISH):
-            self._drop(outbox, source)
+        if outbox.handle(OutboxEvent.WANT_END) is OutboxAction.END:
+            if outbox.source is not None:
+                outbox.source.want_end()
+                self.commit.save(outbox.source.local_id, outbox.source)
             self.ready(outbox)
 
-    def _lose(self, outbox: Outbox, source: RMSource, code: str, reason: str, now: float) -> None:
+    def _report_rest(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        """The destination closed it. What it may have, and did not acknowledge, is lost; what it cannot have got goes
+        to the next Sequence. If somebody is to decide already, that is seen to when it is decided."""
+        self.commit.save(source.local_id, source)
+        if not source.in_doubt and not outbox.in_doubt():
+            source.move_rest()
+        elif not outbox.stopped:
+            self._lose(outbox, source, now, why)
+
+    def _end_at_once(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        """The destination terminated it, or says that it is over."""
+        if source.in_doubt or outbox.in_doubt():
+            self._lose(outbox, source, now, why)
+        else:
+            self._finish(outbox, source, now, why)
+
+    def _finish(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        """It is over. What is known to have arrived, also above a limit, is not sent again."""
+        outbox.leave_out_arrived()
+        self._drop(outbox, source)
+        self.effects.append(Incident("sequence terminated", source.identifier or ""))
+        self.ready(outbox)
+
+    def _move_rest(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        source.move_rest()
+
+    def _be_patient(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        source.be_patient(now)
+
+    def _outlive(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
+        source.outlive(now)
+
+    def _lose(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         """The Sequence is gone with messages unacknowledged."""
-        self.effects.append(
-            Incident("sequence lost", source.identifier or "", level="error", detail={"code": code, "reason": reason})
-        )
+        detail = {"code": why.code, "reason": why.reason}
+        self.effects.append(Incident("sequence lost", source.identifier or "", level="error", detail=detail))
         first = outbox.first
         last = outbox.offset_of(source.highest_sent)
         self._drop(outbox, source)
         if self.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and outbox.choices:
             self.ready(outbox)  # duplicates are allowed: go on in a new Sequence
             return
-        self._stop(outbox, code, reason, now, first, last)
+        self._stop(outbox, why.code, why.reason, now, first, last)
 
     def _stop(
         self,
@@ -686,9 +615,9 @@ class Outbound:
         last: int = 0,
         refused: tuple[str, int] | None = None,
     ) -> None:
-        outbox.stopped = code
-        self.commit.batch.queues[outbox.queue] = outbox.description()
-        self.commit.then(partial(self._tell, Stopped(outbox.key, code, reason, first, last, refused)))
+        if outbox.stop(code) is OutboxAction.TELL_STOPPED:
+            self.commit.batch.queues[outbox.queue] = outbox.description()
+            self.commit.then(partial(self._tell, Stopped(outbox.key, code, reason, first, last, refused)))
 
     def _tell(self, effect: Effect, now: float) -> None:
         self.effects.append(effect)
@@ -701,13 +630,12 @@ class Outbound:
     def resume(self, outbox: Outbox, choices: list[Choice], now: float) -> None:
         """Go on with a stopped outbox: what is not known to have arrived is sent again, in a new Sequence if the old
         one is gone."""
-        outbox.stopped = ""
         outbox.choices = choices
-        outbox.refused.clear()
-        if outbox.source is not None:
-            outbox.source.go_on(now)
-        self.commit.batch.queues[outbox.queue] = outbox.description()
-        self.ready(outbox)
+        if outbox.resume() is OutboxAction.GO_ON:
+            if outbox.source is not None:
+                self._happen(outbox, outbox.source, SourceEvent.RESUMED, now)
+            self.commit.batch.queues[outbox.queue] = outbox.description()
+            self.ready(outbox)
 
     def discard(self, outbox: Outbox, offset: int, now: float) -> None:
         """Give up one message; it has not been acknowledged. :class:`Discarded` follows when that is durable.
@@ -766,7 +694,8 @@ class Outbound:
                 first, end = snapshot.bounds.get((queue, 0), (0, 0))
                 key = description["key"]
                 outbox = self.outboxes[key] = Outbox(key, queue, description["to"], self._read, first, end)
-                outbox.stopped = description["stopped"]
+                if description["stopped"]:
+                    outbox.stop(description["stopped"])
                 outbox.left_out = AcknowledgementRanges.from_state(description.get("left_out", []))
                 # Nobody but a peer's request opens an outbox of replies again, so it must know what to speak.
                 outbox.choices = [
@@ -779,6 +708,8 @@ class Outbound:
             outbox = self._recovered_outbox(state, snapshot)
             available = outbox.run_end(state["start"]) - state["start"]
             source = RMSource.from_state(state, self.policy, available, now)
+            if state.get("suspended", NOT_DURABLE_YET) not in ("", NOT_DURABLE_YET) and not outbox.stopped:
+                outbox.stop(state["suspended"])  # as it was saved once: with the Sequence
             if source.state is SourceState.NONE and not source.polled:
                 source.create(now)
             self.adopt(outbox, source)
@@ -797,3 +728,28 @@ class Outbound:
             first, end = snapshot.bounds.get((queue, 0), (0, 0))
             self.outboxes[key] = Outbox(key, queue, state["to"], self._read, first, end)
         return self.outboxes[key]
+
+
+_DO: dict[SourceAction, Callable[[Outbound, Outbox, RMSource, float, Why], None]] = {
+    SourceAction.SEND_CREATE: Outbound._send_due_request,
+    SourceAction.SEND_CLOSE: Outbound._send_due_request,
+    SourceAction.SEND_TERMINATE: Outbound._send_due_request,
+    SourceAction.TRANSMIT: Outbound._transmit,
+    SourceAction.BEGIN: Outbound._begin_sending,
+    SourceAction.SAVE: Outbound._save,
+    SourceAction.REPORT_REFUSED: Outbound._report_refused,
+    SourceAction.STOP_NUMBERING: Outbound._stop_numbering,
+    SourceAction.REPORT_ACKNOWLEDGEMENT: Outbound._report_acknowledgement,
+    SourceAction.RETRY: Outbound._retry,
+    SourceAction.STOP: Outbound._stop_at,
+    SourceAction.GO_ON: Outbound._be_patient,
+    SourceAction.REPORT_REST: Outbound._report_rest,
+    SourceAction.ANSWER_CLOSE: Outbound._report_rest,
+    SourceAction.ANSWER_TERMINATE: Outbound._end_at_once,
+    SourceAction.LOSE: Outbound._end_at_once,
+    SourceAction.FINISH: Outbound._finish,
+    SourceAction.MOVE_REST: Outbound._move_rest,
+    SourceAction.TELL_END: Outbound._outlive,
+    SourceAction.NOTHING: Outbound._nothing,
+}
+"""How a Sequence does what its cell says, where :class:`RMSource` does not do it by itself."""

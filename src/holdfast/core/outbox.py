@@ -13,6 +13,7 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Record, State
 from holdfast.core.source import RMSource
+from holdfast.core.states import OUTBOX_TABLE, OutboxAction, OutboxEvent, OutboxState, absent
 from holdfast.core.versions import Versions
 
 ReadRecords = Callable[[str, int, int, int], list[tuple[int, Record]]]
@@ -71,9 +72,9 @@ class Outbox:
         """What to try with CreateSequence, first to last. Shared by all outboxes of one address."""
         self.refused: set[Choice] = set()
         """Those that were refused since a Sequence was last granted, or since somebody said that it goes on."""
+        self.state = OutboxState.OPEN
         self.stopped = ""
         """Why nothing is sent until somebody resumes it; empty: it is sent."""
-        self.end_wanted = False
         self.answers: str | None = None
         """The inbound Sequence whose requests it answers, for an outbox of replies."""
         self.submitting: Submitting | None = None
@@ -90,6 +91,35 @@ class Outbox:
     def is_for_replies(self) -> bool:
         """Whether it answers the requests of a Sequence: nobody here waits for its end."""
         return self.queue == replies_queue(self.key)
+
+    def handle(self, event: OutboxEvent) -> OutboxAction | None:
+        """Move by the table.
+
+        Raises:
+            NoSuchMove: there is no such cell.
+        """
+        cell = OUTBOX_TABLE.get((self.state, event))
+        if cell is None:
+            absent(f"the outbox {self.key!r}", self.state, event)
+            return None
+        self.state = cell[1]
+        return cell[0]
+
+    def stop(self, code: str) -> OutboxAction | None:
+        """Send nothing until somebody decides; ``code`` says why."""
+        self.stopped = code
+        return self.handle(OutboxEvent.STOP)
+
+    def resume(self) -> OutboxAction | None:
+        """Somebody decided that it goes on."""
+        self.stopped = ""
+        self.refused.clear()
+        return self.handle(OutboxEvent.RESUME)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether nothing more will be put in."""
+        return self.state is OutboxState.ENDING or self.state is OutboxState.STOPPED_ENDING
 
     def append(self, record: Record, commit: GroupCommit) -> int:
         """Add a record to the open batch; its offset."""

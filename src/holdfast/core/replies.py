@@ -378,5 +378,5 @@ class Replies:
     def _end_outbox(self, outbox: Outbox, now: float) -> None:
         if outbox.to is None:
             self._outbound.close_outbox(outbox.key)
-        elif not outbox.end_wanted:
+        else:
             self._outbound.want_end(outbox, now)

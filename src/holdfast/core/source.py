@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from enum import Enum
 
-from holdfast.core.faults import INVALID_ACKNOWLEDGEMENT, sequence_fault
 from holdfast.core.flight import Flight, InFlight
-from holdfast.core.messages import Fault, SequenceAcknowledgement
+from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.retransmission import RoundTrip
-from holdfast.core.states import SOURCE_TABLE, SourceAction, SourceEvent, SourceState
+from holdfast.core.states import (
+    END_TABLE,
+    SOURCE_TABLES,
+    EndAction,
+    EndEvent,
+    EndState,
+    SourceAction,
+    SourceEvent,
+    SourceState,
+    absent,
+)
 from holdfast.core.versions import Versions
 
 
@@ -34,14 +43,26 @@ ANSWERED_ENOUGH = 3
 ENDING_STATES = (SourceState.CLOSING, SourceState.TERMINATING)
 """In which it tells the peer of its end."""
 
-NOT_DURABLE_YET = "not durable yet"
-"""Why a Sequence is suspended from CreateSequenceResponse until that is durable."""
+TOLD_ENOUGH = 5
+"""So often is a requester told that the Sequence of its replies ends, all of them acknowledged. It may be gone, and
+CXF's client never answers: it fails at a CloseSequence that comes to its decoupled endpoint."""
 
-_REQUESTS = {
-    SourceState.CREATING: Request.CREATE,
-    SourceState.CLOSING: Request.CLOSE,
-    SourceState.TERMINATING: Request.TERMINATE,
+# An enum's members are slow to look up by its class, and these are asked for with every message.
+_CREATED, _ROLLOVER = SourceState.CREATED, SourceState.ROLLOVER
+_OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
+
+_REQUEST_OF = {
+    SourceAction.SEND_CREATE: Request.CREATE,
+    SourceAction.SEND_CLOSE: Request.CLOSE,
+    SourceAction.SEND_TERMINATE: Request.TERMINATE,
 }
+_REQUESTS = {
+    state: _REQUEST_OF[action]
+    for table in SOURCE_TABLES.values()
+    for (state, event), (action, _) in table.items()
+    if event is SourceEvent.TURN and action in _REQUEST_OF
+}
+"""What is sent, when it is its turn, in the states in which that is a request."""
 
 
 class RMSource:
@@ -66,9 +87,7 @@ class RMSource:
         "buffer_remaining",
         "created_at",
         "due",
-        "end_is_durable",
-        "end_is_saved",
-        "end_wanted",
+        "end",
         "expires",
         "expires_at",
         "flight",
@@ -95,7 +114,6 @@ class RMSource:
         "sent_before",
         "start",
         "state",
-        "suspended",
         "to",
         "unreplied",
         "versions",
@@ -156,43 +174,49 @@ class RMSource:
         self.expires_at: float | None = None
         self.outlives = False
         """Whether its time was up once in this run, and it goes on only to tell its end (:meth:`outlive`)."""
-        self.end_wanted = False
-        self.end_is_saved = False
-        """Whether the decision to end it is in a batch on its way to the store."""
-        self.end_is_durable = False
-        """Whether it is durable, so that it may be told: after a crash nothing may be added to what the peer knows to
-        be closed, and no message may get the number of a LastMessage."""
-        self.suspended = ""
-        """Why it sends nothing for now; empty: it does."""
+        self.end = EndState.OPEN
+        """How far its end has come."""
         self.last_fault = ""
         self._state: State | None = None
 
     # --- what happens to it ---------------------------------------------------------------------------------------
 
-    def handle(self, event: SourceEvent) -> SourceAction:
+    def handle(self, event: SourceEvent) -> SourceAction | None:
         """Move by the table.
 
         Returns:
-            What to do; NOTHING for a cell that is not there, which only a confused peer's message can reach.
+            What to do; None where the peer speaks of what the Sequence is not: nothing but a fault.
+
+        Raises:
+            NoSuchMove: there is no such cell, and it was we who did it.
         """
-        cell = SOURCE_TABLE.get((self.state, event))
+        cell = SOURCE_TABLES[self.versions.rm].get((self.state, event))
         if cell is None:
-            return SourceAction.NOTHING
-        before, self.state = self.state, cell[1]
-        if before is not self.state:
+            absent(f"the outbound Sequence {self.identifier or self.local_id}", self.state, event)
+            return None
+        action, after = cell
+        if after is not self.state:
+            self.state = after
             self.due = None
             self.attempts = 0
+        return action
+
+    def _end(self, event: EndEvent) -> EndAction | None:
+        cell = END_TABLE.get((self.end, event))
+        if cell is None:
+            absent(f"the end of the outbound Sequence {self.identifier or self.local_id}", self.end, event)
+            return None
+        self.end = cell[1]
         return cell[0]
 
     def create(self, now: float) -> None:
         """Want the Sequence: CreateSequence is due now."""
-        action = self.handle(SourceEvent.WANT_SEQUENCE)
-        assert action is SourceAction.SEND_CREATE, self.state
-        self.due = now
+        if self.handle(SourceEvent.WANT_SEQUENCE) is SourceAction.SEND_CREATE:
+            self.due = now
 
     def created(self, identifier: str, expires: float | None, now: float) -> bool:
-        """CreateSequenceResponse came; whether it opened the Sequence (False for a copy)."""
-        if self.handle(SourceEvent.CREATE_SEQUENCE_RESPONSE) is not SourceAction.OPEN:
+        """CreateSequenceResponse came; whether it granted the Sequence (False for a copy)."""
+        if self.handle(SourceEvent.CREATE_SEQUENCE_RESPONSE) is not SourceAction.KEEP:
             return False
         self.identifier = identifier
         self.expires = expires
@@ -201,16 +225,6 @@ class RMSource:
         if self.request_sent_at is not None:
             self.round_trip.sample(now - self.request_sent_at)
         return True
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it takes new numbers."""
-        return self.state is SourceState.CREATED and self.last_number is None
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether its end is decided: what is submitted now goes to the next Sequence."""
-        return self.last_number is not None or self.state in ENDING_STATES
 
     @property
     def is_over(self) -> bool:
@@ -240,37 +254,33 @@ class RMSource:
 
     def receive_acknowledgement(
         self, ack: SequenceAcknowledgement, now: float
-    ) -> tuple[list[tuple[int, int]], Fault | None]:
+    ) -> tuple[SourceAction | None, list[tuple[int, int]]]:
         """Take in an acknowledgement: merged with what is known, never in its place (section 3.9).
 
         Returns:
-            Ranges newly acknowledged (and not waiting for a reply), and the fault if it is invalid, in which case
-            nothing is taken from it.
+            What its cell says, and the ranges newly acknowledged (and not waiting for a reply): none if it is invalid.
         """
         if not self._is_valid(ack):
-            self.handle(SourceEvent.INVALID_ACKNOWLEDGEMENT)
-            fault = sequence_fault(INVALID_ACKNOWLEDGEMENT, ack.identifier, acknowledgement=ack)
-            self.last_fault = fault.code
-            return [], fault
+            return self.handle(SourceEvent.INVALID_ACKNOWLEDGEMENT), []
         self.last_heard = now
         if ack.buffer_remaining is not None:
             self.buffer_remaining = ack.buffer_remaining
         if ack.nacks:
-            if self.handle(SourceEvent.NACK) is SourceAction.RETRANSMIT_NACKED:
+            action = self.handle(SourceEvent.NACK)
+            if action is SourceAction.RETRANSMIT_NACKED:
                 for number in ack.nacks:
                     entry = self.flight.get(number)
                     if entry is not None:
                         self.flight.hurry(entry, now)
                         entry.waits_for = 0
-            return [], None
-        event = SourceEvent.FINAL_ACKNOWLEDGEMENT if ack.final else SourceEvent.ACKNOWLEDGEMENT
-        action = self.handle(event)
-        if action not in (SourceAction.MARK, SourceAction.MARK_AND_REPORT):
-            return [], None
+            return action, []
+        action = self.handle(SourceEvent.FINAL_ACKNOWLEDGEMENT if ack.final else SourceEvent.ACKNOWLEDGEMENT)
+        if action is None:
+            return None, []
         newly = self._mark(ack.ranges, now)
-        if self.in_doubt and self.attempts:
+        if self.in_doubt and (self.attempts or ack.final):
             self.clear_doubt()
-        return newly, None
+        return action, newly
 
     def _is_valid(self, ack: SequenceAcknowledgement) -> bool:
         if len(ack.ranges) > self.policy.max_ranges or (ack.nacks and (ack.ranges or ack.final)):
@@ -351,8 +361,6 @@ class RMSource:
 
     def numbers_to_send(self, now: float) -> list[int]:
         """Numbers to transmit now, ascending: those due again first of all, then new ones as the window allows."""
-        if self.state not in (SourceState.CREATED, SourceState.ROLLOVER) or self.suspended or self.polled:
-            return []
         due = self.flight.due(now, self.unreplied)
         if due and any(self.flight[number].attempts for number in due):
             due = self._slow_down(due, now)
@@ -378,7 +386,8 @@ class RMSource:
     def _has_new(self) -> bool:
         highest = self.available
         if self.last_number is not None:
-            highest = self.last_number if self.end_is_durable or self.polled else self.last_number - 1
+            may_be_told = self.end is _DURABLE or self.end is _TELLING or self.polled
+            highest = self.last_number if may_be_told else self.last_number - 1
         return self.next_number <= min(highest, self.limit)
 
     @property
@@ -387,13 +396,12 @@ class RMSource:
         return self.next_number > self.limit or (self.is_cut and self.next_number > self.available)
 
     def _number(self) -> None:
-        if self.state is SourceState.CREATED:
-            is_last = self.next_number in (self.limit, self.last_number)
-            self.handle(SourceEvent.SEND_LAST_NUMBER if is_last else SourceEvent.SEND_MESSAGE)
-        self.next_number += 1
+        is_last = self.next_number in (self.limit, self.last_number)
+        if self.handle(SourceEvent.SEND_LAST_NUMBER if is_last else SourceEvent.SEND_MESSAGE) is SourceAction.NUMBER:
+            self.next_number += 1
 
     def roll_over(self, max_message_number: int | None, refused: int, now: float) -> None:
-        """The peer's MessageNumberRollover: numbers above its limit go to the next Sequence (1.1, section 4.6).
+        """After the peer's MessageNumberRollover: numbers above its limit go to the next Sequence (1.1, section 4.6).
 
         It may have taken some of them before it lowered its limit. So it is asked what it has (AckRequested) before
         anything moves.
@@ -403,9 +411,6 @@ class RMSource:
             refused: The number that it refused, 0 if that is not known.
             now: Seconds.
         """
-        if self.handle(SourceEvent.ROLLOVER_FAULT) is not SourceAction.STOP_NUMBERING:
-            return
-        self.last_heard = now
         self.sent_before = max(self.sent_before, self.highest_sent)
         limits = [limit for limit in (max_message_number, refused - 1 if refused else None) if limit is not None]
         if not limits and self.limit < self.sent_before:
@@ -533,65 +538,86 @@ class RMSource:
 
     def issue(self, now: float) -> None:
         """For a polled Sequence: the numbers up to ``available`` are out, to be sent as they are asked for."""
-        while self._has_new():
+        while self.state in (_CREATED, _ROLLOVER) and self._has_new():
             self.flight[self.next_number] = InFlight(now, now, 1, now)
             self._number()
 
     # --- lifecycle ------------------------------------------------------------------------------------------------
 
-    def want_end(self, now: float) -> None:
-        """No new messages: when all is acknowledged, end it. 1.0 says so with a LastMessage of its own."""
-        self.end_wanted = True
-        self.proceed(now)
+    def want_end(self) -> None:
+        """No new messages: when all is acknowledged, end it. Some versions say so with a LastMessage of its own."""
+        self._end(EndEvent.WANT)
 
-    def outlive(self, now: float) -> bool:
-        """Its time is up, and all of it has arrived: whether it lives on to tell its end.
+    def time_event(self, now: float, *, is_for_replies: bool) -> SourceEvent | None:
+        """What the clock alone has made happen to it; None: nothing.
+
+        Args:
+            now: Seconds.
+            is_for_replies: Whether it goes to a requester, who may be gone: it is told its end so often, and no more.
+        """
+        if self.expires_at is not None and self.expires_at <= now:
+            # If it was told its end for as long as it had been granted to live, the peer has ended it by itself.
+            is_done = self.acknowledged.highest and self.is_complete and self.expires is not None
+            return SourceEvent.EXPIRED_WHEN_DONE if is_done and not self.outlives else SourceEvent.EXPIRED
+        if self._is_given_up(now):
+            return SourceEvent.SILENT
+        if is_for_replies and self.state in ENDING_STATES and self.attempts >= TOLD_ENOUGH:
+            return SourceEvent.UNANSWERED if self.due is not None and self.due <= now else None
+        return None
+
+    def outlive(self, now: float) -> None:
+        """Its time is up, and all of it has arrived: it lives on to tell its end.
 
         The destination's clock may be behind ours, after a restart of either. If it holds everything to the end
         (DiscardEntireSequence), what was sent in the next Sequence would be delivered before this one. So nothing
         follows before its end is told, or once more the life that it was granted is over: by then the destination
         has ended it by itself.
         """
-        if self.outlives or self.polled or self.expires is None:
-            return False
-        if not self.acknowledged.highest or not self.is_complete:
-            return False
+        assert self.expires is not None
         self.outlives = True
         self.expires_at = now + self.expires
         self.limit = min(self.limit, self.available)  # no LastMessage: where its time is up too, that is refused
-        self.want_end(now)
-        return True
+        self.want_end()
 
-    def go_on_after_close(self) -> None:
-        """If the peer closed it and has all that was sent, nothing is lost: what is submitted goes to the next one."""
-        if self.state is SourceState.CLOSED and self.acknowledged.covers(self.highest_sent):
-            self.limit = min(self.limit, self.highest_sent)
+    def move_rest(self) -> None:
+        """The peer closed it: what it does not have, and what is submitted from now on, goes to the next Sequence."""
+        self.sent_before = max(self.sent_before, self.highest_sent)
+        self._lower_limit(self.acknowledged.first_gap - 1)
 
-    def proceed(self, now: float) -> None:
-        """Take the next step towards the end if it is wanted and everything is acknowledged."""
-        if not self.end_wanted or not self.is_complete:
-            return
-        can = self.versions.rm.can
-        wants_last_message = can.has_last_message and self.last_number is None and self.available < self.limit
-        if wants_last_message and self.state is SourceState.CREATED:
+    def proceed(self) -> bool:
+        """Take the next step towards the end, if it is wanted, or all numbers are used, and everything is acknowledged.
+
+        Returns:
+            Whether that its end is decided is to be saved now, and :meth:`end_saved` called when it is.
+        """
+        if (self.end is _OPEN and not self.is_full) or not self.is_complete:
+            return False
+        if self.end is _OPEN:
+            self._end(EndEvent.USED_UP)
+        is_number_left = self.available < self.limit
+        action = self.handle(SourceEvent.ALL_ACKNOWLEDGED if is_number_left else SourceEvent.ALL_NUMBERS_ACKNOWLEDGED)
+        if action is SourceAction.SEND_LAST_MESSAGE:
             # After every reply, as WCF does: an answer to LastMessage in kind ends the opposite direction too.
             self.last_number = self.available + 1
-            return
-        if self.state in (SourceState.CREATED, SourceState.ROLLOVER):
-            event = SourceEvent.DECIDE_TO_CLOSE if can.closes else SourceEvent.DECIDE_TO_TERMINATE
-        elif self.state is SourceState.CLOSED:
-            event = SourceEvent.DECIDE_TO_TERMINATE
+        elif action in (SourceAction.SEND_CLOSE, SourceAction.SEND_TERMINATE):
+            # What is submitted from now on goes to the next Sequence: LastMsgNumber stays what it is in every repeat.
+            self.limit = min(self.limit, self.available)
         else:
-            return
-        # What is submitted from now on goes to the next Sequence: LastMsgNumber stays what it is in every repeat.
-        self.limit = min(self.limit, self.available)
-        self.handle(event)
-        self.due = now
+            return False
+        return self._end(EndEvent.STEP) is EndAction.SAVE
+
+    def end_saved(self) -> None:
+        """That its end is decided is durable."""
+        self._end(EndEvent.SAVED)
+
+    def tell_end(self, now: float) -> None:
+        """Every reply that came is durable, so that the last word can acknowledge it, and so is that the end is
+        decided: it may be told from now on. A LastMessage goes before all that."""
+        if self._end(EndEvent.REPLIES_DURABLE) is EndAction.TELL and self.state in ENDING_STATES:
+            self.due = now
 
     def request_to_send(self, jitter: float, now: float) -> Request | None:
         """The lifecycle request or AckRequested that is due now, once per repeat."""
-        if self.suspended or self.polled or self.is_over:
-            return None
         request = _REQUESTS.get(self.state)
         if request is None:
             request = Request.ACK_REQUESTED
@@ -599,9 +625,7 @@ class RMSource:
                 self.due = self._poll_at()
         if self.due is None or self.due > now:
             return None
-        if request is not Request.ACK_REQUESTED:
-            self.handle(SourceEvent.RETRANSMISSION_DUE)
-        else:
+        if request is Request.ACK_REQUESTED:
             self.last_heard = max(self.last_heard, now - self.policy.keep_alive)
         self.attempts += 1
         # Only a first request's answer measures the round trip; silence is counted from the newest AckRequested.
@@ -610,8 +634,6 @@ class RMSource:
         return request
 
     def _poll_at(self) -> float | None:
-        if self.state not in (SourceState.CREATED, SourceState.ROLLOVER):
-            return None
         if self.flight:
             return None  # those that are sent again ask
         if self.buffer_remaining == 0 and self._has_new():
@@ -620,33 +642,29 @@ class RMSource:
         return max(self.last_heard, self.request_sent_at or 0.0) + self.policy.keep_alive
 
     def deadline(self) -> float | None:
-        """When :meth:`numbers_to_send` or :meth:`request_to_send` has something next; None: never by itself."""
-        if self.suspended or self.is_over:
-            return self.expires_at
+        """When it is its turn to send next, or its time is up; None: never by itself."""
         times = [time for time in (self.expires_at,) if time is not None]
-        if not self.polled:
-            if _REQUESTS.get(self.state) is not None:
-                if self.due is not None:
-                    times.append(self.due)
-            elif self.state in (SourceState.CREATED, SourceState.ROLLOVER):
-                poll = self.due if self.in_doubt else self._poll_at()
-                if poll is not None:
-                    times.append(poll)
-                due = self.flight.deadline
-                if due is not None:
-                    times.append(due)
+        if self.state in _REQUESTS:
+            if self.due is not None:
+                times.append(self.due)
+        elif self.state in (_CREATED, _ROLLOVER):
+            poll = self.due if self.in_doubt else self._poll_at()
+            if poll is not None:
+                times.append(poll)
+            due = self.flight.deadline
+            if due is not None:
+                times.append(due)
         return min(times, default=None)
 
-    def is_given_up(self, now: float) -> bool:
+    def _is_given_up(self, now: float) -> bool:
         """Whether the peer has given no sign of life for as long as the policy waits."""
         patience = self.policy.retransmission.give_up_after
         if patience is None or not (self.flight or self.state is SourceState.CREATING):
             return False
         return now - max(self.last_heard, self.flight.waiting_since or self.last_heard) > patience
 
-    def go_on(self, now: float) -> None:
+    def be_patient(self, now: float) -> None:
         """Somebody decided that it is to be tried again: patience begins anew."""
-        self.suspended = ""
         self.last_heard = now
 
     # --- saved state ----------------------------------------------------------------------------------------------
@@ -665,7 +683,8 @@ class RMSource:
             }
         state["versions"] = [self.versions.rm.value, self.versions.addressing.value, self.versions.soap.value]
         state["identifier"] = self.identifier
-        state["state"] = self.state.value
+        # What is saved is read back once it is durable.
+        state["state"] = (_CREATED if self.state is SourceState.GRANTED else self.state).value
         state["start"] = self.start
         state["last_number"] = self.last_number
         state["limit"] = self.limit
@@ -677,8 +696,7 @@ class RMSource:
         state["acknowledged"] = acknowledged.to_state()
         state["offer"] = self.offer
         state["message_ids"] = self.message_ids.copy()
-        state["end_wanted"] = self.end_wanted
-        state["suspended"] = self.suspended
+        state["end_wanted"] = self.end is not _OPEN
         state["last_fault"] = self.last_fault
         state["expires"] = self.expires
         state["expires_at"] = self.expires_at
@@ -707,9 +725,8 @@ class RMSource:
         source.acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
         source.offer = state["offer"]
         source.message_ids = dict(state["message_ids"])
-        source.end_wanted = state["end_wanted"]
-        # A Sequence that waited to be durable has not to wait any more: it was read back.
-        source.suspended = "" if state["suspended"] == NOT_DURABLE_YET else state["suspended"]
+        if state["end_wanted"]:
+            source.end = EndState.WANTED
         source.last_fault = state["last_fault"]
         source.expires = state.get("expires")
         source.expires_at = state["expires_at"]
@@ -721,7 +738,12 @@ class RMSource:
         source.next_number = source.acknowledged.first_gap
         source.in_doubt = state.get("in_doubt", False)
         source.is_limit_known = state.get("is_limit_known", True)
-        if source.state in _REQUESTS or source.in_doubt:
+        if source.last_number is not None or source.state in ENDING_STATES:
+            source.end = EndState.DURABLE
+        if source.last_number is not None and source.state is _CREATED:
+            source.state = _ROLLOVER  # as it was saved once: decided, and not yet numbered
+        if source.state is SourceState.CLOSED:
+            source.move_rest()
+        if source.state is SourceState.CREATING or source.in_doubt:
             source.due = now
-        source.end_is_saved = source.end_is_durable = source.is_ending
         return source

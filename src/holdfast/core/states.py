@@ -1,24 +1,71 @@
 """The state tables of both sides as data. Everything that moves a Sequence from state to state stands here.
 
-Rows and columns follow the non-normative state tables of WS-RM 1.2 (appendix D). A cell is (what to do, next state);
-an absent cell is a fault: the message is answered with UnknownSequence, a call is a mistake of ours.
-The docs' diagrams are drawn from these tables (``python -m holdfast.core.states``).
+Rows and columns follow the non-normative state tables of WS-RM 1.2 (appendix D). A cell is (what to do, next state).
+What a cell says is done, and nothing else is done about its event. An event is the peer's or ours. Where a table has
+no cell for what a peer did, the peer is told that it speaks of an unknown Sequence. Where it has none for what we did
+(a call, a timer), that is a mistake of ours, and an error: :class:`NoSuchMove`.
+
+Beside the two tables of the specification there are three of our own. How the end of a Sequence becomes durable before
+it is told: :data:`END_TABLE` for a source, :data:`SETTLING_TABLE` for a destination. And what an outbox does about what
+is put into it: :data:`OUTBOX_TABLE`. The docs' diagrams are drawn from these tables
+(``python -m holdfast.core.states``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
+from typing import Any, NamedTuple
 
-from holdfast.core.versions import RM, RM_OF_NAME, Capabilities
+from holdfast.core.versions import RM, Capabilities
 from holdfast.exceptions import LastMessageNumberExceeded
 
-# --- RM Destination --------------------------------------------------------------------------------------------------
+
+class NoSuchMove(RuntimeError):
+    """We did something to a Sequence in a state where it makes no sense: a mistake of ours, never of a peer's."""
 
 
 class _Name(Enum):
     """An enum hashed by identity: the tables are looked up for every message, and Enum's own hash is slow."""
 
     __hash__ = object.__hash__
+
+
+class Event(_Name):
+    """Something that happens: what it is called, and whether it is we who do it (a call, a timer, a commit)."""
+
+    is_ours: bool
+
+    def __new__(cls, words: str, is_ours: bool = False) -> Event:
+        """An event: what it is called, and whose it is."""
+        member = object.__new__(cls)
+        member._value_ = words
+        member.is_ours = is_ours
+        return member
+
+
+OURS = True
+
+
+def absent(about: str, state: Enum, event: Event) -> None:
+    """What to do where a table has no cell: nothing, for what a peer did, which is then answered as unknown.
+
+    Args:
+        about: Which Sequence or outbox.
+        state: Its state.
+        event: What happened.
+
+    Raises:
+        NoSuchMove: for what we did ourselves.
+    """
+    if event.is_ours:
+        raise NoSuchMove(
+            f"{about} is in state {state.value!r}, which has no cell for {event.value!r}: an error in Holdfast. What"
+            " was acknowledged is safe. Please report this line with what led to it."
+        )
+
+
+# --- RM Destination --------------------------------------------------------------------------------------------------
 
 
 class DestinationState(_Name):
@@ -30,29 +77,32 @@ class DestinationState(_Name):
     TERMINATED = "terminated"
 
 
-class DestinationEvent(_Name):
+class DestinationEvent(Event):
     """What can happen to an inbound Sequence."""
 
     NEW_MESSAGE = "new message"
+    MESSAGE_WITHOUT_ROOM = "new message, for which there is no room yet"
     DUPLICATE_MESSAGE = "duplicate message"
     MESSAGE_ABOVE_LIMIT = "message number above the limit"
     MESSAGE_AFTER_LAST = "message number after LastMessage"
     ACK_REQUESTED = "AckRequested"
+    ACK_REQUESTED_BEFORE_END_IS_TOLD = "AckRequested, before its end may be told"
     CLOSE_SEQUENCE = "CloseSequence"
     TERMINATE_SEQUENCE = "TerminateSequence"
-    DECIDE_TO_CLOSE = "decide to close"
-    DECIDE_TO_TERMINATE = "decide to terminate"
     CLOSE_SEQUENCE_RESPONSE = "CloseSequenceResponse"
     TERMINATE_SEQUENCE_RESPONSE = "TerminateSequenceResponse"
     ENDING_FAULT = "SequenceTerminated or UnknownSequence fault"
     OTHER_FAULT = "InvalidAcknowledgement fault"
-    EXPIRED = "Expires or inactivity elapsed"
+    DECIDE_TO_CLOSE = "decide to close", OURS
+    DECIDE_TO_TERMINATE = "decide to terminate", OURS
+    EXPIRED = "Expires or inactivity elapsed", OURS
 
 
-class DestinationAction(Enum):
+class DestinationAction(_Name):
     """What an RM Destination does about it."""
 
     ACCEPT = "accept"
+    LEAVE = "leave it to be sent again"
     ACKNOWLEDGE = "acknowledge"
     RAISE_SEQUENCE_CLOSED = "raise SequenceClosed"
     RAISE_SEQUENCE_TERMINATED = "raise SequenceTerminated"
@@ -60,9 +110,13 @@ class DestinationAction(Enum):
     RAISE_LAST_MESSAGE_NUMBER_EXCEEDED = "raise LastMessageNumberExceeded"
     ANSWER_CLOSE = "send CloseSequenceResponse"
     ANSWER_TERMINATE = "send TerminateSequenceResponse"
+    TERMINATE_OFFERED = "send TerminateSequence of the offered Sequence, if it is answered"
     SEND_CLOSE = "send CloseSequence"
     SEND_TERMINATE = "send TerminateSequence"
+    SEND_FAULT = "send SequenceTerminated"
+    STOP_TELLING = "tell it no more"
     END = "end it"
+    END_FOR_SOURCE = "end it, and acknowledge what awaits a reply"
     NOTHING = "nothing"
 
 
@@ -72,73 +126,86 @@ DestinationTable = dict[tuple[DestinationState, DestinationEvent], tuple[Destina
 
 _DESTINATION: DestinationTable = {
     (_D.CREATED, _E.NEW_MESSAGE): (_A.ACCEPT, _D.CREATED),
+    (_D.CREATED, _E.MESSAGE_WITHOUT_ROOM): (_A.LEAVE, _D.CREATED),
     (_D.CREATED, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.CREATED),
     (_D.CREATED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.CREATED),
     (_D.CREATED, _E.MESSAGE_AFTER_LAST): (_A.RAISE_SEQUENCE_CLOSED, _D.CREATED),
     (_D.CREATED, _E.ACK_REQUESTED): (_A.ACKNOWLEDGE, _D.CREATED),
     (_D.CREATED, _E.CLOSE_SEQUENCE): (_A.ANSWER_CLOSE, _D.CLOSED),
     (_D.CREATED, _E.TERMINATE_SEQUENCE): (_A.ANSWER_TERMINATE, _D.TERMINATED),
-    (_D.CREATED, _E.DECIDE_TO_CLOSE): (_A.SEND_CLOSE, _D.CLOSED),
-    (_D.CREATED, _E.DECIDE_TO_TERMINATE): (_A.SEND_TERMINATE, _D.TERMINATING),
     (_D.CREATED, _E.CLOSE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.CREATED),
     (_D.CREATED, _E.TERMINATE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.CREATED),
-    (_D.CREATED, _E.ENDING_FAULT): (_A.END, _D.TERMINATED),
+    (_D.CREATED, _E.ENDING_FAULT): (_A.END_FOR_SOURCE, _D.TERMINATED),
     (_D.CREATED, _E.OTHER_FAULT): (_A.NOTHING, _D.CREATED),
+    (_D.CREATED, _E.DECIDE_TO_CLOSE): (_A.SEND_CLOSE, _D.CLOSED),
+    (_D.CREATED, _E.DECIDE_TO_TERMINATE): (_A.SEND_TERMINATE, _D.TERMINATING),
     (_D.CREATED, _E.EXPIRED): (_A.END, _D.TERMINATED),
     (_D.CLOSED, _E.NEW_MESSAGE): (_A.RAISE_SEQUENCE_CLOSED, _D.CLOSED),
     (_D.CLOSED, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.CLOSED),
     (_D.CLOSED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_SEQUENCE_CLOSED, _D.CLOSED),
     (_D.CLOSED, _E.MESSAGE_AFTER_LAST): (_A.RAISE_SEQUENCE_CLOSED, _D.CLOSED),
     (_D.CLOSED, _E.ACK_REQUESTED): (_A.ACKNOWLEDGE, _D.CLOSED),
+    (_D.CLOSED, _E.ACK_REQUESTED_BEFORE_END_IS_TOLD): (_A.ACKNOWLEDGE, _D.CLOSED),
     (_D.CLOSED, _E.CLOSE_SEQUENCE): (_A.ANSWER_CLOSE, _D.CLOSED),
     (_D.CLOSED, _E.TERMINATE_SEQUENCE): (_A.ANSWER_TERMINATE, _D.TERMINATED),
+    (_D.CLOSED, _E.CLOSE_SEQUENCE_RESPONSE): (_A.STOP_TELLING, _D.CLOSED),
+    (_D.CLOSED, _E.TERMINATE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.CLOSED),
+    (_D.CLOSED, _E.ENDING_FAULT): (_A.END_FOR_SOURCE, _D.TERMINATED),
+    (_D.CLOSED, _E.OTHER_FAULT): (_A.NOTHING, _D.CLOSED),
     (_D.CLOSED, _E.DECIDE_TO_CLOSE): (_A.NOTHING, _D.CLOSED),
     (_D.CLOSED, _E.DECIDE_TO_TERMINATE): (_A.SEND_TERMINATE, _D.TERMINATING),
-    (_D.CLOSED, _E.CLOSE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.CLOSED),
-    (_D.CLOSED, _E.TERMINATE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.CLOSED),
-    (_D.CLOSED, _E.ENDING_FAULT): (_A.END, _D.TERMINATED),
-    (_D.CLOSED, _E.OTHER_FAULT): (_A.NOTHING, _D.CLOSED),
     (_D.CLOSED, _E.EXPIRED): (_A.END, _D.TERMINATED),
     (_D.TERMINATING, _E.NEW_MESSAGE): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATING),
     (_D.TERMINATING, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.TERMINATING),
     (_D.TERMINATING, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATING),
     (_D.TERMINATING, _E.MESSAGE_AFTER_LAST): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATING),
     (_D.TERMINATING, _E.ACK_REQUESTED): (_A.ACKNOWLEDGE, _D.TERMINATING),
+    (_D.TERMINATING, _E.ACK_REQUESTED_BEFORE_END_IS_TOLD): (_A.ACKNOWLEDGE, _D.TERMINATING),
     (_D.TERMINATING, _E.CLOSE_SEQUENCE): (_A.ANSWER_CLOSE, _D.TERMINATING),
     (_D.TERMINATING, _E.TERMINATE_SEQUENCE): (_A.ANSWER_TERMINATE, _D.TERMINATED),
+    (_D.TERMINATING, _E.CLOSE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.TERMINATING),
+    (_D.TERMINATING, _E.TERMINATE_SEQUENCE_RESPONSE): (_A.END_FOR_SOURCE, _D.TERMINATED),
+    (_D.TERMINATING, _E.ENDING_FAULT): (_A.END_FOR_SOURCE, _D.TERMINATED),
+    (_D.TERMINATING, _E.OTHER_FAULT): (_A.NOTHING, _D.TERMINATING),
     (_D.TERMINATING, _E.DECIDE_TO_CLOSE): (_A.NOTHING, _D.TERMINATING),
     (_D.TERMINATING, _E.DECIDE_TO_TERMINATE): (_A.NOTHING, _D.TERMINATING),
-    (_D.TERMINATING, _E.CLOSE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.TERMINATING),
-    (_D.TERMINATING, _E.TERMINATE_SEQUENCE_RESPONSE): (_A.END, _D.TERMINATED),
-    (_D.TERMINATING, _E.ENDING_FAULT): (_A.END, _D.TERMINATED),
-    (_D.TERMINATING, _E.OTHER_FAULT): (_A.NOTHING, _D.TERMINATING),
     (_D.TERMINATING, _E.EXPIRED): (_A.END, _D.TERMINATED),
     (_D.TERMINATED, _E.NEW_MESSAGE): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATED),
     (_D.TERMINATED, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.TERMINATED),
     (_D.TERMINATED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATED),
     (_D.TERMINATED, _E.MESSAGE_AFTER_LAST): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATED),
+    # AckRequested for an ended Sequence, whose end may be told, has no cell: UnknownSequence.
+    (_D.TERMINATED, _E.ACK_REQUESTED_BEFORE_END_IS_TOLD): (_A.ACKNOWLEDGE, _D.TERMINATED),
     (_D.TERMINATED, _E.CLOSE_SEQUENCE): (_A.ANSWER_CLOSE, _D.TERMINATED),
     (_D.TERMINATED, _E.TERMINATE_SEQUENCE): (_A.ANSWER_TERMINATE, _D.TERMINATED),
     (_D.TERMINATED, _E.CLOSE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.TERMINATED),
     (_D.TERMINATED, _E.TERMINATE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.TERMINATED),
     (_D.TERMINATED, _E.ENDING_FAULT): (_A.NOTHING, _D.TERMINATED),
     (_D.TERMINATED, _E.OTHER_FAULT): (_A.NOTHING, _D.TERMINATED),
-    # AckRequested for an ended Sequence has no cell: UnknownSequence.
 }
 
-_CLOSING = (_E.CLOSE_SEQUENCE, _E.CLOSE_SEQUENCE_RESPONSE, _E.DECIDE_TO_CLOSE)
-_TERMINATING = (_E.TERMINATE_SEQUENCE_RESPONSE, _E.DECIDE_TO_TERMINATE)
+_CLOSING = (_E.CLOSE_SEQUENCE, _E.CLOSE_SEQUENCE_RESPONSE)
 
 
 def _destination_table(can: Capabilities) -> DestinationTable:
     """The whole table without what a version cannot do."""
     absent_states = {*(() if can.closes else (_D.CLOSED,)), *(() if can.answers_terminate else (_D.TERMINATING,))}
-    absent_events = {*(() if can.closes else _CLOSING), *(() if can.answers_terminate else _TERMINATING)}
+    absent_events = {
+        *(() if can.closes else _CLOSING),
+        *(() if can.answers_terminate else (_E.TERMINATE_SEQUENCE_RESPONSE,)),
+    }
     table = {
         (state, event): outcome
         for (state, event), outcome in _DESTINATION.items()
         if state not in absent_states and event not in absent_events
     }
+    # Whoever cannot say that it ends a Sequence says it by a fault.
+    if not can.closes:
+        table[_D.CREATED, _E.DECIDE_TO_CLOSE] = (_A.SEND_FAULT, _D.TERMINATED)
+    if not can.answers_terminate:
+        table[_D.CREATED, _E.DECIDE_TO_TERMINATE] = (_A.SEND_FAULT, _D.TERMINATED)
+        for state in {*_D} - absent_states:
+            table[state, _E.TERMINATE_SEQUENCE] = (_A.TERMINATE_OFFERED, _D.TERMINATED)
     if can.rollover_ends:  # WS-RM 1.0 section 4
         table[_D.CREATED, _E.MESSAGE_ABOVE_LIMIT] = (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.TERMINATED)
     if LastMessageNumberExceeded.code in can.faults:  # WS-RM 1.0 section 4
@@ -149,14 +216,79 @@ def _destination_table(can: Capabilities) -> DestinationTable:
 DESTINATION_TABLES: dict[RM, DestinationTable] = {rm: _destination_table(rm.can) for rm in RM}
 
 
+class SettlingState(_Name):
+    """How far the end of an inbound Sequence has come: whatever its state but CREATED, this says what may be told."""
+
+    OPEN = "open"
+    SETTLING = "settling"
+    AWAITING = "awaiting replies"
+    SETTLED = "settled"
+
+
+class SettlingEvent(Event):
+    """What can happen to the end of an inbound Sequence."""
+
+    END = "it takes no new message any more", OURS
+    WAIVED = "its source ends it without replies", OURS
+    DURABLE = "its end is durable", OURS
+    LAST_REPLY = "no reply is awaited", OURS
+    TELL = "its source is to be told", OURS
+    REFUSED = "a message is refused because of its end"
+    REFUSED_FOR_ITSELF = "a message is refused for its number"
+
+
+class SettlingAction(_Name):
+    """What is done about it."""
+
+    SETTLE = "release or discard what is held, and save"
+    SAVE = "save"
+    ACKNOWLEDGE_ALL = "acknowledge all but what awaits its reply"
+    MAKE_FINAL = "let acknowledgements be final"
+    TELL = "tell it"
+    TELL_LATER = "tell it later"
+    WAIT = "answer once it is durable"
+    SAY_NOTHING = "answer with nothing"
+    ANSWER = "answer with the fault"
+    NOTHING = "nothing"
+
+
+_U, _UE, _UA = SettlingState, SettlingEvent, SettlingAction
+
+SETTLING_TABLE: dict[tuple[SettlingState, SettlingEvent], tuple[SettlingAction, SettlingState]] = {
+    (_U.OPEN, _UE.END): (_UA.SETTLE, _U.SETTLING),
+    (_U.OPEN, _UE.REFUSED): (_UA.ANSWER, _U.OPEN),
+    (_U.OPEN, _UE.REFUSED_FOR_ITSELF): (_UA.ANSWER, _U.OPEN),
+    (_U.SETTLING, _UE.END): (_UA.NOTHING, _U.SETTLING),
+    (_U.SETTLING, _UE.WAIVED): (_UA.SAVE, _U.SETTLING),
+    (_U.SETTLING, _UE.DURABLE): (_UA.ACKNOWLEDGE_ALL, _U.AWAITING),
+    (_U.SETTLING, _UE.TELL): (_UA.TELL_LATER, _U.SETTLING),
+    (_U.SETTLING, _UE.REFUSED): (_UA.WAIT, _U.SETTLING),
+    (_U.SETTLING, _UE.REFUSED_FOR_ITSELF): (_UA.WAIT, _U.SETTLING),
+    (_U.AWAITING, _UE.END): (_UA.NOTHING, _U.AWAITING),
+    (_U.AWAITING, _UE.WAIVED): (_UA.SAVE, _U.SETTLING),
+    (_U.AWAITING, _UE.LAST_REPLY): (_UA.MAKE_FINAL, _U.SETTLED),
+    (_U.AWAITING, _UE.TELL): (_UA.TELL_LATER, _U.AWAITING),
+    (_U.AWAITING, _UE.REFUSED): (_UA.SAY_NOTHING, _U.AWAITING),
+    (_U.AWAITING, _UE.REFUSED_FOR_ITSELF): (_UA.ANSWER, _U.AWAITING),
+    (_U.SETTLED, _UE.END): (_UA.NOTHING, _U.SETTLED),
+    (_U.SETTLED, _UE.WAIVED): (_UA.NOTHING, _U.SETTLED),
+    (_U.SETTLED, _UE.TELL): (_UA.TELL, _U.SETTLED),
+    (_U.SETTLED, _UE.REFUSED): (_UA.ANSWER, _U.SETTLED),
+    (_U.SETTLED, _UE.REFUSED_FOR_ITSELF): (_UA.ANSWER, _U.SETTLED),
+}
+"""A source that knew of the end before it is durable would not come back if that is lost; one that knew of it while a
+request is handled would give that up."""
+
+
 # --- RM Source -------------------------------------------------------------------------------------------------------
 
 
 class SourceState(_Name):
-    """States of one outbound Sequence. NONE: not begun; TERMINATED: over, nothing more will be sent."""
+    """States of one outbound Sequence. NONE: not begun; TERMINATED: over, and forgotten at once."""
 
     NONE = "none"
     CREATING = "creating"
+    GRANTED = "granted"
     CREATED = "created"
     ROLLOVER = "rollover"
     CLOSING = "closing"
@@ -165,50 +297,71 @@ class SourceState(_Name):
     TERMINATED = "terminated"
 
 
-class SourceEvent(_Name):
+class SourceEvent(Event):
     """What can happen to an outbound Sequence."""
 
-    WANT_SEQUENCE = "want a sequence"
+    WANT_SEQUENCE = "want a Sequence", OURS
+    TURN = "its turn to send", OURS
     CREATE_SEQUENCE_RESPONSE = "CreateSequenceResponse"
     CREATE_SEQUENCE_REFUSED = "CreateSequenceRefused fault"
-    SEND_MESSAGE = "send a message"
-    SEND_LAST_NUMBER = "send the highest number"
+    GRANT_DURABLE = "the grant is durable", OURS
+    SEND_MESSAGE = "send a message", OURS
+    SEND_LAST_NUMBER = "send the highest number", OURS
     ACKNOWLEDGEMENT = "SequenceAcknowledgement"
     FINAL_ACKNOWLEDGEMENT = "SequenceAcknowledgement with Final"
     NACK = "Nack"
     INVALID_ACKNOWLEDGEMENT = "illegal acknowledgement"
     ROLLOVER_FAULT = "MessageNumberRollover fault"
+    TAKES_NO_NUMBER = "the destination takes no number at all", OURS
+    DOUBT_STAYS = "the destination does not say what it has", OURS
     CLOSED_FAULT = "SequenceClosed fault"
-    ENDING_FAULT = "UnknownSequence or SequenceTerminated fault"
-    DECIDE_TO_CLOSE = "decide to close"
+    ENDING_FAULT = "fault that ends it"
+    ACKNOWLEDGEMENT_FAULT = "InvalidAcknowledgement fault"
+    MESSAGE_FAULT = "fault that refuses one message"
+    OTHER_FAULT = "any other fault"
+    UNSENDABLE = "what is to be sent cannot be written", OURS
+    SILENT = "no sign of life for too long", OURS
+    RESUMED = "somebody decides that it goes on", OURS
+    ALL_ACKNOWLEDGED = "all is acknowledged, and its end wanted", OURS
+    ALL_NUMBERS_ACKNOWLEDGED = "the same, and no number is left", OURS
     CLOSE_SEQUENCE_RESPONSE = "CloseSequenceResponse"
     CLOSE_SEQUENCE = "CloseSequence from the destination"
-    DECIDE_TO_TERMINATE = "decide to terminate"
-    TERMINATE_SEQUENCE_RESPONSE = "TerminateSequenceResponse"
+    TERMINATE_SEQUENCE_RESPONSE = "TerminateSequenceResponse, or TerminateSequence arrived where it is one-way"
     TERMINATE_SEQUENCE = "TerminateSequence from the destination"
-    RETRANSMISSION_DUE = "retransmission timer"
-    EXPIRED = "Expires elapsed"
+    UNANSWERED = "its end was told often enough", OURS
+    EXPIRED = "Expires elapsed", OURS
+    EXPIRED_WHEN_DONE = "Expires elapsed for the first time, all acknowledged", OURS
 
 
-class SourceAction(Enum):
+class SourceAction(_Name):
     """What an RM Source does about it."""
 
     SEND_CREATE = "send CreateSequence"
-    OPEN = "open it"
-    REPORT_REFUSED = "report the refusal"
+    KEEP = "save the grant"
+    BEGIN = "begin to send"
+    REPORT_REFUSED = "report the refusal, try another way"
+    TRANSMIT = "transmit what is due, and new messages as the window allows"
     NUMBER = "assign the next number"
     MARK = "mark the ranges"
     MARK_AND_REPORT = "mark the ranges, report the rest"
+    REPORT_REST = "report what is not acknowledged"
     RETRANSMIT_NACKED = "retransmit what is named"
     RAISE_INVALID_ACKNOWLEDGEMENT = "raise InvalidAcknowledgement"
-    STOP_NUMBERING = "start no new numbers"
+    STOP_NUMBERING = "start no new numbers, ask what arrived"
+    REPORT_ACKNOWLEDGEMENT = "report it"
+    RETRY = "try again soon"
+    STOP = "stop until somebody decides"
+    GO_ON = "be patient anew"
+    MOVE_REST = "leave what it has not to the next Sequence"
+    SEND_LAST_MESSAGE = "send LastMessage"
     SEND_CLOSE = "send CloseSequence"
-    ANSWER_CLOSE = "send CloseSequenceResponse"
+    SAVE = "save"
+    ANSWER_CLOSE = "report what is not acknowledged, send CloseSequenceResponse"
     SEND_TERMINATE = "send TerminateSequence"
-    ANSWER_TERMINATE = "send TerminateSequenceResponse"
-    RETRANSMIT = "retransmit"
+    ANSWER_TERMINATE = "report what is not acknowledged, send TerminateSequenceResponse"
+    TELL_END = "live on to tell its end"
     FINISH = "finish"
-    LOSE = "report it lost"
+    LOSE = "report what is lost"
     NOTHING = "nothing"
 
 
@@ -216,87 +369,245 @@ _S, _V, _T = SourceState, SourceEvent, SourceAction
 
 SourceTable = dict[tuple[SourceState, SourceEvent], tuple[SourceAction, SourceState]]
 
+_KNOWN = (_S.GRANTED, _S.CREATED, _S.ROLLOVER, _S.CLOSING, _S.CLOSED, _S.TERMINATING)
+"""States in which the destination knows it."""
+_OPEN = (_S.CREATED, _S.ROLLOVER)
+_UNENDED = (_S.GRANTED, _S.CREATED, _S.ROLLOVER, _S.CLOSING)
+_FAULTS = (
+    _V.CREATE_SEQUENCE_REFUSED,
+    _V.ROLLOVER_FAULT,
+    _V.CLOSED_FAULT,
+    _V.ENDING_FAULT,
+    _V.ACKNOWLEDGEMENT_FAULT,
+    _V.MESSAGE_FAULT,
+    _V.OTHER_FAULT,
+)
 
-def _source_table() -> SourceTable:
+
+def _source_table(can: Capabilities) -> SourceTable:
+    first_step = (_T.SEND_CLOSE, _S.CLOSING) if can.closes else (_T.SEND_TERMINATE, _S.TERMINATING)
     table: SourceTable = {
         (_S.NONE, _V.WANT_SEQUENCE): (_T.SEND_CREATE, _S.CREATING),
         (_S.NONE, _V.CREATE_SEQUENCE_RESPONSE): (_T.NOTHING, _S.NONE),
-        (_S.CREATING, _V.CREATE_SEQUENCE_RESPONSE): (_T.OPEN, _S.CREATED),
-        (_S.CREATING, _V.CREATE_SEQUENCE_REFUSED): (_T.REPORT_REFUSED, _S.NONE),
-        (_S.CREATING, _V.RETRANSMISSION_DUE): (_T.SEND_CREATE, _S.CREATING),
+        (_S.CREATING, _V.TURN): (_T.SEND_CREATE, _S.CREATING),
+        (_S.CREATING, _V.CREATE_SEQUENCE_RESPONSE): (_T.KEEP, _S.GRANTED),
+        (_S.CREATING, _V.SILENT): (_T.STOP, _S.CREATING),
+        (_S.GRANTED, _V.GRANT_DURABLE): (_T.BEGIN, _S.CREATED),
+        (_S.GRANTED, _V.MESSAGE_FAULT): (_T.NOTHING, _S.GRANTED),
         (_S.CREATED, _V.SEND_MESSAGE): (_T.NUMBER, _S.CREATED),
         (_S.CREATED, _V.SEND_LAST_NUMBER): (_T.NUMBER, _S.ROLLOVER),
-        (_S.CREATED, _V.ROLLOVER_FAULT): (_T.STOP_NUMBERING, _S.ROLLOVER),
-        (_S.ROLLOVER, _V.ROLLOVER_FAULT): (_T.STOP_NUMBERING, _S.ROLLOVER),
-        (_S.CREATED, _V.RETRANSMISSION_DUE): (_T.RETRANSMIT, _S.CREATED),
-        (_S.ROLLOVER, _V.RETRANSMISSION_DUE): (_T.RETRANSMIT, _S.ROLLOVER),
-        (_S.CLOSING, _V.RETRANSMISSION_DUE): (_T.SEND_CLOSE, _S.CLOSING),
-        (_S.CLOSING, _V.CLOSE_SEQUENCE_RESPONSE): (_T.NOTHING, _S.CLOSED),
-        (_S.TERMINATING, _V.RETRANSMISSION_DUE): (_T.SEND_TERMINATE, _S.TERMINATING),
-        (_S.TERMINATING, _V.TERMINATE_SEQUENCE_RESPONSE): (_T.FINISH, _S.TERMINATED),
-        (_S.TERMINATING, _V.ENDING_FAULT): (_T.FINISH, _S.TERMINATED),
-        (_S.TERMINATING, _V.ACKNOWLEDGEMENT): (_T.MARK, _S.TERMINATING),
-        (_S.TERMINATING, _V.FINAL_ACKNOWLEDGEMENT): (_T.MARK, _S.TERMINATING),
-        (_S.TERMINATING, _V.CLOSE_SEQUENCE): (_T.ANSWER_CLOSE, _S.TERMINATING),
-        (_S.TERMINATED, _V.TERMINATE_SEQUENCE): (_T.ANSWER_TERMINATE, _S.TERMINATED),
-        (_S.CLOSED, _V.ACKNOWLEDGEMENT): (_T.MARK, _S.CLOSED),
-        (_S.CLOSED, _V.FINAL_ACKNOWLEDGEMENT): (_T.MARK_AND_REPORT, _S.CLOSED),
+        # After a restart the numbers before the highest one are assigned once more.
+        (_S.ROLLOVER, _V.SEND_MESSAGE): (_T.NUMBER, _S.ROLLOVER),
+        (_S.ROLLOVER, _V.SEND_LAST_NUMBER): (_T.NUMBER, _S.ROLLOVER),
+        (_S.ROLLOVER, _V.TAKES_NO_NUMBER): (_T.STOP, _S.ROLLOVER),
+        (_S.ROLLOVER, _V.DOUBT_STAYS): (_T.LOSE, _S.TERMINATED),
+        (_S.CREATED, _V.ALL_ACKNOWLEDGED): (_T.SEND_LAST_MESSAGE, _S.ROLLOVER) if can.has_last_message else first_step,
+        (_S.CREATED, _V.ALL_NUMBERS_ACKNOWLEDGED): first_step,
+        (_S.ROLLOVER, _V.ALL_ACKNOWLEDGED): first_step,
+        (_S.ROLLOVER, _V.ALL_NUMBERS_ACKNOWLEDGED): first_step,
+        (_S.CLOSING, _V.TURN): (_T.SEND_CLOSE, _S.CLOSING),
+        (_S.CLOSING, _V.CLOSE_SEQUENCE_RESPONSE): (_T.SAVE, _S.CLOSED),
+        (_S.CLOSED, _V.ALL_ACKNOWLEDGED): (_T.SEND_TERMINATE, _S.TERMINATING),
+        (_S.CLOSED, _V.ALL_NUMBERS_ACKNOWLEDGED): (_T.SEND_TERMINATE, _S.TERMINATING),
         (_S.CLOSED, _V.CLOSE_SEQUENCE): (_T.ANSWER_CLOSE, _S.CLOSED),
-        (_S.CLOSED, _V.DECIDE_TO_TERMINATE): (_T.SEND_TERMINATE, _S.TERMINATING),
+        (_S.CLOSED, _V.FINAL_ACKNOWLEDGEMENT): (_T.MARK, _S.CLOSED),
+        (_S.CLOSED, _V.CLOSED_FAULT): (_T.NOTHING, _S.CLOSED),
+        (_S.CLOSED, _V.RESUMED): (_T.MOVE_REST, _S.CLOSED),
+        (_S.TERMINATING, _V.TURN): (_T.SEND_TERMINATE, _S.TERMINATING),
+        (_S.TERMINATING, _V.TERMINATE_SEQUENCE_RESPONSE): (_T.FINISH, _S.TERMINATED),
+        (_S.TERMINATING, _V.CLOSE_SEQUENCE): (_T.ANSWER_CLOSE, _S.TERMINATING),
+        (_S.TERMINATING, _V.FINAL_ACKNOWLEDGEMENT): (_T.MARK, _S.TERMINATING),
+        (_S.TERMINATING, _V.CLOSED_FAULT): (_T.NOTHING, _S.TERMINATING),
+        # The peer may have ended it before we know that its grant is durable. What it says later is of nobody.
+        (_S.CLOSED, _V.GRANT_DURABLE): (_T.NOTHING, _S.CLOSED),
+        (_S.TERMINATING, _V.GRANT_DURABLE): (_T.NOTHING, _S.TERMINATING),
+        (_S.TERMINATED, _V.GRANT_DURABLE): (_T.NOTHING, _S.TERMINATED),
     }
-    for open_state in (_S.CREATED, _S.ROLLOVER):
-        table[open_state, _V.ACKNOWLEDGEMENT] = (_T.MARK, open_state)
-        table[open_state, _V.NACK] = (_T.RETRANSMIT_NACKED, open_state)
-        table[open_state, _V.DECIDE_TO_CLOSE] = (_T.SEND_CLOSE, _S.CLOSING)
-        table[open_state, _V.DECIDE_TO_TERMINATE] = (_T.SEND_TERMINATE, _S.TERMINATING)
-    table[_S.CLOSING, _V.ACKNOWLEDGEMENT] = (_T.MARK, _S.CLOSING)
-    table[_S.CLOSING, _V.DECIDE_TO_TERMINATE] = (_T.SEND_TERMINATE, _S.TERMINATING)
-    for unended in (_S.CREATED, _S.ROLLOVER, _S.CLOSING):
-        table[unended, _V.FINAL_ACKNOWLEDGEMENT] = (_T.MARK_AND_REPORT, _S.CLOSED)
-        table[unended, _V.CLOSED_FAULT] = (_T.MARK_AND_REPORT, _S.CLOSED)
-        table[unended, _V.CLOSE_SEQUENCE] = (_T.ANSWER_CLOSE, _S.CLOSED)
-        table[unended, _V.ENDING_FAULT] = (_T.LOSE, _S.TERMINATED)
-        table[unended, _V.EXPIRED] = (_T.LOSE, _S.TERMINATED)
-    for alive in (_S.CREATED, _S.ROLLOVER, _S.CLOSING, _S.CLOSED, _S.TERMINATING):
-        table[alive, _V.INVALID_ACKNOWLEDGEMENT] = (_T.RAISE_INVALID_ACKNOWLEDGEMENT, alive)
-        table[alive, _V.TERMINATE_SEQUENCE] = (_T.ANSWER_TERMINATE, _S.TERMINATED)
-        table.setdefault((alive, _V.CREATE_SEQUENCE_RESPONSE), (_T.NOTHING, alive))
-        table.setdefault((alive, _V.CREATE_SEQUENCE_REFUSED), (_T.NOTHING, alive))
-        table.setdefault((alive, _V.CLOSED_FAULT), (_T.NOTHING, alive))
-        table.setdefault((alive, _V.ROLLOVER_FAULT), (_T.NOTHING, alive))
-        table.setdefault((alive, _V.NACK), (_T.NOTHING, alive))
-        table.setdefault((alive, _V.CLOSE_SEQUENCE_RESPONSE), (_T.NOTHING, alive))
-        table.setdefault((alive, _V.TERMINATE_SEQUENCE_RESPONSE), (_T.NOTHING, alive))
-        table.setdefault((alive, _V.RETRANSMISSION_DUE), (_T.NOTHING, alive))
-    table[_S.CLOSED, _V.ENDING_FAULT] = (_T.FINISH, _S.TERMINATED)
-    table[_S.CLOSED, _V.EXPIRED] = (_T.FINISH, _S.TERMINATED)
-    table[_S.TERMINATING, _V.EXPIRED] = (_T.FINISH, _S.TERMINATED)
-    # Whatever comes late for a Sequence that is over says nothing new.
-    for event in SourceEvent:
-        if event not in (_V.WANT_SEQUENCE, _V.SEND_MESSAGE, _V.SEND_LAST_NUMBER):
-            table.setdefault((_S.TERMINATED, event), (_T.NOTHING, _S.TERMINATED))
+    for fault in _FAULTS:
+        table[_S.CREATING, fault] = (_T.REPORT_REFUSED, _S.NONE)
+    for state in _OPEN:
+        table[state, _V.TURN] = (_T.TRANSMIT, state)
+        table[state, _V.NACK] = (_T.RETRANSMIT_NACKED, state)
+        table[state, _V.ROLLOVER_FAULT] = (_T.STOP_NUMBERING, _S.ROLLOVER)
+        table[state, _V.SILENT] = (_T.STOP, state)
+    for state in _UNENDED:
+        table[state, _V.FINAL_ACKNOWLEDGEMENT] = (_T.MARK_AND_REPORT, _S.CLOSED)
+        table[state, _V.CLOSED_FAULT] = (_T.REPORT_REST, _S.CLOSED)
+        table[state, _V.CLOSE_SEQUENCE] = (_T.ANSWER_CLOSE, _S.CLOSED)
+        table[state, _V.ENDING_FAULT] = (_T.LOSE, _S.TERMINATED)
+        table[state, _V.EXPIRED] = (_T.LOSE, _S.TERMINATED)
+    for state in (_S.CLOSED, _S.TERMINATING):
+        table[state, _V.ENDING_FAULT] = (_T.FINISH, _S.TERMINATED)
+        table[state, _V.EXPIRED] = (_T.FINISH, _S.TERMINATED)
+    for state in (_S.CLOSING, _S.TERMINATING):
+        table[state, _V.UNANSWERED] = (_T.FINISH, _S.TERMINATED)
+    for state in _KNOWN:
+        table[state, _V.INVALID_ACKNOWLEDGEMENT] = (_T.RAISE_INVALID_ACKNOWLEDGEMENT, state)
+        table[state, _V.TERMINATE_SEQUENCE] = (_T.ANSWER_TERMINATE, _S.TERMINATED)
+        table.setdefault((state, _V.ACKNOWLEDGEMENT), (_T.MARK, state))
+        table.setdefault((state, _V.ACKNOWLEDGEMENT_FAULT), (_T.REPORT_ACKNOWLEDGEMENT, state))
+        table.setdefault((state, _V.MESSAGE_FAULT), (_T.STOP, state))
+        table.setdefault((state, _V.OTHER_FAULT), (_T.RETRY, state))
+        # What comes late, or twice, says nothing new.
+        for late in (_V.CREATE_SEQUENCE_RESPONSE, _V.CREATE_SEQUENCE_REFUSED, _V.ROLLOVER_FAULT, _V.NACK):
+            table.setdefault((state, late), (_T.NOTHING, state))
+        for late in (_V.CLOSE_SEQUENCE_RESPONSE, _V.TERMINATE_SEQUENCE_RESPONSE):
+            table.setdefault((state, late), (_T.NOTHING, state))
+        if state is not _S.GRANTED:
+            table[state, _V.EXPIRED_WHEN_DONE] = (_T.TELL_END, state)
+    for state in (_S.NONE, _S.CREATING, *_KNOWN):
+        table.setdefault((state, _V.TURN), (_T.NOTHING, state))
+        table.setdefault((state, _V.ALL_ACKNOWLEDGED), (_T.NOTHING, state))
+        table.setdefault((state, _V.ALL_NUMBERS_ACKNOWLEDGED), (_T.NOTHING, state))
+        table.setdefault((state, _V.RESUMED), (_T.GO_ON, state))
+    for state in (_S.CREATING, *_KNOWN):
+        table[state, _V.UNSENDABLE] = (_T.STOP, state)
     return table
 
 
-SOURCE_TABLE: SourceTable = _source_table()
+SOURCE_TABLES: dict[RM, SourceTable] = {rm: _source_table(rm.can) for rm in RM}
 
 
-def diagram(side: str) -> str:
-    """The Mermaid state diagram of one side's table.
+class EndState(_Name):
+    """How far the end of an outbound Sequence has come, beside its state. DURABLE: nothing is told yet."""
 
-    Args:
-        side: "destination-1.0", "destination-1.1" or "source".
-    """
-    table: dict[tuple[Enum, Enum], tuple[Enum, Enum]] = dict(
-        SOURCE_TABLE if side == "source" else DESTINATION_TABLES[RM_OF_NAME[side.rpartition("-")[2]]]  # type: ignore[arg-type]
-    )
+    OPEN = "open"
+    WANTED = "wanted"
+    SAVING = "being saved"
+    DURABLE = "durable"
+    TELLING = "being told"
+
+
+class EndEvent(Event):
+    """What can happen to the end of an outbound Sequence."""
+
+    WANT = "nothing more is to be sent", OURS
+    USED_UP = "every number it can have is acknowledged", OURS
+    STEP = "a step towards the end is decided", OURS
+    SAVED = "the decision is durable", OURS
+    REPLIES_DURABLE = "every reply so far is durable", OURS
+
+
+class EndAction(_Name):
+    """What is done about it."""
+
+    SAVE = "save the decision"
+    TELL = "tell it"
+    NOTHING = "nothing"
+
+
+_N, _NE, _NA = EndState, EndEvent, EndAction
+
+END_TABLE: dict[tuple[EndState, EndEvent], tuple[EndAction, EndState]] = {
+    (_N.OPEN, _NE.WANT): (_NA.NOTHING, _N.WANTED),
+    (_N.OPEN, _NE.USED_UP): (_NA.NOTHING, _N.WANTED),
+    (_N.WANTED, _NE.WANT): (_NA.NOTHING, _N.WANTED),
+    (_N.WANTED, _NE.STEP): (_NA.SAVE, _N.SAVING),
+    (_N.SAVING, _NE.WANT): (_NA.NOTHING, _N.SAVING),
+    (_N.SAVING, _NE.STEP): (_NA.NOTHING, _N.SAVING),
+    (_N.SAVING, _NE.SAVED): (_NA.NOTHING, _N.DURABLE),
+    (_N.DURABLE, _NE.WANT): (_NA.NOTHING, _N.DURABLE),
+    (_N.DURABLE, _NE.STEP): (_NA.NOTHING, _N.DURABLE),
+    (_N.DURABLE, _NE.REPLIES_DURABLE): (_NA.TELL, _N.TELLING),
+    (_N.TELLING, _NE.WANT): (_NA.NOTHING, _N.TELLING),
+    # The last word on the requests acknowledges every reply, also those that came since the step before.
+    (_N.TELLING, _NE.STEP): (_NA.NOTHING, _N.DURABLE),
+}
+"""The decision is durable before the peer hears of it: after a crash nothing may be added to what the peer knows to be
+closed, and no message may get the number of a LastMessage."""
+
+
+# --- an outbox -------------------------------------------------------------------------------------------------------
+
+
+class OutboxState(_Name):
+    """Whether an outbox sends, and whether its end is wanted."""
+
+    OPEN = "open"
+    ENDING = "ending"
+    STOPPED = "stopped"
+    STOPPED_ENDING = "stopped, ending"
+
+
+class OutboxEvent(Event):
+    """What can happen to an outbox."""
+
+    TURN = "its turn to send", OURS
+    WANT_END = "nothing more will be put in", OURS
+    EMPTIED = "it is empty, and no Sequence carries it", OURS
+    STOP = "it cannot go on by itself", OURS
+    RESUME = "somebody decides that it goes on", OURS
+
+
+class OutboxAction(_Name):
+    """What is done about it."""
+
+    SEND = "send"
+    END = "end its Sequence once all is acknowledged"
+    TELL_ENDED = "report that it has ended"
+    TELL_STOPPED = "save and report why"
+    GO_ON = "save, and go on"
+    NOTHING = "nothing"
+
+
+_O, _OE, _OA = OutboxState, OutboxEvent, OutboxAction
+
+OUTBOX_TABLE: dict[tuple[OutboxState, OutboxEvent], tuple[OutboxAction, OutboxState]] = {
+    (_O.OPEN, _OE.TURN): (_OA.SEND, _O.OPEN),
+    (_O.OPEN, _OE.WANT_END): (_OA.END, _O.ENDING),
+    (_O.OPEN, _OE.EMPTIED): (_OA.NOTHING, _O.OPEN),
+    (_O.OPEN, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED),
+    (_O.ENDING, _OE.TURN): (_OA.SEND, _O.ENDING),
+    (_O.ENDING, _OE.WANT_END): (_OA.NOTHING, _O.ENDING),
+    (_O.ENDING, _OE.EMPTIED): (_OA.TELL_ENDED, _O.OPEN),
+    (_O.ENDING, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED_ENDING),
+    (_O.STOPPED, _OE.TURN): (_OA.NOTHING, _O.STOPPED),
+    (_O.STOPPED, _OE.WANT_END): (_OA.END, _O.STOPPED_ENDING),
+    (_O.STOPPED, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED),
+    (_O.STOPPED, _OE.RESUME): (_OA.GO_ON, _O.OPEN),
+    (_O.STOPPED_ENDING, _OE.TURN): (_OA.NOTHING, _O.STOPPED_ENDING),
+    (_O.STOPPED_ENDING, _OE.WANT_END): (_OA.NOTHING, _O.STOPPED_ENDING),
+    (_O.STOPPED_ENDING, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED_ENDING),
+    (_O.STOPPED_ENDING, _OE.RESUME): (_OA.GO_ON, _O.ENDING),
+}
+
+
+# --- drawing ---------------------------------------------------------------------------------------------------------
+
+
+class Drawn(NamedTuple):
+    """A table, and in which order its rows are told."""
+
+    cells: Mapping[tuple[Any, Any], tuple[Any, Any]]
+    states: type[Enum]
+    events: type[Event]
+    actions: type[Enum]
+
+
+TABLES: dict[str, Drawn] = {
+    **{
+        f"destination-{rm.value}": Drawn(DESTINATION_TABLES[rm], DestinationState, DestinationEvent, DestinationAction)
+        for rm in reversed(RM)
+    },
+    "settling": Drawn(SETTLING_TABLE, SettlingState, SettlingEvent, SettlingAction),
+    **{f"source-{rm.value}": Drawn(SOURCE_TABLES[rm], SourceState, SourceEvent, SourceAction) for rm in reversed(RM)},
+    "end": Drawn(END_TABLE, EndState, EndEvent, EndAction),
+    "outbox": Drawn(OUTBOX_TABLE, OutboxState, OutboxEvent, OutboxAction),
+}
+"""Every table there is, by the name it is drawn under."""
+
+
+def diagram(name: str) -> str:
+    """The Mermaid state diagram of one of :data:`TABLES`."""
+    aliases = {state: state.value.replace(", ", "_").replace(" ", "_") for state in TABLES[name].states}
     lines = ["stateDiagram-v2"]
-    for (state, event), (action, after) in table.items():
+    lines += [f'    state "{state.value}" as {alias}' for state, alias in aliases.items() if alias != state.value]
+    for (state, event), (action, after) in TABLES[name].cells.items():
         if state is not after:
-            lines.append(f"    {state.value} --> {after.value}: {event.value} / {action.value}")
+            lines.append(f"    {aliases[state]} --> {aliases[after]}: {event.value} / {action.value}")
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    for drawn in ("destination-1.0", "destination-1.1", "source"):
+    for drawn in TABLES:
         print(f"%% {drawn}\n{diagram(drawn)}")

@@ -50,7 +50,7 @@ def describe_sequence(state: State, now: float, waiting: int) -> dict[str, Any]:
     else:
         ranges = AcknowledgementRanges.from_state(state["acknowledged"])
         upper = ranges.highest
-        shown |= {"key": state["outbox"], "to": state["to"], "start": state["start"], "suspended": state["suspended"]}
+        shown |= {"key": state["outbox"], "to": state["to"], "start": state["start"], "suspended": ""}
     return shown | _describe_ranges(ranges, upper)
 
 
@@ -71,7 +71,7 @@ def describe_snapshot(snapshot: Snapshot, now: float) -> list[dict[str, Any]]:
         outbox = outboxes.pop(state["outbox"], {"to": state["to"], "stopped": ""})
         one = describe_sequence(state, now, _unacknowledged(state, snapshot))
         one["to"] = outbox["to"]
-        one["suspended"] = one["suspended"] or outbox["stopped"]
+        one["suspended"] = outbox["stopped"]
         shown.append(one)
     for key, outbox in outboxes.items():
         first, end = snapshot.bounds.get((outbox_queue(key), 0), (0, 0))

@@ -26,7 +26,7 @@ from holdfast.core.policy import Delivery
 from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
-from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLE
+from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLES
 from holdfast.testing.ledger import LAST_MESSAGE, DurableState, Key, Where
 from holdfast.testing.node import INBOX, Node, saved_sequences
 
@@ -493,7 +493,7 @@ class LegalMoves(Invariant):
             self._look(node, f"inbound {name}", destination, destination.state, table)
         for name, outbox in node.protocol.outbound.sources.items():
             if outbox.source is not None:
-                table = SOURCE_TABLE
+                table = SOURCE_TABLES[outbox.source.versions.rm]
                 self._look(node, f"outbound {name}", outbox.source, outbox.source.state, table)
 
     def _look(self, node: Node, what: str, sequence: object, state: Enum, table: dict[tuple[Enum, Enum], Any]) -> None:
