@@ -384,9 +384,10 @@ _FAULTS = (
 )
 
 
-def _source_table(can: Capabilities) -> SourceTable:
+def _way(can: Capabilities) -> SourceTable:
+    """The way of a Sequence from state to state, if nothing comes between."""
     first_step = (_T.SEND_CLOSE, _S.CLOSING) if can.closes else (_T.SEND_TERMINATE, _S.TERMINATING)
-    table: SourceTable = {
+    return {
         (_S.NONE, _V.WANT_SEQUENCE): (_T.SEND_CREATE, _S.CREATING),
         (_S.NONE, _V.CREATE_SEQUENCE_RESPONSE): (_T.NOTHING, _S.NONE),
         (_S.CREATING, _V.TURN): (_T.SEND_CREATE, _S.CREATING),
@@ -423,6 +424,10 @@ def _source_table(can: Capabilities) -> SourceTable:
         (_S.TERMINATING, _V.GRANT_DURABLE): (_T.NOTHING, _S.TERMINATING),
         (_S.TERMINATED, _V.GRANT_DURABLE): (_T.NOTHING, _S.TERMINATED),
     }
+
+
+def _source_table(can: Capabilities) -> SourceTable:
+    table = _way(can)
     for fault in _FAULTS:
         table[_S.CREATING, fault] = (_T.REPORT_REFUSED, _S.NONE)
     for state in _OPEN:
@@ -462,7 +467,9 @@ def _source_table(can: Capabilities) -> SourceTable:
         table.setdefault((state, _V.RESUMED), (_T.GO_ON, state))
     for state in (_S.CREATING, *_KNOWN):
         table[state, _V.UNSENDABLE] = (_T.STOP, state)
-    return table
+    absent_states = () if can.closes else (_S.CLOSING,)
+    absent_events = (_V.ROLLOVER_FAULT, _V.TAKES_NO_NUMBER, _V.DOUBT_STAYS) if can.rollover_ends else ()
+    return {cell: table[cell] for cell in table if cell[0] not in absent_states and cell[1] not in absent_events}
 
 
 SOURCE_TABLES: dict[RM, SourceTable] = {rm: _source_table(rm.can) for rm in RM}
