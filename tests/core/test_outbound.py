@@ -662,3 +662,51 @@ def test_nothing_is_taken_of_an_answer_with_a_header_that_nobody_understands() -
         Unanswered,
         Acknowledged,
     ]
+
+
+KINDS = st.sampled_from(["ack", "ack", "ack", "gap", "nothing"])
+ANSWERS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(1, 14), KINDS), max_size=10)
+
+
+@given(ANSWERS, st.booleans())
+def test_answers_that_come_together_say_what_they_say_one_by_one(
+    answers: list[tuple[int, int, int, str]], wants_reply: bool
+) -> None:
+    def after(*, together: bool) -> tuple[object, ...]:
+        sending = Sending(window=12, initial_window=12)
+        outbox = sending.open()
+        sending.submit(outbox, *map(str, range(12)), wants_reply=wants_reply)
+        (creating,) = sending.take()
+        sending.grant(creating, "urn:s")
+        transmitted = {sent.number: sent for sent in sending.take()}
+        assert set(transmitted) == set(range(1, 13))
+        came: list[tuple[Transmit, Envelope | None]] = []
+        for number, lower, upper, kind in answers:
+            sent = transmitted[number]
+            envelope = Envelope(sent.envelope.soap, sent.envelope.addressing, sent.envelope.rm, control=Acknowledge())
+            ranges = ((lower, upper), (upper + 2, upper + 2)) if kind == "gap" else ((lower, upper),)
+            envelope.acknowledgements = (SequenceAcknowledgement("urn:s", ranges),)
+            came.append((sent, None if kind == "nothing" else envelope))
+        sending.now += 0.1
+        if together:
+            sending.protocol.received_together(came, sending.now)
+        else:
+            for one in came:
+                sending.protocol.received_together([one], sending.now)
+        sending.settle()
+        source = outbox.source
+        assert source is not None
+        acknowledged = {
+            n for one in sending.told if isinstance(one, Acknowledged) for n in range(one.first, one.last + 1)
+        }
+        unanswered = sorted(one.message_id for one in sending.told if isinstance(one, Unanswered))
+        return (
+            source.acknowledged.to_state(),
+            list(source.flight),
+            dict(source.unreplied),
+            acknowledged,
+            unanswered,
+            source.last_fault,
+        )
+
+    assert after(together=True) == after(together=False)

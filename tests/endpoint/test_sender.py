@@ -39,6 +39,7 @@ class Recorder:
     def __init__(self) -> None:
         self.told: list[Any] = []
         self.touched = 0
+        self.times_told = 0
         self.protocol = self
         self.outbound = self
         self.pauses: list[float] = []
@@ -49,8 +50,9 @@ class Recorder:
     def touch(self) -> None:
         self.touched += 1
 
-    def received(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
-        self.told.append(envelope)
+    def received_together(self, answers: list[tuple[Transmit, Envelope | None]], now: float) -> None:
+        self.told.extend(envelope for _, envelope in answers)
+        self.times_told += 1
 
     def failed(self, sent: Transmit, now: float) -> None:
         self.told.append("failed")

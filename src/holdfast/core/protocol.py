@@ -23,7 +23,15 @@ from holdfast.core.faults import not_understood
 from holdfast.core.granting import Granting
 from holdfast.core.handling import Handling
 from holdfast.core.inbound import Inbound
-from holdfast.core.messages import ANONYMOUS, Acknowledge, Control, Envelope, Fault, TerminateSequence
+from holdfast.core.messages import (
+    ANONYMOUS,
+    Acknowledge,
+    Control,
+    Envelope,
+    Fault,
+    SequenceAcknowledgement,
+    TerminateSequence,
+)
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox, ReadRecords
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
@@ -39,6 +47,17 @@ def _always(_value: str) -> bool:
 
 def _never(_value: str) -> bool:
     return False
+
+
+def _plain_acknowledgement(sent: Transmit, envelope: Envelope | None) -> SequenceAcknowledgement | None:
+    """What an answer to a message acknowledges, if that is one range and all that it says."""
+    if envelope is None or type(envelope.control) is not Acknowledge or not sent.number:
+        return None
+    if len(envelope.acknowledgements) != 1 or envelope.sequence or envelope.ack_requested or envelope.not_understood:
+        return None
+    acknowledgement = envelope.acknowledgements[0]
+    is_plain = len(acknowledgement.ranges) == 1 and not acknowledgement.nacks and not acknowledgement.final
+    return acknowledgement if is_plain else None
 
 
 class RMProtocol:
@@ -253,6 +272,34 @@ class RMProtocol:
 
     def received(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
         """The peer answered what we sent: with a message, or with nothing (``None``: an empty 200 or 202)."""
+        self.received_together([(sent, envelope)], now)
+
+    def received_together(self, answers: list[tuple[Transmit, Envelope | None]], now: float) -> None:
+        """Several such answers. Of those that do nothing but acknowledge, one for each Sequence is taken in, the one
+        that goes furthest: it says what the others say."""
+        furthest: dict[str, SequenceAcknowledgement] = {}
+        for sent, envelope in answers:
+            acknowledgement = _plain_acknowledgement(sent, envelope)
+            if acknowledgement is not None:
+                known = furthest.get(acknowledgement.identifier)
+                if known is None or known.ranges[0][1] < acknowledgement.ranges[0][1]:
+                    furthest[acknowledgement.identifier] = acknowledgement
+        taken: dict[str, tuple[int, int]] = {}
+        for identifier, acknowledgement in furthest.items():
+            if self.outbound.find(identifier) and not self.outbound.receive_acknowledgement(acknowledgement, now):
+                self.replies.acknowledged(identifier, now)
+                taken[identifier] = acknowledgement.ranges[0]
+        for sent, envelope in answers:
+            acknowledgement = _plain_acknowledgement(sent, envelope) if taken else None
+            if acknowledgement is not None and (found := taken.get(acknowledgement.identifier)) is not None:
+                lower, upper = acknowledgement.ranges[0]
+                if found[0] <= lower <= upper <= found[1]:
+                    self.outbound.acknowledged_alone(acknowledgement, sent.number, now)
+                    self.outbound.answered(sent, now, was_empty=False)
+                    continue
+            self._received(sent, envelope, now)
+
+    def _received(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
         if isinstance(sent.envelope.control, TerminateSequence):
             self.outbound.terminate_sent(sent.source, envelope is None, now)
         if envelope is not None:

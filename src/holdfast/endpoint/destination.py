@@ -478,7 +478,7 @@ class Destination:
     @property
     def is_committing(self) -> bool:
         """Whether something is on its way to the store, or is being read."""
-        return self._started and (self.engine.is_busy or self._envelopes.is_busy)
+        return self._started and (self.engine.is_busy or self._envelopes.is_busy or self.sender.is_busy)
 
     # --- ASGI -----------------------------------------------------------------------------------------------------
 

@@ -54,6 +54,7 @@ class Sender:
         self._envelopes = envelopes
         self._on_transport_error = on_transport_error
         self._paused: dict[int, asyncio.Handle] = {}
+        self._came: list[tuple[Transmit, Envelope | None]] = []
         self._fields: dict[tuple[str, str], Mapping[str, str]] = {}
         self.pauses = Pauses()
         self._is_stopped = False
@@ -129,8 +130,7 @@ class Sender:
         if not response.body.strip() and is_success:
             if isinstance(sent.envelope.control, CreateSequence) and not _is_answered_elsewhere(sent):
                 self._on_transport_error(sent, _silence(sent, response))
-            self._engine.protocol.received(sent, None, now)
-            self._engine.touch()
+            self._come(sent, None)
             return
         self._envelopes.read(sent, response, notes, partial(self._read, sent, response, wait))
 
@@ -144,25 +144,43 @@ class Sender:
             self._undecodable(sent, response, f"{reason}; it is left alone for {wait:.0f} s" if wait else reason)
         elif isinstance(read, ProcessorError):
             self._failed(sent, f"the answer of {sent.to} is not taken: {read.message}")
+            self._engine.touch()
         else:
             if read.not_understood:
                 names = " ".join(read.not_understood)
                 self._on_transport_error(sent, f"{sent.to} answers with headers that nobody here understands: {names}")
-            self._engine.protocol.received(sent, read, self._engine.clock())
-        self._engine.touch()
+            self._come(sent, read)
+
+    def _come(self, sent: Transmit, envelope: Envelope | None) -> None:
+        """What a peer answered goes to the protocol with all else that comes in this turn of the loop."""
+        if not self._came:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+        self._came.append((sent, envelope))
+
+    def _hand_over(self) -> None:
+        came, self._came = self._came, []
+        if not self._is_stopped:
+            self._engine.protocol.received_together(came, self._engine.clock())
+            self._engine.touch()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether answers are on their way to the protocol."""
+        return bool(self._came)
 
     def _undecodable(self, sent: Transmit, response: Response, reason: str) -> None:
         is_success = 200 <= response.status < 300
         if is_success and isinstance(sent.envelope.control, TerminateSequence):
             # It arrived, and that is all a one-way TerminateSequence asks; gSOAP answers it with what no codec reads.
-            self._engine.protocol.received(sent, None, self._engine.clock())
+            self._come(sent, None)
             return
         reason = f"no SOAP message ({reason})"
         if isinstance(sent.envelope.control, CreateSequence) and response.status not in RETRYABLE_STATUS:
             envelope = Envelope(sent.envelope.soap, fault=Fault(f"HTTP {response.status}", reason))
-            self._engine.protocol.received(sent, envelope, self._engine.clock())
+            self._come(sent, envelope)
         else:
             self._failed(sent, f"{sent.to} answered HTTP {response.status} and {reason}")
+            self._engine.touch()
 
     async def stop(self) -> None:
         """Give up what is under way: it is stored, and will be sent again."""

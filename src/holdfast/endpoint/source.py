@@ -786,7 +786,7 @@ class Source:
     @property
     def is_busy(self) -> bool:
         """Whether it has something to do without waiting for time to pass or for the destination."""
-        return self._open and (self._engine.is_busy or self._envelopes.is_busy)
+        return self._open and (self._engine.is_busy or self._envelopes.is_busy or self._sender.is_busy)
 
     def sequences(self) -> list[dict[str, Any]]:
         """The Sequences it sends, and what waits for one; see ``inspection.describe_sequence``."""
