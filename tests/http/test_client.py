@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.http.client import HTTPClient
-from holdfast.http.connection import MAX_HEAD_BYTES, REDIRECTS, Call, ClientConnection
+from holdfast.http.client_connection import MAX_HEAD_BYTES, REDIRECTS, Call, ClientConnection
 from holdfast.http.known_answers import MAX_HEADS, KnownAnswers
 from holdfast.http.outcome import Outcome, Response, TransportError
 from holdfast.http.pool import Pool

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.connection import Call
+from holdfast.http.client_connection import Call
 from holdfast.http.outcome import Done, Outcome, Response, TransportError
 from holdfast.http.pool import Pool, PoolLimits
 from holdfast.http.proxies import Proxy, proxy_of_environment

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.http.connection import Call, ClientConnection
+from holdfast.http.client_connection import Call, ClientConnection
 from holdfast.http.known_answers import KnownAnswers
 from holdfast.http.proxies import Proxy, open_tunnel
 from holdfast.http.reasons import why_not_connected
