@@ -77,6 +77,10 @@ def test_nothing_is_doubled_where_a_rollover_names_no_limit() -> None:
     assert counts["fault raised"] > 150
 
 
+def test_two_replies_that_came_in_no_sequence_are_two_dead_letters() -> None:
+    assert Simulator(5196).run().counts["dead letter"] > 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_promise_holds_and_everything_heals_in_thousands_of_worlds(first: int) -> None:

@@ -27,7 +27,7 @@ from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
 from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLES
-from holdfast.testing.ledger import LAST_MESSAGE, DurableState, Key, Where
+from holdfast.testing.ledger import LAST_MESSAGE, DurableState, Queued, Where
 from holdfast.testing.node import INBOX, Node, saved_sequences
 
 if TYPE_CHECKING:
@@ -395,9 +395,9 @@ class HandledOrDeadLetter(Invariant):
                 if number not in before and number <= len(disk.queues[partition]):
                     self._look(node, disk, (INBOX, partition, number - 1), letters)
 
-    def _look(self, node: Node, disk: DurableState, where: Where, letters: list[Key]) -> None:
+    def _look(self, node: Node, disk: DurableState, where: Where, letters: list[Queued]) -> None:
         queued = disk.queues[where[1]][where[2]]
-        times = letters.count((queued.sequence, queued.number))
+        times = letters.count(queued)
         failures = disk.outcomes.get(where, 0)
         if node.setup.destination_policy.assurance.delivery is Delivery.AT_MOST_ONCE:
             if times:
@@ -436,9 +436,13 @@ class DeadLettersOnce(Invariant):
             self.broken(f"{node.name} has a dead letter twice: {live}")
 
 
-def letters_of(batch: Batch) -> list[Key]:
+def letters_of(batch: Batch) -> list[Queued]:
     """The messages that become dead letters with a batch."""
-    return [(one.sequence, one.message_number) for queue, _, _, one in batch.appends if queue == DEAD_LETTERS]
+    return [
+        Queued(one.sequence, one.message_number, one.body)
+        for queue, _, _, one in batch.appends
+        if queue == DEAD_LETTERS
+    ]
 
 
 class NothingNeededDeleted(Invariant):

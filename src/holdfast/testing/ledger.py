@@ -28,9 +28,10 @@ LAST_MESSAGE = b"LastMessage"
 """Stands for the body of 1.0's empty last message."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Queued:
-    """One record in an inbound queue partition."""
+    """One record in an inbound queue partition, or a dead letter. Of replies that came in no Sequence the body tells
+    them apart."""
 
     sequence: str
     number: int
@@ -63,7 +64,7 @@ class DurableState:
     """Partition -> what the handler is durably done with, as offsets plus one."""
     readers: dict[tuple[int, str], int] = field(default_factory=dict)
     """Partition and name -> where a reader's cursor stands durably."""
-    letters: list[Key] = field(default_factory=list)
+    letters: list[Queued] = field(default_factory=list)
     """Every dead letter that ever was there, as the message that it is of."""
     letters_over: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
     letters_asked: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
@@ -81,7 +82,7 @@ class DurableState:
                 self._store(record)
                 placed.append((partition, offset, record))
             elif queue == DEAD_LETTERS:
-                self.letters.append((record.sequence, record.message_number))
+                self.letters.append(Queued(record.sequence, record.message_number, record.body))
             else:
                 self.outbound[queue].append(record)
                 if record.body.startswith(b"r"):
