@@ -448,7 +448,8 @@ def _source_table(can: Capabilities) -> SourceTable:
         table[state, _V.UNANSWERED] = (_T.FINISH, _S.TERMINATED)
     for state in _KNOWN:
         table[state, _V.INVALID_ACKNOWLEDGEMENT] = (_T.RAISE_INVALID_ACKNOWLEDGEMENT, state)
-        table[state, _V.TERMINATE_SEQUENCE] = (_T.ANSWER_TERMINATE, _S.TERMINATED)
+        answer = _T.ANSWER_TERMINATE if can.answers_terminate else table[state, _V.ENDING_FAULT][0]
+        table[state, _V.TERMINATE_SEQUENCE] = (answer, _S.TERMINATED)
         table.setdefault((state, _V.ACKNOWLEDGEMENT), (_T.MARK, state))
         table.setdefault((state, _V.ACKNOWLEDGEMENT_FAULT), (_T.REPORT_ACKNOWLEDGEMENT, state))
         table.setdefault((state, _V.MESSAGE_FAULT), (_T.STOP, state))

@@ -1,0 +1,267 @@
+"""Every cell of an RM Source's table, on a real one with its outbox: what comes of an event is what its cell says."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from holdfast.core.events import Incident, Respond, Stopped, Transmit
+from holdfast.core.messages import (
+    Acknowledge,
+    CloseSequence,
+    CloseSequenceResponse,
+    CreateSequence,
+    CreateSequenceResponse,
+    Envelope,
+    Fault,
+    SequenceAcknowledgement,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from holdfast.core.policy import SourcePolicy
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import Queue
+from holdfast.core.reasons import Why
+from holdfast.core.records import Record
+from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.states import SOURCE_TABLES, SourceAction, SourceEvent, SourceState
+from holdfast.core.versions import RM, Versions
+from holdfast.store import MemoryStore
+
+S, V, A = SourceState, SourceEvent, SourceAction
+TO, NAME = "http://d/", "urn:s"
+IN_DOUBT = (S.CREATED, S.ROLLOVER)
+"""Here 1 and 2 were sent, of which 1 is acknowledged, and 3 was not."""
+
+FAULTS = {
+    V.CREATE_SEQUENCE_REFUSED: Fault("CreateSequenceRefused", "no", is_rm=True),
+    V.ROLLOVER_FAULT: Fault("MessageNumberRollover", "no", is_rm=True, identifier=NAME, max_message_number=1),
+    V.CLOSED_FAULT: Fault("SequenceClosed", "no", is_rm=True, identifier=NAME),
+    V.ENDING_FAULT: Fault("SequenceTerminated", "no", is_rm=True, identifier=NAME),
+    V.ACKNOWLEDGEMENT_FAULT: Fault("InvalidAcknowledgement", "no", is_rm=True, identifier=NAME),
+    V.MESSAGE_FAULT: Fault("ActionNotSupported", "no", is_addressing=True),
+    V.OTHER_FAULT: Fault("Busy", "no", sender=False),
+}
+SAID: dict[V, Any] = {
+    V.CREATE_SEQUENCE_RESPONSE: CreateSequenceResponse,
+    V.CLOSE_SEQUENCE_RESPONSE: CloseSequenceResponse,
+    V.CLOSE_SEQUENCE: CloseSequence,
+    V.TERMINATE_SEQUENCE_RESPONSE: TerminateSequenceResponse,
+    V.TERMINATE_SEQUENCE: TerminateSequence,
+}
+
+
+class Outbound:
+    """A protocol with one outbox, in which there are three messages."""
+
+    def __init__(self, rm: RM) -> None:
+        self.versions = Versions(rm.value)
+        self.store = MemoryStore()
+        self.now = 1000.0
+        self.effects: list[Any] = []
+        identifiers = itertools.count()
+        self.protocol = RMProtocol(
+            Queue("inbox"),
+            self.store.read,
+            lambda: f"urn:{next(identifiers)}",
+            lambda: 0.0,
+            source_policy=SourcePolicy(
+                initial_window=2,
+                window=2,
+                retransmission=RetransmissionPolicy(initial=9.0, floor=1.0, cap=9.0, jitter=0.0),
+            ),
+        )
+        self.outbound = self.protocol.outbound
+        self.outbox = self.outbound.open("a", TO, [(self.versions, False)])
+        for number in (1, 2, 3):
+            record = Record("a", 0, "urn:a", b"<m/>", self.now, f"urn:m:{number}")
+            self.protocol.submit(self.outbox, record, self.now)
+        self.commit()
+
+    def commit(self) -> None:
+        """One batch; what is decided when it is durable waits for the next."""
+        if self.protocol.wants_commit:
+            self.store.commit(self.protocol.take_batch())
+            self.protocol.batch_durable(self.now)
+        self.effects += self.protocol.take_effects()
+
+    def hear(self, *, is_asked: bool = False, number: int = 0, **fields: Any) -> None:
+        versions, source = self.versions, self.source
+        envelope = Envelope(versions.soap, versions.addressing, versions.rm, **fields)
+        sent = Transmit(TO, envelope, source.local_id, number)
+        self.protocol.receive(envelope, object() if is_asked else None, self.now, None if is_asked else sent)
+
+    def bring_to(self, state: S) -> None:
+        """Up to CREATED on the way that all go; then as if it had gone on."""
+        self.source = self.outbox.source
+        assert self.source.state is S.NONE
+        if state is S.NONE:
+            return self.rest()
+        self.commit()
+        if state is S.CREATING:
+            return self.rest()
+        self.hear(control=CreateSequenceResponse(NAME, 500.0), relates_to=self.source.local_id)
+        if state is S.GRANTED:
+            return self.rest()
+        self.commit()
+        acknowledged = 1 if state in IN_DOUBT else 3
+        while self.source.acknowledged.highest < acknowledged:
+            upper = min(self.source.highest_sent, acknowledged)
+            self.acknowledge((1, upper))
+            if state not in IN_DOUBT:
+                self.protocol.pump(self.now)
+        self.source.state = state
+        if state in IN_DOUBT:
+            self.source.flight[2].due = self.now + 9.0
+        return self.rest()
+
+    def rest(self) -> None:
+        """Nothing happens by itself from now on."""
+        self.outbound.pause(TO, 10.0, self.now)
+        self.protocol.take_effects()
+        self.effects.clear()
+
+    def acknowledge(self, *ranges: tuple[int, int], final: bool = False, nacks: tuple[int, ...] = ()) -> None:
+        ack = SequenceAcknowledgement(NAME, ranges, nacks, final)
+        self.hear(is_asked=True, control=Acknowledge(), acknowledgements=(ack,))
+
+    def happen(self, event: V) -> None:
+        """An event of the peer's comes from outside; one of ours by the way that all go."""
+        source, highest = self.source, self.source.highest_sent
+        if event in FAULTS:
+            number = 2 if event in (V.MESSAGE_FAULT, V.OTHER_FAULT) else 0
+            self.hear(number=number, fault=FAULTS[event], relates_to=source.local_id)
+        elif event in SAID:
+            relates_to = source.local_id if event is V.CREATE_SEQUENCE_RESPONSE else None
+            self.hear(is_asked=True, control=SAID[event](NAME), relates_to=relates_to)
+        elif event is V.INVALID_ACKNOWLEDGEMENT:
+            self.acknowledge((1, 99))
+        elif event is V.NACK:
+            self.acknowledge(nacks=(highest,) if highest else ())
+        elif event in (V.ACKNOWLEDGEMENT, V.FINAL_ACKNOWLEDGEMENT):
+            self.acknowledge(*(((1, 1),) if highest else ()), final=event is V.FINAL_ACKNOWLEDGEMENT)
+        elif event in (V.WANT_SEQUENCE, V.GRANT_DURABLE) and source.state in (S.NONE, S.GRANTED):
+            self.commit()  # that is what it waited for
+        elif event in (V.SEND_MESSAGE, V.SEND_LAST_NUMBER):
+            source.limit = 3 if event is V.SEND_LAST_NUMBER else 99
+            self.acknowledge((1, 2))
+            self.effects.clear()
+            source.numbers_to_send(self.now)
+        elif event in (V.ALL_ACKNOWLEDGED, V.ALL_NUMBERS_ACKNOWLEDGED):
+            source.available = 1 if source.state in IN_DOUBT else source.acknowledged.highest
+            source.limit = source.available if event is V.ALL_NUMBERS_ACKNOWLEDGED else 99
+            source.want_end()
+            self.outbound._proceed(self.outbox, source, self.now)
+        elif event is V.RESUMED:
+            self.outbox.stop("in this test")
+            self.now += 1.0
+            self.outbound.resume(self.outbox, self.outbox.choices, self.now)
+        else:
+            self.outbound._happen(self.outbox, source, event, self.now, Why("code", "reason", limit=1))
+
+
+INCIDENTS = {
+    "sequence created": A.KEEP,
+    "sequence refused": A.REPORT_REFUSED,
+    "sequence lost": A.LOSE,
+    "sequence terminated": A.FINISH,
+    "acknowledgement refused": A.REPORT_ACKNOWLEDGEMENT,
+}
+TRANSMITTED: dict[type, A] = {
+    CreateSequence: A.SEND_CREATE,
+    CloseSequence: A.SEND_CLOSE,
+    TerminateSequence: A.SEND_TERMINATE,
+}
+ANSWERED: dict[type, A] = {CloseSequenceResponse: A.ANSWER_CLOSE, TerminateSequenceResponse: A.ANSWER_TERMINATE}
+
+
+class Seen:
+    """What a Sequence did, told from what came out of it and from what it remembers."""
+
+    def __init__(self, one: Outbound) -> None:
+        self.one = one
+        self.before = self._facts()
+
+    def _facts(self) -> dict[A, Any]:
+        source = self.one.source
+        return {
+            A.NUMBER: source.next_number,
+            A.SEND_LAST_MESSAGE: source.last_number,
+            A.STOP_NUMBERING: source.in_doubt,
+            A.TELL_END: source.outlives,
+            A.GO_ON: source.last_heard,
+            A.RETRY: min((entry.due for entry in source.flight.values()), default=None),
+        }
+
+    def done(self) -> set[A]:
+        done: set[A] = set()
+        for effect in self.one.effects:
+            if isinstance(effect, Incident) and effect.name in INCIDENTS:
+                done.add(INCIDENTS[effect.name])
+            elif isinstance(effect, Stopped):
+                done.add(A.STOP)
+            elif isinstance(effect, Transmit):
+                done.add(A.TRANSMIT if effect.number else TRANSMITTED[type(effect.envelope.control)])
+            elif isinstance(effect, Respond) and effect.envelope is not None:
+                fault, control = effect.envelope.fault, effect.envelope.control
+                done.add(A(f"raise {fault.code}") if fault is not None else ANSWERED[type(control)])
+        return done | {action for action, fact in self._facts().items() if fact != self.before[action]}
+
+
+def expected(state: S, action: A) -> set[A]:
+    """What is to be seen of an action; nothing that another one would show."""
+    rest = {A.LOSE, A.STOP} if state in IN_DOUBT else set[A]()
+    seen: dict[A, set[A]] = {
+        A.NOTHING: set(),
+        A.MARK: set(),  # which numbers is shown where acknowledgements are tested
+        A.SAVE: set(),
+        A.BEGIN: set(),
+        A.MOVE_REST: set(),
+        A.MARK_AND_REPORT: rest,
+        A.REPORT_REST: rest,
+        A.RETRANSMIT_NACKED: {A.RETRY},
+        A.STOP_NUMBERING: {A.STOP_NUMBERING, A.NUMBER, A.RETRY},
+        A.RETRY: {A.RETRY} if state in IN_DOUBT else set(),  # elsewhere nothing is in flight
+        A.ANSWER_CLOSE: {A.ANSWER_CLOSE} | rest,
+        A.ANSWER_TERMINATE: {A.ANSWER_TERMINATE} | (rest or {A.FINISH}),
+        A.LOSE: rest or {A.FINISH},
+        A.REPORT_REFUSED: {A.REPORT_REFUSED, A.STOP},  # there is no other way to try here
+    }
+    return seen.get(action, {action})
+
+
+SHOWN_BY_ITS_STATE = (A.SEND_CREATE, A.SEND_CLOSE, A.SEND_TERMINATE)
+CELLS = [
+    (rm, *cell, *outcome) for rm in RM for cell, outcome in SOURCE_TABLES[rm].items() if cell[0] is not S.TERMINATED
+]
+
+
+@pytest.mark.parametrize(("rm", "state", "event", "action", "after"), CELLS)
+def test_what_comes_of_an_event_is_what_its_cell_says(rm: RM, state: S, event: V, action: A, after: S) -> None:
+    one = Outbound(rm)
+    one.bring_to(state)
+    source = one.source
+    if event is V.TURN and action in SHOWN_BY_ITS_STATE:
+        source.due = one.now
+    if event is V.TURN and state in IN_DOUBT:
+        source.flight[2].due = one.now
+        source.flight.hurry(source.flight[2], one.now)
+    seen = Seen(one)
+    one.happen(event)
+    assert source.state is after
+    if action is not A.KEEP:
+        one.commit()
+    else:
+        one.effects += one.protocol.take_effects()
+    done = seen.done()
+    if event is V.TURN and state in IN_DOUBT:
+        done -= {A.NUMBER, A.RETRY}  # of what is transmitted
+    if action is A.NUMBER:
+        done -= {A.RETRY}  # it is in flight now, and 2 is not
+    if event is not V.TURN and action in SHOWN_BY_ITS_STATE:
+        # It is sent at the next turn, by the state it is in now.
+        done |= {action}
+        assert SOURCE_TABLES[rm][after, V.TURN] == (action, after)
+    assert done == expected(state, action)
