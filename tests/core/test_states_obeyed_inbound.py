@@ -28,7 +28,16 @@ from holdfast.core.messages import (
 from holdfast.core.policy import Assurance, DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
-from holdfast.core.states import DESTINATION_TABLES, DestinationAction, DestinationEvent, DestinationState
+from holdfast.core.states import (
+    DESTINATION_TABLES,
+    SETTLING_TABLE,
+    DestinationAction,
+    DestinationEvent,
+    DestinationState,
+    SettlingAction,
+    SettlingEvent,
+    SettlingState,
+)
 from holdfast.core.versions import RM, Versions
 from holdfast.store.memory import MemoryStore
 
@@ -211,3 +220,135 @@ def test_an_event_of_the_peers_without_a_cell_is_answered_as_of_an_unknown_seque
     (answer,) = [effect.envelope for effect in one.effects if isinstance(effect, Respond)]
     assert answer.fault is not None and answer.fault.code == "UnknownSequence"
     assert one.destination.state is state
+
+
+# --- how an end is settled --------------------------------------------------------------------------------------------
+
+U, UE, UA = SettlingState, SettlingEvent, SettlingAction
+
+
+def ending(rm: RM, state: U, *, is_request: bool) -> Inbound:
+    """A Sequence whose source can be told, with its end as far as that; 4 came, and 3 only if it is a request."""
+    one = Inbound(rm, E.DECIDE_TO_CLOSE)
+    one.send(4)
+    if is_request or state is U.AWAITING:
+        one.send(3, message_id="urn:m3", reply_to=EndpointReference("http://source.test/replies"))
+    if state is not U.OPEN:
+        one.protocol.end_inbound(one.identifier, one.now)
+    if state in (U.AWAITING, U.SETTLED):
+        one.settle()
+    assert one.destination.settling is state
+    one.protocol.take_effects()
+    one.effects.clear()
+    return one
+
+
+def said(one: Inbound) -> list[Any]:
+    """What was answered: a fault's code, the kind of a message, None for nothing."""
+    answers = [effect.envelope for effect in one.effects if isinstance(effect, Respond)]
+    return [envelope and (envelope.fault.code if envelope.fault else type(envelope.control)) for envelope in answers]
+
+
+def told(one: Inbound) -> list[type]:
+    controls = [type(effect.envelope.control) for effect in one.effects if isinstance(effect, Transmit)]
+    return [control for control in controls if control in TOLD]
+
+
+def commit(one: Inbound) -> None:
+    one.store.commit(one.protocol.take_batch())
+    one.protocol.batch_durable(one.now)
+    one.effects += one.protocol.take_effects()
+
+
+@pytest.mark.parametrize("state", U)
+def test_a_sequence_is_settled_when_it_ends_and_not_again(state: U) -> None:
+    one = ending(RM.V1_1, state, is_request=False)
+    one.protocol.end_inbound(one.identifier, one.now, terminate=True)
+    effects = one.protocol.take_effects()
+    incomplete = [effect for effect in effects if isinstance(effect, Incident) and effect.name == "sequence incomplete"]
+    action, after = SETTLING_TABLE[state, UE.END]
+    # Where 3 is missing before 4, that is told once.
+    assert (bool(incomplete), one.destination.settling) == (action is UA.SETTLE, after)
+
+
+@pytest.mark.parametrize("state", [U.SETTLING, U.AWAITING, U.SETTLED])
+def test_its_source_may_waive_what_awaits_a_reply_and_that_is_durable_before_it_is_final(state: U) -> None:
+    one = ending(RM.V1_1, state, is_request=state is U.SETTLING)
+    action, after = SETTLING_TABLE[state, UE.WAIVED]
+    versions = Versions()
+    close = Envelope(versions.soap, versions.addressing, versions.rm, control=CloseSequence(one.identifier))
+    one.protocol.receive(close, object(), one.now)
+    assert one.destination.settling is after
+    assert one.destination.acknowledgement().final == (action is UA.NOTHING)
+    one.settle()
+    assert one.destination.acknowledgement().final
+    assert one.destination.acknowledged == one.destination.accepted
+
+
+@pytest.mark.parametrize("is_request", [False, True])
+def test_when_its_end_is_durable_all_is_acknowledged_but_what_awaits_its_reply(is_request: bool) -> None:
+    one = ending(RM.V1_1, U.SETTLING, is_request=is_request)
+    assert SETTLING_TABLE[U.SETTLING, UE.DURABLE] == (UA.ACKNOWLEDGE_ALL, U.AWAITING)
+    commit(one)
+    assert one.destination.settling is (U.AWAITING if is_request else U.SETTLED)
+    assert (3 in one.destination.accepted, 3 in one.destination.acknowledged) == (is_request, False)
+    assert one.destination.acknowledgement().final == (not is_request)
+
+
+def test_the_last_reply_makes_acknowledgements_final() -> None:
+    one = ending(RM.V1_1, U.AWAITING, is_request=True)
+    assert SETTLING_TABLE[U.AWAITING, UE.LAST_REPLY] == (UA.MAKE_FINAL, U.SETTLED)
+    (record,) = [record for _, record in one.store.read("inbox", 0, 0, 9) if record.message_number == 3]
+    one.protocol.replies.reply(record, None, one.now)
+    assert not one.destination.acknowledgement().final
+    one.settle()
+    assert one.destination.settling is U.SETTLED
+    assert one.destination.acknowledgement().final
+
+
+@pytest.mark.parametrize("state", [U.SETTLING, U.AWAITING, U.SETTLED])
+def test_its_source_is_told_once_it_may_know(state: U) -> None:
+    one = ending(RM.V1_1, state, is_request=state is not U.SETTLED)
+    if state is U.SETTLING:
+        one.destination.decide()  # a newer one is on its way
+        commit(one)
+        assert one.destination.settling is U.SETTLING
+    else:
+        one.now += 3.0
+        one.protocol.pump(one.now)
+        one.effects += one.protocol.take_effects()
+    action, _ = SETTLING_TABLE[state, UE.TELL]
+    assert (told(one) == [CloseSequence]) == (action is UA.TELL)
+
+
+@pytest.mark.parametrize("state", [U.SETTLING, U.AWAITING, U.SETTLED])
+def test_a_message_that_is_refused_because_of_the_end_is_answered_once_its_source_may_know(state: U) -> None:
+    one = ending(RM.V1_1, state, is_request=False)
+    versions = Versions()
+    message = Envelope(versions.soap, versions.addressing, versions.rm, action="urn:a", body=b"<m/>")
+    message.sequence = Sequence(one.identifier, 9)
+    one.protocol.receive(message, object(), one.now)
+    one.effects += one.protocol.take_effects()
+    at_once = {UA.WAIT: [], UA.SAY_NOTHING: [None], UA.ANSWER: [None]}[SETTLING_TABLE[state, UE.REFUSED][0]]
+    assert said(one) == at_once  # a fault goes to AcksTo
+    one.settle()
+    faults = [one.envelope.fault for one in one.effects if isinstance(one, Transmit) and one.envelope.fault]
+    assert [fault.code for fault in faults] == ([] if state is U.AWAITING else ["SequenceClosed"])
+
+
+@pytest.mark.parametrize("is_request", [False, True])
+def test_a_message_that_is_refused_for_its_number_is_told_so_once_the_end_that_it_brings_is_durable(
+    is_request: bool,
+) -> None:
+    one = ending(RM.V1_0, U.OPEN, is_request=is_request)
+    versions = Versions("1.0")
+    message = Envelope(versions.soap, versions.addressing, versions.rm, action="urn:a", body=b"<m/>")
+    message.sequence = Sequence(one.identifier, 100)
+    one.protocol.receive(message, object(), one.now)
+    one.effects += one.protocol.take_effects()
+    assert SETTLING_TABLE[one.destination.settling, UE.REFUSED_FOR_ITSELF][0] is UA.WAIT
+    assert not any(isinstance(effect, Transmit) for effect in one.effects)
+    commit(one)
+    assert SETTLING_TABLE[one.destination.settling, UE.REFUSED_FOR_ITSELF][0] is UA.ANSWER
+    faults = [one.envelope.fault for one in one.effects if isinstance(one, Transmit) and one.envelope.fault]
+    assert [fault.code for fault in faults] == ["MessageNumberRollover"]

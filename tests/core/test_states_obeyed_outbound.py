@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.events import Incident, Respond, Stopped, Transmit
+from holdfast.core.events import Ended, Incident, Respond, Stopped, Transmit
 from holdfast.core.messages import (
     Acknowledge,
     CloseSequence,
@@ -26,7 +26,17 @@ from holdfast.core.queues import Queue
 from holdfast.core.reasons import Why
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.core.states import SOURCE_TABLES, SourceAction, SourceEvent, SourceState
+from holdfast.core.states import (
+    OUTBOX_TABLE,
+    SOURCE_TABLES,
+    EndState,
+    OutboxAction,
+    OutboxEvent,
+    OutboxState,
+    SourceAction,
+    SourceEvent,
+    SourceState,
+)
 from holdfast.core.versions import RM, Versions
 from holdfast.store import MemoryStore
 
@@ -265,3 +275,56 @@ def test_what_comes_of_an_event_is_what_its_cell_says(rm: RM, state: S, event: V
         done |= {action}
         assert SOURCE_TABLES[rm][after, V.TURN] == (action, after)
     assert done == expected(state, action)
+
+
+# --- the outbox -------------------------------------------------------------------------------------------------------
+
+OS, OV, OA = OutboxState, OutboxEvent, OutboxAction
+
+
+@pytest.mark.parametrize(("cell", "outcome"), OUTBOX_TABLE.items())
+def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome: tuple[OA, OS]) -> None:
+    (state, event), (action, after) = cell, outcome
+    one = Outbound(RM.V1_1)
+    outbound, outbox = one.outbound, one.outbox
+    one.bring_to(S.CREATED)
+    one.now += 20.0  # beyond the pause, and 2 is due again
+    if state in (OS.ENDING, OS.STOPPED_ENDING):
+        outbound.want_end(outbox, one.now)
+    if state in (OS.STOPPED, OS.STOPPED_ENDING):
+        outbound._stop(outbox, "before", "in this test", one.now)
+    if event is OV.EMPTIED:
+        outbox.first = outbox.end
+        outbound._drop(outbox, one.source)
+    while one.protocol.wants_commit:
+        one.store.commit(one.protocol.take_batch())
+        one.protocol.commit.durable(one.now)
+    one.protocol.take_effects()
+    assert outbox.state is state
+
+    if event in (OV.TURN, OV.EMPTIED):
+        outbound.ready(outbox)
+        outbound.pump(one.now)
+    elif event is OV.WANT_END:
+        outbound.want_end(outbox, one.now)
+    elif event is OV.STOP:
+        outbound._stop(outbox, "now", "in this test", one.now)
+    else:
+        outbound.resume(outbox, outbox.choices, one.now)
+    assert outbox.state is after
+    is_saved = one.protocol.wants_commit
+    while one.protocol.wants_commit:
+        one.store.commit(one.protocol.take_batch())
+        one.protocol.commit.durable(one.now)
+    kinds = {type(effect) for effect in one.protocol.take_effects()}
+    shown: dict[OA, tuple[set[type], bool, str]] = {
+        OA.SEND: ({Transmit}, False, ""),
+        OA.END: (set(), True, outbox.stopped),
+        OA.TELL_ENDED: ({Ended}, False, ""),
+        OA.TELL_STOPPED: ({Stopped}, True, "now"),
+        OA.GO_ON: (set(), True, ""),
+        OA.NOTHING: (set(), False, outbox.stopped),
+    }
+    assert (kinds, is_saved, outbox.stopped) == shown[action]
+    if action is OA.END:
+        assert one.source.end is EndState.WANTED
