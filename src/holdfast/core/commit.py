@@ -58,6 +58,12 @@ class GroupCommit:
         """Whether there is anything to commit or to say after a commit."""
         return bool(self._then or self._changed or self.batch)
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether something is to be said once the open batch is durable. What a source knows to have arrived is saved
+        now and then only, and nobody hears of it."""
+        return bool(self._then)
+
     def take(self) -> Batch:
         """The open batch, closed; the next one opens. Give it to the store, then call :meth:`durable`."""
         batch, self.batch = self.batch, Batch()

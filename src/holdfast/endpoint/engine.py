@@ -112,6 +112,7 @@ class Engine:
         self._reading: Reading | None = None
         self._committing = False
         self._scheduled = False
+        self._is_put_off = False
         self._timer: Cancellable | None = None
         self._timer_at = 0.0
         self._idle: asyncio.Event | None = None
@@ -192,7 +193,12 @@ class Engine:
                     raise
         self._see_to_effects()
         if not self._committing and self.protocol.wants_commit and self.failure is None:
-            self._commit()
+            if self.protocol.commit.is_waited_for or self._is_put_off:
+                self._is_put_off = False
+                self._commit()
+            else:
+                self._is_put_off = True  # nobody waits for it: who was just told of what arrived may have more to store
+                self.touch()
         self._set_timer()
         if not self._committing and not self.protocol.wants_commit:
             self._wake()
