@@ -149,6 +149,72 @@ def test_every_test_that_the_documentation_names_is_there() -> None:
         assert not name or re.search(rf"def {name}\b|class {name}\b|^{name} = ", text, re.MULTILINE), f"{file}::{name}"
 
 
+@cache
+def rules() -> list[tuple[str, str, list[str], str]]:
+    """Of the conformance page: rule, clauses, where it is coded, where it is tested."""
+    text = (DOCS / "reference" / "conformance.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    assert all(len(row) == 4 for row in rows), "a cell holds a bar, or is missing"
+    found = [row for row in rows if row[0] not in ("rule", "---")]
+    return [(rule, clauses, re.findall(r"`([^`]+)`", coded), tested) for rule, clauses, coded, tested in found]
+
+
+CITED = re.compile(
+    r"(WS-RM(?: 1\.0)?|SOAP 1\.[12](?: part 1)?|WS-Addressing 200[45]/08(?: core)?),? (?:sections? )?"
+    r"((?:appendix [A-Z]|\d[\d.]*)(?:(?:, | and )\d\.[\d.]*\d)*)"
+)
+
+
+def clauses_in(text: str) -> set[tuple[str, str]]:
+    """Every clause that a text cites, with its specification: ``WS-RM 3.5, 3.6`` are two."""
+    joined = re.sub(r"\s+(?:# )?", " ", text)
+    return {
+        (specification, clause.rstrip("."))
+        for specification, clauses in CITED.findall(joined)
+        for clause in re.split(r", | and ", clauses)
+    }
+
+
+@cache
+def code_at(place: str) -> str:
+    """The source of ``file.py``, or of ``file.py::Class.method`` with its comments."""
+    file, _, name = place.partition("::")
+    text = (ROOT / "src" / "holdfast" / file).read_text(encoding="utf-8")
+    node: ast.AST = ast.parse(text)
+    for part in filter(None, name.split(".")):
+        inner = [one for one in getattr(node, "body", []) if getattr(one, "name", None) == part]
+        assert inner, f"{place} is not there"
+        node = inner[0]
+    return text if not name else ast.get_source_segment(text, node) or ""
+
+
+def test_a_clause_is_found_however_it_is_cited() -> None:
+    assert clauses_in("(WS-RM 3.5, 3.6). In 1.0, a") == {("WS-RM", "3.5"), ("WS-RM", "3.6")}
+    assert clauses_in("# WS-RM section 3.9\n    # and") == {("WS-RM", "3.9")}
+    assert clauses_in("in WS-RM 1.0 4: x") == {("WS-RM 1.0", "4")}
+    assert clauses_in("the tables (WS-RM\n    # appendix D)") == {("WS-RM", "appendix D")}
+    assert clauses_in("SOAP 1.2 part 1, 5.4.8.") == {("SOAP 1.2 part 1", "5.4.8")}
+    assert clauses_in("3.4, and WS-RM") == set()
+
+
+def test_every_rule_says_where_it_is_coded_and_tested() -> None:
+    assert len(rules()) > 80
+    for rule, clauses, coded, tested in rules():
+        assert coded, rule
+        assert "::test_" in tested, rule
+        assert (clauses == "–") is not bool(clauses_in(clauses)), f"{rule}: {clauses} is no clause"
+
+
+def test_the_code_of_every_rule_is_there_and_cites_the_clauses_of_its_row() -> None:
+    for rule, clauses, coded, _ in rules():
+        said = clauses_in(clauses)
+        cited = {place: clauses_in(code_at(place)) for place in coded}
+        missing = said.difference(*cited.values())
+        assert not missing, f"{rule}: nobody of {coded} cites {missing}"
+        for place in coded:
+            assert not said or said & cited[place], f"{rule}: {place} cites none of {clauses}"
+
+
 def test_every_error_that_the_faults_page_names_has_a_class() -> None:
     exceptions = importlib.import_module("holdfast.exceptions")
     text = (DOCS / "reference" / "faults.md").read_text(encoding="utf-8")

@@ -89,6 +89,7 @@ class Accepting:
         assert sequence is not None
         destination = self._inbound.destinations.get(sequence.identifier)
         if destination is None or envelope.rm is not destination.versions.rm:
+            # WS-RM 4.3
             self._answering.fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, sequence.identifier), back_channel)
             return
         number = sequence.message_number
@@ -146,6 +147,7 @@ class Accepting:
         self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
     ) -> None:
         """Answer a message with the fault for a header that it carried, and acknowledge it in that if it may be."""
+        # WS-RM 3.3: the message is processed as without that header
         if back_channel is None:
             return
         sequence = envelope.sequence
@@ -192,5 +194,5 @@ class Accepting:
                 reason = "Only messages with WS-ReliableMessaging headers are taken here."
                 fault = addressing_fault(ACTION_NOT_SUPPORTED, reason)
             else:
-                fault = sequence_fault(WSRM_REQUIRED)
+                fault = sequence_fault(WSRM_REQUIRED)  # WS-RM 4.8
             self._answering.fault(envelope, fault, back_channel)

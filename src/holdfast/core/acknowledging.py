@@ -1,6 +1,6 @@
 """Acknowledging: when an addressable AcksTo hears what it may hear. An anonymous one hears it in every answer.
 
-Owns the count of messages it has not heard of, the timer, and AckRequested wherever it stands (section 3.8): when it
+Owns the count of messages it has not heard of, the timer, and AckRequested wherever it stands (WS-RM 3.8): when it
 hears, never what. That is the destination's to say.
 """
 
@@ -22,6 +22,7 @@ _ACKNOWLEDGE = Acknowledge()  # it says nothing by itself
 
 def asks(envelope: Envelope, destination: RMDestination) -> bool:
     """Whether a message asks for the acknowledgement of its own Sequence: its answer brings it, once there is one."""
+    # WS-RM 3.8: AckRequested on the message itself
     return any(requested.identifier == destination.identifier for requested in envelope.ack_requested)
 
 
@@ -68,6 +69,7 @@ class Acknowledging:
             The Sequences with an anonymous AcksTo, which hear in the answer only; the others are told at once. And the
             fault for the first that is unknown, or is over and that may be told.
         """
+        # WS-RM 3.8: whoever asks is told
         own = envelope.sequence.identifier if envelope.sequence is not None else None
         anonymous: list[RMDestination] = []
         problem = None

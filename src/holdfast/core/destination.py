@@ -206,7 +206,7 @@ class RMDestination:
 
     @property
     def holds_everything(self) -> bool:
-        """Whether nothing may be released before the Sequence is complete (DiscardEntireSequence, section 3.4)."""
+        """Whether nothing may be released before the Sequence is complete (DiscardEntireSequence, WS-RM 3.4)."""
         return self.behavior is _DISCARD_ENTIRE_SEQUENCE
 
     def receive(self, number: int, last_message: bool, now: float, *, awaits_reply: bool = False) -> Verdict | Fault:
@@ -214,6 +214,7 @@ class RMDestination:
 
         ``awaits_reply``: whether it is a request that is to have its reply before it is acknowledged.
         """
+        # WS-RM appendix D: the table says what it is answered with
         self.last_activity = now
         if number in self.accepted:
             # A 1.0 LastMessage that comes again must find the Sequence as it is, so a duplicate changes nothing.
@@ -248,7 +249,7 @@ class RMDestination:
         return len(accepted) < self.policy.max_ranges - 1 or number - 1 in accepted or number + 1 in accepted
 
     def _fault(self, action: DestinationAction | None) -> Fault:
-        if action is DestinationAction.RAISE_MESSAGE_NUMBER_ROLLOVER:
+        if action is DestinationAction.RAISE_MESSAGE_NUMBER_ROLLOVER:  # WS-RM 4.5
             limit = None if self.versions.rm.can.rollover_ends else self.policy.max_message_number
             fault = sequence_fault(MESSAGE_NUMBER_ROLLOVER, self.identifier, max_message_number=limit)
         elif action is DestinationAction.RAISE_SEQUENCE_CLOSED:
@@ -258,7 +259,7 @@ class RMDestination:
         elif action is DestinationAction.RAISE_SEQUENCE_TERMINATED and self.last_fault != TIME_IS_UP:
             fault = sequence_fault(SEQUENCE_TERMINATED, self.identifier)
         else:
-            # Also for one whose time was up: both sides forget such a Sequence without a word (section 3.4).
+            # Also for one whose time was up: both sides forget such a Sequence without a word (WS-RM 3.4).
             return sequence_fault(UNKNOWN_SEQUENCE, self.identifier)
         self.last_fault = fault.code
         return fault
@@ -356,6 +357,7 @@ class RMDestination:
             Numbers to release in ascending order, numbers to discard, and the gaps (ranges never received); None if all
             that was done before.
         """
+        # WS-RM 3.5, 3.6: LastMsgNumber shows a missing tail; WS-RM 3.4: the behaviour at a gap
         if self.handle_end(SettlingEvent.END) is not SettlingAction.SETTLE:
             return None
         if last_message_number is not None:
@@ -414,7 +416,7 @@ class RMDestination:
 
     @property
     def is_final(self) -> bool:
-        """Whether its acknowledgement never changes again (section 3.9, Final)."""
+        """Whether its acknowledgement never changes again (WS-RM 3.9, Final)."""
         return self.settling is _SETTLED and self.versions.rm.can.has_final
 
     @property
@@ -428,7 +430,7 @@ class RMDestination:
         return SequenceAcknowledgement(self.identifier, self.acknowledged.as_pairs(), (), self.is_final, remaining)
 
     def deadline(self) -> float | None:
-        """When it expires, dies of inactivity, or may be forgotten; None: never."""
+        """When it expires, dies of inactivity, or may be forgotten; None: never (WS-RM 3.4)."""
         if self.ended_at is not None:
             return self.ended_at + self.policy.remember_terminated
         idle = None

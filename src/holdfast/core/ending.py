@@ -76,7 +76,7 @@ class Ending:
     # --- what the peer says ---------------------------------------------------------------------------------------
 
     def close(self, incoming: Incoming) -> None:
-        """CloseSequence: the Sequence takes no new message. The answer has what it has got, for good."""
+        """CloseSequence: the Sequence takes no new message. The answer has what it has got, for good (WS-RM 3.5)."""
         envelope, close = incoming.envelope, incoming.envelope.control
         assert isinstance(close, CloseSequence), close
         response = CloseSequenceResponse(close.identifier)
@@ -177,6 +177,7 @@ class Ending:
 
     def begin(self, destination: RMDestination, *, terminate: bool, now: float) -> None:
         """Close the Sequence: it takes no new message; or terminate it: it is over. 1.0 knows only the fault."""
+        # WS-RM 3.5, 3.6: a destination may do so of its own accord
         event = DestinationEvent.DECIDE_TO_TERMINATE if terminate else DestinationEvent.DECIDE_TO_CLOSE
         action = destination.handle(event)
         if action is not None and action is not DestinationAction.NOTHING:
@@ -207,6 +208,7 @@ class Ending:
         if destination.acks_to.is_anonymous or is_told or telling.attempts >= ATTEMPTS:
             self._stop_telling(destination.identifier)
             return
+        # WS-RM 3.5, 3.6; a source that knew of it earlier would give up a request that is being handled
         if destination.handle_end(SettlingEvent.TELL) is SettlingAction.TELL_LATER:
             self._deadlines.want(destination.identifier, now + FIRST_REPEAT)
             return

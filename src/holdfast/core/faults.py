@@ -9,7 +9,7 @@ from __future__ import annotations
 from holdfast import exceptions
 from holdfast.core.messages import Fault
 
-# --- WS-RM's (section 4; 1.0 for the last) ---------------------------------------------------------------------------
+# --- WS-RM 4 (1.0 for the last) ---------------------------------------------------------------------------------
 
 SEQUENCE_TERMINATED = exceptions.SequenceTerminated.code
 UNKNOWN_SEQUENCE = exceptions.UnknownSequence.code
@@ -51,7 +51,7 @@ def sequence_fault(code: str, identifier: str | None = None, **detail: object) -
 
 
 def creation_refused(reason: str, *, sender: bool = True) -> Fault:
-    """CreateSequenceRefused, and why; ``sender``: whether the peer could do anything about it."""
+    """CreateSequenceRefused, and why; ``sender``: whether the peer could do anything about it (WS-RM 4.6)."""
     return Fault(CREATE_SEQUENCE_REFUSED, reason, is_rm=True, sender=sender)
 
 
@@ -75,5 +75,5 @@ def addressing_fault(code: str, reason: str) -> Fault:
 
 
 def not_understood(names: tuple[str, ...]) -> Fault:
-    """MustUnderstand, for headers that nobody here knows."""
+    """MustUnderstand, for headers that nobody here knows (SOAP 1.2 part 1, 5.4.8)."""
     return Fault(MUST_UNDERSTAND, f"Nobody here understands the header {' '.join(names)}.")

@@ -1,6 +1,6 @@
 """Granting: who gets a Sequence, for how long and with which Offer; and the Sequences that this side is granted.
 
-Owns CreateSequence and CreateSequenceResponse (section 3.4). Which Sequences there are is known to the two halves.
+Owns CreateSequence and CreateSequenceResponse (WS-RM 3.4). Which Sequences there are is known to the two halves.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Granting:
     # --- what a source asks for -----------------------------------------------------------------------------------
 
     def create(self, incoming: Incoming) -> None:
-        """CreateSequence: grant it, durably, or refuse it; a repeat gets the answer that it got before."""
+        """CreateSequence: grant it, durably, or refuse it; a repeat gets the answer that it got before (WS-RM 3.4)."""
         envelope, create = incoming.envelope, incoming.envelope.control
         assert isinstance(create, CreateSequence), create
         destination = self._inbound.creations.find(create, envelope.message_id, incoming.party)
@@ -90,6 +90,7 @@ class Granting:
         return creation_refused(f"{full} Try again later.", sender=False) if full else None
 
     def _is_taken(self, identifier: str) -> bool:
+        # WS-RM 3.4: what is offered is no Identifier of another Sequence
         known = (self._outbound.by_identifier, self._inbound.destinations, self._inbound.offered)
         return any(identifier in identifiers for identifiers in known)
 
@@ -121,7 +122,7 @@ class Granting:
         return destination
 
     def _life(self, asked: float | None) -> float | None:
-        # The destination may shorten the life asked for, never lengthen it (section 3.4); None is the longest.
+        # The destination may shorten the life asked for, never lengthen it (WS-RM 3.4); None is the longest.
         if self._policy.max_expires is None:
             return asked
         return self._policy.max_expires if asked is None else min(asked, self._policy.max_expires)

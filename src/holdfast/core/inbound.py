@@ -303,6 +303,7 @@ class Inbound:
 
     def pump(self, now: float) -> None:
         """End Sequences whose time is up, forget those that ended long ago, delete what is kept no longer."""
+        # WS-RM 3.4
         self.queue.pump(now)
         for identifier in self._deadlines.due(now):
             destination = self.destinations.get(identifier)

@@ -48,7 +48,7 @@ ANONYMOUS_EPR = EndpointReference(ANONYMOUS)
 
 
 class IncompleteSequenceBehavior(str, Enum):
-    """What a destination does with a Sequence that ends with a gap (section 3.4)."""
+    """What a destination does with a Sequence that ends with a gap (WS-RM 3.4)."""
 
     DISCARD_ENTIRE_SEQUENCE = "DiscardEntireSequence"
     DISCARD_FOLLOWING_FIRST_GAP = "DiscardFollowingFirstGap"
@@ -105,7 +105,7 @@ class Offer:
 
 @dataclass(slots=True)
 class CreateSequence:
-    """Asks for a Sequence. ``expires`` in seconds; None for absent or PT0S: never (section 3.4)."""
+    """Asks for a Sequence. ``expires`` in seconds; None for absent or PT0S: never (WS-RM 3.4)."""
 
     acks_to: EndpointReference
     expires: float | None = None

@@ -394,7 +394,7 @@ class Outbound:
             self._report(outbox, newly)
         if was_in_doubt and not source.in_doubt:
             self.commit.save(source.local_id, source)
-        if action is SourceAction.RAISE_INVALID_ACKNOWLEDGEMENT:
+        if action is SourceAction.RAISE_INVALID_ACKNOWLEDGEMENT:  # WS-RM 4.4
             source.last_fault = INVALID_ACKNOWLEDGEMENT
             return sequence_fault(INVALID_ACKNOWLEDGEMENT, ack.identifier, acknowledgement=ack)
         if action is SourceAction.MARK_AND_REPORT:

@@ -251,7 +251,7 @@ class RMProtocol:
 
     def _take_acknowledgements(self, envelope: Envelope, now: float) -> Fault | None:
         """Every SequenceAcknowledgement of a message; the fault for the first that is bad. What carries it is processed
-        as without it (section 3.3)."""
+        as without it (WS-RM 3.3)."""
         problem = None
         for acknowledgement in envelope.acknowledgements:
             identifier = acknowledgement.identifier

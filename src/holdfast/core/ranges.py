@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 
 class AcknowledgementRanges:
-    """A set of positive whole numbers as ascending, disjoint, non-adjacent ranges, both ends inclusive.
+    """A set of positive whole numbers as ascending, disjoint, non-adjacent ranges, both ends inclusive (WS-RM 3.9).
 
     Memory grows with the number of gaps, not with the number of members. ``add`` at the upper end, the usual case,
     costs no search. ``bool()`` is refused, so that "is there any" and "is it there at all" cannot be confused.

@@ -19,7 +19,7 @@ from holdfast.core.versions import Addressing
 def refusal(envelope: Envelope) -> Fault | None:
     """The fault that a request is answered with whatever else it says; None if none.
 
-    WS-Addressing demands an Action (2005/08 core, section 3.2), and it says what the Body is. A fault may lack it, for
+    An Action is demanded (WS-Addressing 2005/08 core, 3.2), and it says what the Body is. A fault may lack it, for
     the stacks that write plain SOAP then, and so may what has nothing but headers to say.
     """
     lacks_action = envelope.sequence is not None and not envelope.action and envelope.control is None

@@ -222,7 +222,7 @@ class Replies:
         *,
         asked: bool = False,
     ) -> None:
-        """Answer a message that is stored: with its reply if there is one, else with an acknowledgement.
+        """Answer a message that is stored: with its reply if there is one, else with an acknowledgement (WS-RM 3.9).
 
         Args:
             destination: Its Sequence.
@@ -262,6 +262,7 @@ class Replies:
         """Let it wait for its answer. Where no reply can come before a gap closes, or where the reply goes elsewhere,
         it is answered at once; but a requester that offered a Sequence for replies, and does not ask, gets no
         acknowledgement that leaves out what it answers: that would end a session of .NET's."""
+        # WS-RM 3.8: unless it asks, it may wait
         if back_channel is None:
             return
         if self._are_sent(destination):

@@ -255,7 +255,7 @@ class RMSource:
     def receive_acknowledgement(
         self, ack: SequenceAcknowledgement, now: float
     ) -> tuple[SourceAction | None, list[tuple[int, int]]]:
-        """Take in an acknowledgement: merged with what is known, never in its place (section 3.9).
+        """Take in an acknowledgement: merged with what is known, never in its place (WS-RM 3.9).
 
         Returns:
             What its cell says, and the ranges newly acknowledged (and not waiting for a reply): none if it is invalid.
@@ -283,6 +283,7 @@ class RMSource:
         return action, newly
 
     def _is_valid(self, ack: SequenceAcknowledgement) -> bool:
+        # WS-RM 4.4: numbers never sent; 3.9: Nack stands alone
         if len(ack.ranges) > self.policy.max_ranges or (ack.nacks and (ack.ranges or ack.final)):
             return False
         highest = max(self.highest_sent, self.sent_before)
@@ -401,7 +402,7 @@ class RMSource:
             self.next_number += 1
 
     def roll_over(self, max_message_number: int | None, refused: int, now: float) -> None:
-        """After the peer's MessageNumberRollover: numbers above its limit go to the next Sequence (1.1, section 4.6).
+        """After the peer's MessageNumberRollover: numbers above its limit go to the next Sequence (WS-RM 4.5).
 
         It may have taken some of them before it lowered its limit. So it is asked what it has (AckRequested) before
         anything moves.
@@ -452,7 +453,7 @@ class RMSource:
             self._lower_limit(max(self.acknowledged.highest, *self.unreplied, 0))
 
     def asks_with(self, number: int, *, is_last: bool) -> bool:
-        """Whether ``number``, which is to leave now, asks for an acknowledgement (section 3.8).
+        """Whether ``number``, which is to leave now, asks for an acknowledgement (WS-RM 3.8).
 
         A destination need not acknowledge anything that it is not asked for: Metro's answers a message that was sent
         again with nothing. So whatever is sent again asks; so does the last message that there is; and where more
@@ -590,6 +591,7 @@ class RMSource:
         Returns:
             Whether that its end is decided is to be saved now, and :meth:`end_saved` called when it is.
         """
+        # WS-RM 3.5, 3.6
         if (self.end is _OPEN and not self.is_full) or not self.is_complete:
             return False
         if self.end is _OPEN:

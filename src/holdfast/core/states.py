@@ -188,7 +188,7 @@ _CLOSING = (_E.CLOSE_SEQUENCE, _E.CLOSE_SEQUENCE_RESPONSE)
 
 
 def _destination_table(can: Capabilities) -> DestinationTable:
-    """The whole table without what a version cannot do."""
+    """The whole table without what a version cannot do (WS-RM appendix D)."""
     absent_states = {*(() if can.closes else (_D.CLOSED,)), *(() if can.answers_terminate else (_D.TERMINATING,))}
     absent_events = {
         *(() if can.closes else _CLOSING),
@@ -206,9 +206,9 @@ def _destination_table(can: Capabilities) -> DestinationTable:
         table[_D.CREATED, _E.DECIDE_TO_TERMINATE] = (_A.SEND_FAULT, _D.TERMINATED)
         for state in {*_D} - absent_states:
             table[state, _E.TERMINATE_SEQUENCE] = (_A.TERMINATE_OFFERED, _D.TERMINATED)
-    if can.rollover_ends:  # WS-RM 1.0 section 4
+    if can.rollover_ends:  # WS-RM 1.0 4
         table[_D.CREATED, _E.MESSAGE_ABOVE_LIMIT] = (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.TERMINATED)
-    if LastMessageNumberExceeded.code in can.faults:  # WS-RM 1.0 section 4
+    if LastMessageNumberExceeded.code in can.faults:  # WS-RM 1.0 4
         table[_D.CREATED, _E.MESSAGE_AFTER_LAST] = (_A.RAISE_LAST_MESSAGE_NUMBER_EXCEEDED, _D.TERMINATED)
     return table
 
@@ -427,6 +427,7 @@ def _way(can: Capabilities) -> SourceTable:
 
 
 def _source_table(can: Capabilities) -> SourceTable:
+    # WS-RM appendix D, the RM Source's
     table = _way(can)
     for fault in _FAULTS:
         table[_S.CREATING, fault] = (_T.REPORT_REFUSED, _S.NONE)

@@ -74,7 +74,7 @@ class Chain:
     def inbound(self, context: MessageContext) -> None:
         """Let a message that came pass. What is left in its ``not_understood`` afterwards, nobody understands.
 
-        SOAP 1.2 part 1, section 2.6: whether all is understood that must be is seen before anything is processed. A
+        SOAP 1.2 part 1, 2.6: whether all is understood that must be is seen before anything is processed. A
         processor that has no part in a message does not understand its headers, which shows only then.
 
         Raises:

@@ -366,7 +366,7 @@ class Destination:
         """Close an inbound Sequence of our own accord, so that it takes no new message; or terminate it.
 
         What it delivered stays; what it holds beyond a gap is settled by its IncompleteSequenceBehavior. The source is
-        told at AcksTo; an anonymous one by the answer to its next message (WS-RM 1.2 sections 3.5 and 3.6). In 1.0,
+        told at AcksTo; an anonymous one by the answer to its next message (WS-RM 3.5, 3.6). In 1.0,
         which has neither, it is terminated with the fault SequenceTerminated.
 
         Args:

@@ -18,7 +18,7 @@ _FOOT = b"</s:Body></s:Envelope>"
 
 
 _TO_ANONYMOUS = f'<wsa:To s:mustUnderstand="1">{ANONYMOUS_URI[Addressing.V2004_08]}</wsa:To>'
-"""2004/08 demands a To (section 3.1); what goes back on the connection it came by goes to this role."""
+"""2004/08 demands a To (WS-Addressing 2004/08, 3.1); what goes back on the connection it came by goes to this role."""
 
 
 class _Frame:
@@ -146,6 +146,7 @@ def _only_acknowledges(envelope: Envelope) -> bool:
 
 
 def _append_addressing(parts: list[str], envelope: Envelope, addressing: Addressing) -> None:
+    # WS-Addressing 2004/08, 3.1: To is mandatory
     action = envelope.action or action_of(envelope)
     if action:
         parts.append(_ACTION_HEADERS.get(action) or _action_header(action))

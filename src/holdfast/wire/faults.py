@@ -1,6 +1,6 @@
 """SOAP faults, both ways: WS-RM's, WS-Addressing's and plain ones, in SOAP 1.1 and 1.2.
 
-Owns the shapes of WS-RM section 4 and of the peers that deviate from it: QNames whose prefix is declared where they
+Owns the shapes of WS-RM 4 and of the peers that deviate from it: QNames whose prefix is declared where they
 stand (WCF), the subcode in ``faultcode`` (Metro), SequenceFault without Detail (CXF), ``WsrmRequired`` (WCF).
 """
 
@@ -165,7 +165,7 @@ def _read_details(fault: Fault, details: list[Node], dialect: Dialect | None, ma
 
 
 def fault_action(versions: Versions, fault: Fault) -> str:
-    """Gives the wsa:Action of a fault (WS-RM section 4; WS-Addressing 2005/08 SOAP binding section 6)."""
+    """Gives the wsa:Action of a fault (WS-RM 4; WS-Addressing 2005/08 SOAP binding section 6)."""
     return action_of_fault(versions.rm, versions.addressing, fault)
 
 
@@ -179,7 +179,7 @@ def action_of_fault(rm: RM | None, addressing: Addressing, fault: Fault) -> str:
 
 
 def encode_fault_header(fault: Fault, dialect: Dialect | None, addressing: Addressing | None) -> str:
-    """Writes the SOAP 1.1 header block that carries what the body must not: "" when there is none."""
+    """Writes the SOAP 1.1 header block that carries what the body must not: "" when there is none (WS-RM 4.1)."""
     if _is_about_rm_header(fault, dialect):
         assert dialect is not None
         detail = _write_detail(fault, dialect)

@@ -59,7 +59,7 @@ def message_number(value: str, what: str = "MessageNumber") -> int:
 
 
 def decode_sequence(node: Node, dialect: Dialect) -> Sequence:
-    """Reads a Sequence header (section 3.7).
+    """Reads a Sequence header (WS-RM 3.7).
 
     Raises:
         EnvelopeError: if Identifier or MessageNumber is missing or malformed.
@@ -79,7 +79,7 @@ def _range(node: Node) -> tuple[int, int]:
 
 
 def decode_acknowledgement(node: Node, dialect: Dialect, max_ranges: int) -> SequenceAcknowledgement:
-    """Reads a SequenceAcknowledgement header (section 3.9).
+    """Reads a SequenceAcknowledgement header (WS-RM 3.9).
 
     Ranges win over None, which CXF always writes. In 1.0 the lone range 0-0 means nothing accepted.
 
@@ -113,7 +113,7 @@ def _buffer_remaining(node: Node) -> int | None:
 
 
 def decode_ack_requested(node: Node) -> AckRequested:
-    """Reads an AckRequested header (section 3.8); 1.0's number is a hint and is dropped."""
+    """Reads an AckRequested header (WS-RM 3.8); 1.0's number is a hint and is dropped."""
     return AckRequested(_identifier(node))
 
 
@@ -139,6 +139,7 @@ def _acks_to(node: Node) -> EndpointReference:
 
 
 def _offer(node: Node, dialect: Dialect) -> Offer:
+    # WS-RM 3.4: its children; in 1.0 none but Identifier and Expires
     endpoint = node.only(dialect.name("Endpoint")) if dialect.rm.can.offers_endpoint else None
     behavior = _behavior(node) if dialect.has_behavior else IncompleteSequenceBehavior.NO_DISCARD
     return Offer(_identifier(node), decode_epr(endpoint) if endpoint is not None else None, _expires(node), behavior)
@@ -156,7 +157,7 @@ def _last_number(node: Node, dialect: Dialect) -> int | None:
 
 
 def decode_control(node: Node, dialect: Dialect) -> Control:
-    """Reads an RM protocol message from the Body's child (sections 3.4 to 3.6).
+    """Reads an RM protocol message from the Body's child (WS-RM 3.4, 3.5, 3.6).
 
     Raises:
         EnvelopeError: if the element is none of WS-RM's messages, or malformed.
@@ -206,7 +207,7 @@ def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) ->
         said = "".join([f"<wsrm:Nack>{number}</wsrm:Nack>" for number in header.nacks])
     else:
         said = dialect.nothing_accepted
-    if header.final and dialect.rm.can.has_final and not header.nacks:  # Nack and Final never go together (section 3.9)
+    if header.final and dialect.rm.can.has_final and not header.nacks:  # Nack and Final never go together (WS-RM 3.9)
         said += "<wsrm:Final/>"
     if header.buffer_remaining is not None:
         said += f'<netrm:BufferRemaining xmlns:netrm="{NETRM_NS}">{header.buffer_remaining}</netrm:BufferRemaining>'
@@ -234,6 +235,7 @@ def _write_behavior(behavior: IncompleteSequenceBehavior) -> str:
 
 
 def _write_offer(offer: Offer, dialect: Dialect, addressing: Addressing, acks_to: EndpointReference) -> str:
+    # WS-RM 3.4: in the schema's order
     content = _write_identifier(offer.identifier)
     if dialect.rm.can.offers_endpoint:
         # The schema requires Endpoint; where none is given the acknowledgements' address is it.

@@ -334,6 +334,7 @@ class _Builder:
         self.stack.append(node)
 
     def open_envelope(self, node: Node) -> None:
+        # SOAP 1.2 part 1, 5.4.7: VersionMismatch
         soap = SOAP_OF_NS.get(node.namespace)
         if node.local != "Envelope" or soap is None:
             raise VersionMismatch(f"the root element is {node.told!r}, not a SOAP 1.1 or 1.2 Envelope")
