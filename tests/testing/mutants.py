@@ -198,7 +198,7 @@ def say_final_before_it_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     replace(monkeypatch, RMDestination, "is_final", property(lambda self: self.versions.rm is RM.V1_1))
 
 
-@mutant("AtMostOnce", "Bounded", "InOrder")
+@mutant("AtMostOnce", "AcknowledgedIsRemembered", "Bounded", "InOrder")
 def take_a_duplicate_for_a_new_message(monkeypatch: pytest.MonkeyPatch) -> None:
     def receive(self: RMDestination, number: int, *arguments: Any, **named: Any) -> Any:
         self.accepted.discard(number)

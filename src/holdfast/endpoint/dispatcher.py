@@ -60,7 +60,7 @@ class Dispatcher:
         if handler is None:
             self._raised(handle, LookupError(f"there is no handler of the action {action!r} any more"))
         elif inspect.iscoroutinefunction(handler):
-            self._watch(asyncio.ensure_future(self._await(handle, _call(handler, handle))), self._ended)
+            self._watch(asyncio.create_task(self._await(handle, _call(handler, handle))), self._ended)
         else:
             # In threads of our own: the loop's executor has few, and serves the store besides.
             if self._threads is None:
@@ -97,7 +97,7 @@ class Dispatcher:
             if error is not None:
                 self._raised(handle, error)
             elif inspect.isawaitable(running.result()):
-                self._watch(asyncio.ensure_future(self._await(handle, running.result())), self._ended)
+                self._watch(asyncio.create_task(self._await(handle, running.result())), self._ended)
             else:
                 self._gave(handle, running.result())
         self._wake()
