@@ -22,15 +22,13 @@ from holdfast.core.events import BackChannel, Effect, ReadWanted, Transmit
 from holdfast.core.faults import not_understood
 from holdfast.core.granting import Granting
 from holdfast.core.handling import Handling
+from holdfast.core.hearing import Hearing, is_reply
 from holdfast.core.inbound import Inbound
 from holdfast.core.messages import (
     ANONYMOUS,
-    Acknowledge,
     Control,
     Envelope,
     Fault,
-    SequenceAcknowledgement,
-    TerminateSequence,
 )
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox, ReadRecords
@@ -47,17 +45,6 @@ def _always(_value: str) -> bool:
 
 def _never(_value: str) -> bool:
     return False
-
-
-def _plain_acknowledgement(sent: Transmit, envelope: Envelope | None) -> SequenceAcknowledgement | None:
-    """What an answer to a message acknowledges, if that is one range and all that it says."""
-    if envelope is None or type(envelope.control) is not Acknowledge or not sent.number:
-        return None
-    if len(envelope.acknowledgements) != 1 or envelope.sequence or envelope.ack_requested or envelope.not_understood:
-        return None
-    acknowledgement = envelope.acknowledgements[0]
-    is_plain = len(acknowledgement.ranges) == 1 and not acknowledgement.nacks and not acknowledgement.final
-    return acknowledgement if is_plain else None
 
 
 class RMProtocol:
@@ -132,6 +119,7 @@ class RMProtocol:
             replies,
             always_replies,
         )
+        self.hearing = Hearing(self.inbound, self.outbound, self.replies, self.receive)
         self.handling = handling
         if handling is not None:
             handling.join(self.inbound, self.replies, self.commit, self.effects)
@@ -227,9 +215,9 @@ class RMProtocol:
             if refused is not None:
                 self.answering.fault(envelope, refused, back_channel)
                 return
-        problem = self._take_acknowledgements(envelope, now)
-        if envelope.fault is not None and envelope.sequence is None and not self._is_reply(envelope, back_channel):
-            self._receive_fault(envelope, sent, now)
+        problem = self.hearing.acknowledgements(envelope, now)
+        if envelope.fault is not None and envelope.sequence is None and not is_reply(envelope, back_channel):
+            self.hearing.fault(envelope, envelope.fault, sent, now)
             self.answering.done(back_channel)
             return
         asked: list[RMDestination] = []
@@ -249,84 +237,17 @@ class RMProtocol:
         """A message came that is not to be taken: nothing of it is, and it is answered with the fault."""
         self.answering.fault(envelope, fault, back_channel)
 
-    def _take_acknowledgements(self, envelope: Envelope, now: float) -> Fault | None:
-        """Every SequenceAcknowledgement of a message; the fault for the first that is bad. What carries it is processed
-        as without it (WS-RM 3.3)."""
-        problem = None
-        for acknowledgement in envelope.acknowledgements:
-            identifier = acknowledgement.identifier
-            if identifier in self.inbound.offered and self.outbound.find(identifier) is None:
-                continue  # of replies whose Sequence ended with the requests', which are being ended once more
-            fault = self.outbound.receive_acknowledgement(acknowledgement, now)
-            problem = problem or fault
-            self.replies.acknowledged(identifier, now)
-        return problem
-
-    @staticmethod
-    def _is_reply(envelope: Envelope, back_channel: BackChannel | None) -> bool:
-        """Whether a fault without a Sequence is the application's answer to a request: that one is acknowledged with
-        it, while a message that the destination itself refuses is not."""
-        assert envelope.fault is not None
-        answers = back_channel is None and envelope.relates_to is not None
-        return answers and not envelope.fault.is_rm and bool(envelope.acknowledgements)
-
     def received(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
         """The peer answered what we sent: with a message, or with nothing (``None``: an empty 200 or 202)."""
         self.received_together([(sent, envelope)], now)
 
     def received_together(self, answers: list[tuple[Transmit, Envelope | None]], now: float) -> None:
-        """Several such answers. Of those that do nothing but acknowledge, one for each Sequence is taken in, the one
-        that goes furthest: it says what the others say."""
-        furthest: dict[str, SequenceAcknowledgement] = {}
-        for sent, envelope in answers:
-            acknowledgement = _plain_acknowledgement(sent, envelope)
-            if acknowledgement is not None:
-                known = furthest.get(acknowledgement.identifier)
-                if known is None or known.ranges[0][1] < acknowledgement.ranges[0][1]:
-                    furthest[acknowledgement.identifier] = acknowledgement
-        taken: dict[str, tuple[int, int]] = {}
-        for identifier, acknowledgement in furthest.items():
-            if self.outbound.find(identifier) and not self.outbound.receive_acknowledgement(acknowledgement, now):
-                self.replies.acknowledged(identifier, now)
-                taken[identifier] = acknowledgement.ranges[0]
-        for sent, envelope in answers:
-            acknowledgement = _plain_acknowledgement(sent, envelope) if taken else None
-            if acknowledgement is not None and (found := taken.get(acknowledgement.identifier)) is not None:
-                lower, upper = acknowledgement.ranges[0]
-                if found[0] <= lower <= upper <= found[1]:
-                    self.outbound.acknowledged_alone(acknowledgement, sent.number, now)
-                    self.outbound.answered(sent, now, was_empty=False)
-                    continue
-            self._received(sent, envelope, now)
-
-    def _received(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
-        if isinstance(sent.envelope.control, TerminateSequence):
-            self.outbound.terminate_sent(sent.source, envelope is None, now)
-        if envelope is not None:
-            self.receive(envelope, None, now, sent)
-            if envelope.not_understood:
-                self.failed(sent, now)  # nothing of it was taken
-                return
-            if sent.number and isinstance(envelope.control, Acknowledge):
-                for acknowledgement in envelope.acknowledgements:
-                    self.outbound.acknowledged_alone(acknowledgement, sent.number, now)
-        if envelope is None or envelope.fault is None:
-            self.outbound.answered(sent, now, was_empty=envelope is None)
+        """Several such answers, which came together."""
+        self.hearing.answers(answers, now)
 
     def failed(self, sent: Transmit, now: float) -> None:
         """What we sent did not get an answer."""
         self.outbound.failed(sent, now)
-
-    def _receive_fault(self, envelope: Envelope, sent: Transmit | None, now: float) -> None:
-        fault = envelope.fault
-        assert fault is not None
-        destination = self.inbound.destinations.get(fault.identifier or "")
-        if destination is not None and fault.is_rm:
-            self.inbound.fault_received(destination, fault.code, now)
-        else:
-            # A refusal that comes as a message of its own tells by RelatesTo which CreateSequence it is about.
-            source = sent.source if sent else envelope.relates_to or ""
-            self.outbound.receive_fault(fault, source, sent.number if sent else 0, now, envelope.relates_to)
 
     # --- RM protocol messages -------------------------------------------------------------------------------------
 

@@ -1,0 +1,117 @@
+"""Hearing: what the peer says of what we sent: acknowledgements wherever they stand, faults, and answers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.core.events import BackChannel, Transmit
+from holdfast.core.inbound import Inbound
+from holdfast.core.messages import Acknowledge, Envelope, Fault, SequenceAcknowledgement, TerminateSequence
+from holdfast.core.outbound import Outbound
+from holdfast.core.replies import Replies
+
+
+class Receive(Protocol):
+    """Takes a message in, whatever it says."""
+
+    def __call__(
+        self, envelope: Envelope, back_channel: BackChannel | None, now: float, sent: Transmit | None = None
+    ) -> None: ...
+
+
+def is_reply(envelope: Envelope, back_channel: BackChannel | None) -> bool:
+    """Whether a fault without a Sequence is the application's answer to a request: that one is acknowledged with it,
+    while a message that the destination itself refuses is not."""
+    assert envelope.fault is not None
+    answers = back_channel is None and envelope.relates_to is not None
+    return answers and not envelope.fault.is_rm and bool(envelope.acknowledgements)
+
+
+def _plain_acknowledgement(sent: Transmit, envelope: Envelope | None) -> SequenceAcknowledgement | None:
+    """What an answer to a message acknowledges, if that is one range and all that it says."""
+    if envelope is None or type(envelope.control) is not Acknowledge or not sent.number:
+        return None
+    if len(envelope.acknowledgements) != 1 or envelope.sequence or envelope.ack_requested or envelope.not_understood:
+        return None
+    acknowledgement = envelope.acknowledgements[0]
+    is_plain = len(acknowledgement.ranges) == 1 and not acknowledgement.nacks and not acknowledgement.final
+    return acknowledgement if is_plain else None
+
+
+class Hearing:
+    """Tells the Sequences what the peer says of them.
+
+    Args:
+        inbound: Those whose replies are heard.
+        outbound: Those that are sent.
+        replies: Hears which replies are acknowledged.
+        receive: Takes in what an answer says besides.
+    """
+
+    def __init__(self, inbound: Inbound, outbound: Outbound, replies: Replies, receive: Receive) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        self._replies = replies
+        self._receive = receive
+
+    def answers(self, answers: list[tuple[Transmit, Envelope | None]], now: float) -> None:
+        """Answers to what we sent: messages, or nothing (``None``: an empty 200 or 202). Of those that do nothing but
+        acknowledge, one for each Sequence is taken in, the one that goes furthest: it says what the others say."""
+        furthest: dict[str, SequenceAcknowledgement] = {}
+        for sent, envelope in answers:
+            acknowledgement = _plain_acknowledgement(sent, envelope)
+            if acknowledgement is not None:
+                known = furthest.get(acknowledgement.identifier)
+                if known is None or known.ranges[0][1] < acknowledgement.ranges[0][1]:
+                    furthest[acknowledgement.identifier] = acknowledgement
+        taken: dict[str, tuple[int, int]] = {}
+        for identifier, acknowledgement in furthest.items():
+            if self._outbound.find(identifier) and not self._outbound.receive_acknowledgement(acknowledgement, now):
+                self._replies.acknowledged(identifier, now)
+                taken[identifier] = acknowledgement.ranges[0]
+        for sent, envelope in answers:
+            acknowledgement = _plain_acknowledgement(sent, envelope) if taken else None
+            if acknowledgement is not None and (found := taken.get(acknowledgement.identifier)) is not None:
+                lower, upper = acknowledgement.ranges[0]
+                if found[0] <= lower <= upper <= found[1]:
+                    self._outbound.acknowledged_alone(acknowledgement, sent.number, now)
+                    self._outbound.answered(sent, now, was_empty=False)
+                    continue
+            self._answer(sent, envelope, now)
+
+    def _answer(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
+        if isinstance(sent.envelope.control, TerminateSequence):
+            self._outbound.terminate_sent(sent.source, envelope is None, now)
+        if envelope is not None:
+            self._receive(envelope, None, now, sent)
+            if envelope.not_understood:
+                self._outbound.failed(sent, now)  # nothing of it was taken
+                return
+            if sent.number and isinstance(envelope.control, Acknowledge):
+                for acknowledgement in envelope.acknowledgements:
+                    self._outbound.acknowledged_alone(acknowledgement, sent.number, now)
+        if envelope is None or envelope.fault is None:
+            self._outbound.answered(sent, now, was_empty=envelope is None)
+
+    def fault(self, envelope: Envelope, fault: Fault, sent: Transmit | None, now: float) -> None:
+        """A fault, as the answer to what we ``sent`` or as a message of its own: it is told to whom it is about."""
+        destination = self._inbound.destinations.get(fault.identifier or "")
+        if destination is not None and fault.is_rm:
+            self._inbound.fault_received(destination, fault.code, now)
+        else:
+            # A refusal that comes as a message of its own tells by RelatesTo which CreateSequence it is about.
+            source = sent.source if sent else envelope.relates_to or ""
+            self._outbound.receive_fault(fault, source, sent.number if sent else 0, now, envelope.relates_to)
+
+    def acknowledgements(self, envelope: Envelope, now: float) -> Fault | None:
+        """Every SequenceAcknowledgement of a message; the fault for the first that is bad. What carries it is processed
+        as without it (WS-RM 3.3)."""
+        problem = None
+        for acknowledgement in envelope.acknowledgements:
+            identifier = acknowledgement.identifier
+            if identifier in self._inbound.offered and self._outbound.find(identifier) is None:
+                continue  # of replies whose Sequence ended with the requests', which are being ended once more
+            fault = self._outbound.receive_acknowledgement(acknowledgement, now)
+            problem = problem or fault
+            self._replies.acknowledged(identifier, now)
+        return problem
