@@ -47,7 +47,7 @@ class Home:
         self.now = 1_000_000_000.0
         self.made = 0
         letters = DeadLetters()
-        queue = Queue("inbox", partitions, drops_handled=True, dead_letters=letters)
+        queue = Queue("inbox", partitions, drops_passed=True, dead_letters=letters)
         queue.is_handled = True
         self.handling = Handling(
             queue, letters, handling or HandlingPolicy(), concurrency, seal=seal, unseal=unseal, set_aside=set_aside
@@ -305,8 +305,8 @@ def test_at_most_once_what_is_still_to_be_answered_is_not_deleted_before() -> No
     home.take()
     again = home.restart()
     queue = again.protocol.inbound.queue
-    assert queue.cursors[HANDLER].offsets == [1], "looked at, and answered"
-    assert home.protocol.inbound.queue.cursors[HANDLER].offsets == [0]
+    assert queue.cursors[HANDLER].offsets == {0: 1}, "looked at, and answered"
+    assert home.protocol.inbound.queue.cursors[HANDLER].offsets == {0: 0}
 
 
 def test_a_letter_is_handed_over_again_once_that_is_durable_and_is_over_when_it_is_handled() -> None:

@@ -357,7 +357,7 @@ def reading(old: dict[str, Any], *bodies: str, stopped: str = "") -> tuple[Sendi
     batch.sequences["urn:create"] = OLD_FORM | old
     if stopped:
         outbox.stop(stopped)
-        batch.queues[outbox.queue] = outbox.description()
+        batch.cursors[outbox.queue.name, 0, outbox.cursor] = outbox.about() | {"offset": 0}
     first.store.commit(batch)
     sending = Sending(first.store)
     return sending, sending.open()
@@ -498,6 +498,33 @@ def test_a_message_that_cannot_be_written_stops_its_outbox_and_is_named() -> Non
     assert (stopped.reason, stopped.refused) == ("no XML", ("urn:s:a", 2))
     assert outbox.stopped
     assert sending.wait(60.0) == []
+
+
+# --- stores of earlier versions ---------------------------------------------------------------------------------------
+
+
+def test_a_store_of_a_version_without_cursors_for_outboxes_goes_on_where_it_was_and_is_written_anew() -> None:
+    sending = Sending(window=2, initial_window=2)
+    outbox, sent = sending.opened("a", "1", "2", "3", "4")
+    sending.acknowledge(sent[0], (1, 1))
+    sending.protocol.outbound.discard(outbox, 3, sending.now)
+    sending.settle()
+    store = sending.store
+    (cursor,) = [(key, state) for key, state in store.load().cursors.items()]
+    assert cursor[0] == ("outbox/a", 0, "outbound/a")
+    old = {name: value for name, value in cursor[1].items() if name not in ("offset", "at")}
+    description = {"kind": "outbox", "key": "a", "partitions": 1, **old}
+    store.commit(Batch(queues={"outbox/a": description}, cursors={cursor[0]: None}))
+
+    sending = Sending(store, window=2, initial_window=2)
+    outbox = sending.protocol.outbound.outboxes["a"]
+    assert (outbox.to, outbox.first, outbox.end, outbox.is_acknowledged(3)) == (TO, 1, 4, True)
+    sent = sending.take()
+    assert [(one.number, one.envelope.body) for one in sent] == [(2, b"2"), (3, b"3")]
+    upgraded = store.load()
+    assert "key" not in upgraded.queues["outbox/a"]
+    assert upgraded.cursors[cursor[0]]["to"] == TO
+    assert Sending(store).protocol.outbound.outboxes["a"].left_out.to_state() == outbox.left_out.to_state()
 
 
 # --- giving up a message ----------------------------------------------------------------------------------------------

@@ -37,6 +37,8 @@ class Home:
         self.looks = 0
         self.queue.join(self.commit, self.effects, self._read)
         self.queue.recover(self.store.load(), now)
+        if not self.queue.epoch:
+            self.queue.begin("e")
         self.settle()
 
     def _read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
@@ -197,7 +199,7 @@ def test_handlers_that_are_away_are_waited_for_like_a_reader() -> None:
 
 
 def test_without_a_reader_what_is_handled_is_deleted_and_the_first_reader_ends_that_for_good() -> None:
-    home = Home(is_handled=True, drops_handled=True)
+    home = Home(is_handled=True, drops_passed=True)
     assert home.queue.keeps == "until it is handled"
     home.fill(2 * TRIM_EVERY)
     home.handle(TRIM_EVERY + 5)
@@ -297,7 +299,7 @@ def test_a_cursor_never_moves_back_nor_beyond_the_end() -> None:
     assert home.move("spark", 4) == 4
     assert home.move("spark", 2) == 4
     assert home.move("spark", 99) == 10
-    assert home.restart().queue.cursors["spark"].offsets == [10]
+    assert home.restart().queue.cursors["spark"].offsets == {0: 10}
 
 
 @pytest.mark.parametrize("name", [HANDLER, "", " ", "a b", "own/sizes", "aside/x", "é", "-x", "x" * 101, "a\n", "a/b"])

@@ -12,6 +12,7 @@ from holdfast.core.destination import RMDestination
 from holdfast.core.messages import ANONYMOUS_EPR, Fault
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.queues import Queue
 from holdfast.core.source import RMSource
 from holdfast.core.states import (
     DESTINATION_TABLES,
@@ -51,7 +52,9 @@ def source(rm: RM, state: SourceState = SourceState.NONE) -> RMSource:
 
 
 def outbox() -> Outbox:
-    return Outbox("key", "outbox/key", "http://d/", lambda *_: [])
+    queue = Queue("outbox/key")
+    queue.follow("outbound/key", 0, None, lambda *_: None)
+    return Outbox("key", queue, 0, "http://d/")
 
 
 def check(cell: Any, state: Enum, event: Event, handle: Any, now: Any) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from holdfast.core.accepting import Accepting
-from holdfast.core.commit import GroupCommit
 from holdfast.core.cursor import HandlerCursor
 from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.destination import RMDestination
@@ -86,7 +85,7 @@ def acknowledge_before_store(monkeypatch: pytest.MonkeyPatch) -> None:
 def transmit_before_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     def submit(self: Outbound, outbox: Outbox, record: Record) -> int:
         offset = original(self, outbox, record)
-        outbox.durable_end = outbox.end
+        outbox.queue.partitions[outbox.partition].durable_end = outbox.end
         outbox.update_available()
         self.ready(outbox)
         return offset
@@ -185,10 +184,11 @@ def forget_over_a_crash_that_a_reply_is_awaited(monkeypatch: pytest.MonkeyPatch)
 
 @mutant("NothingUnacknowledgedDropped")
 def trim_the_outbox_beyond_what_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def acknowledged(self: Outbox, commit: GroupCommit) -> None:
-        original(self, commit)
+    def acknowledged(self: Outbox) -> Any:
+        is_to_be_saved = original(self)
         if self.source is not None:
-            commit.batch.trims[self.queue, 0] = self.source.start + self.source.acknowledged.highest
+            self.queue.delete_below(0, self.source.start + self.source.acknowledged.highest)
+        return is_to_be_saved
 
     original = replace(monkeypatch, Outbox, "acknowledged", acknowledged)
 
@@ -376,7 +376,15 @@ def hand_over_a_letter_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) ->
 
 @mutant("NothingNeededDeleted", "ReaderSeesAllOnce")
 def delete_what_a_reader_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, Queue, "_waited_for", lambda self: [])
+    def keep_from(self: Queue, partition: int) -> Any:
+        all_of_them = self.cursors
+        self.cursors = {name: cursor for name, cursor in all_of_them.items() if not cursor.is_readers}
+        try:
+            return original(self, partition)
+        finally:
+            self.cursors = all_of_them
+
+    original = replace(monkeypatch, Queue, "keep_from", keep_from)
 
 
 @mutant("NothingNeededDeleted", "ReaderSeesAllOnce")

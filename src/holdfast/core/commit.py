@@ -21,11 +21,19 @@ class Saved(Protocol):
         ...
 
 
+class Opened:
+    """Stands for a batch while it is open: what was asked for under the same one becomes durable together."""
+
+    __slots__ = ()
+
+
 class GroupCommit:
     """The open batch and those on their way to the disk."""
 
     def __init__(self) -> None:
         self.batch = Batch()
+        self.opened = Opened()
+        """Another one for each batch."""
         self._changed: dict[str, Saved] = {}
         self._then: list[Callable[[float], None]] = []
         self._taken: deque[list[Callable[[float], None]]] = deque()
@@ -67,6 +75,7 @@ class GroupCommit:
     def take(self) -> Batch:
         """The open batch, closed; the next one opens. Give it to the store, then call :meth:`durable`."""
         batch, self.batch = self.batch, Batch()
+        self.opened = Opened()
         for identifier, sequence in self._changed.items():
             batch.sequences[identifier] = sequence.to_state()
         self._changed.clear()

@@ -189,7 +189,7 @@ class Inbound:
     ) -> list[tuple[int, int, Record | None]]:
         """Put a new message into the queue, or hold it until its turn."""
         if destination.hold(number):
-            self.commit.batch.holds.append((destination.identifier, number, record))
+            self.queue.hold(destination.identifier, number, record)
             return []
         if destination.is_too_late(number):
             return []
@@ -212,7 +212,7 @@ class Inbound:
 
     def _delivered(self, deliveries: list[tuple[int, int, Record | None]], now: float) -> None:
         for partition, offset, record in deliveries:
-            self.queue.stored(partition, offset, now)
+            self.queue.stored(partition, offset, now, record)
             self.effects.append(Delivered(self.queue.name, partition, offset, record))
             if self.handling is not None:
                 self.handling.delivered(partition, offset, record, now)
@@ -267,7 +267,7 @@ class Inbound:
         now: float,
     ) -> list[tuple[int, int, Record | None]]:
         """Release or discard what was held, and tell of what is missing."""
-        self.commit.batch.drops.extend((destination.identifier, number) for number in discard)
+        self.queue.drop_held(destination.identifier, discard)
         if gaps:
             destination.gap_reported = [number for gap in gaps for number in gap]
             self.effects.append(

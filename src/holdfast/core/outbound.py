@@ -34,15 +34,14 @@ from holdfast.core.messages import (
     RequestAcknowledgement,
     SequenceAcknowledgement,
 )
-from holdfast.core.outbox import Choice, Outbox, ReadRecords, Submitting, outbox_queue, replies_queue
+from holdfast.core.outbox import Choice, Outbox, Submitting, outbox_queue, replies_queue, stored_outboxes
 from holdfast.core.policy import Delivery, SourcePolicy
-from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.queues import OUTBOUND, Queue, Queues
 from holdfast.core.reasons import NO_REASON, WHEN_DUE, Why, event_of
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.source import ANSWERED_ENOUGH, Request, RMSource
 from holdfast.core.states import EndState, OutboxAction, OutboxEvent, SourceAction, SourceEvent, SourceState
 from holdfast.core.timers import Deadlines
-from holdfast.core.versions import Versions
 
 NOT_DURABLE_YET = "not durable yet"
 """What was saved once of a Sequence from CreateSequenceResponse until that was durable."""
@@ -61,7 +60,7 @@ class Outbound:
         policy: Limits and timers of its Sequences.
         commit: Where its changes go.
         effects: Where its effects go.
-        read: Reads records back from the store.
+        queues: Where what it sends is.
         new_identifier: Makes a URI never used before.
         jitter: A number in [0, 1), another at each call.
         local: The address the peer can send to; :data:`ANONYMOUS` for one without a listener.
@@ -73,7 +72,7 @@ class Outbound:
         policy: SourcePolicy,
         commit: GroupCommit,
         effects: list[Effect],
-        read: ReadRecords,
+        queues: Queues,
         new_identifier: Callable[[], str],
         jitter: Callable[[], float],
         local: str,
@@ -87,7 +86,7 @@ class Outbound:
         """``local_id`` of every Sequence -> its outbox."""
         self.by_identifier: dict[str, str] = {}
         self.by_offer: dict[str, Outbox] = {}
-        self._read = read
+        self._queues = queues
         self._new_identifier = new_identifier
         self._jitter = jitter
         self._envelopes = Envelopes(policy, local, offered, new_identifier)
@@ -115,25 +114,66 @@ class Outbound:
         """
         outbox = self.outboxes.get(key)
         if outbox is None:
-            outbox = self.outboxes[key] = Outbox(key, outbox_queue(key), to, self._read)
+            queue = self._queues.outbox(outbox_queue(key))
+            queue.describe_again()
+            outbox = self._make(key, queue, 0, to)
             outbox.choices = choices
-            self.commit.batch.queues[outbox.queue] = outbox.description()
+            outbox.save()
         outbox.choices = choices
         self.ready(outbox)
         return outbox
 
+    def forward(
+        self, key: str, to: str, choices: list[Choice], queue: Queue, partition: int, start: int | None = None
+    ) -> Outbox:
+        """The outbox ``key``, made if it is not there, that sends what comes into a partition of some queue.
+
+        Every record of the partition goes, in its order, whichever Sequence it came in; and it is kept there until
+        the destination has it.
+
+        Args:
+            key: The sequence key.
+            to: The address it sends to.
+            choices: As for :meth:`open`.
+            queue: The queue.
+            partition: Which of its partitions.
+            start: The offset where it begins, if it is new; None: with the first record that is there.
+        """
+        outbox = self.outboxes.get(key)
+        if outbox is None:
+            outbox = self._make(key, queue, partition, to, start)
+            outbox.choices = choices
+            outbox.save()
+        outbox.choices = choices
+        self.ready(outbox)
+        return outbox
+
+    def _make(self, key: str, queue: Queue, partition: int, to: str | None, start: int | None = None) -> Outbox:
+        """An outbox, with its cursor if that is not there."""
+        queue.follow(OUTBOUND + key, partition, start, partial(self._grown, key))
+        outbox = self.outboxes[key] = Outbox(key, queue, partition, to)
+        return outbox
+
+    def _grown(self, key: str, offset: int, record: Record | None) -> None:
+        """A record is durable in the queue of an outbox."""
+        outbox = self.outboxes[key]
+        if record is not None:
+            outbox.keep(offset, record)
+        outbox.update_available()
+        self._ready[key] = None
+
     def open_replies(self, source: RMSource, now: float) -> Outbox:
         """The outbox of a Sequence that answers: its key is what it is saved under, and it needs no CreateSequence."""
-        outbox = self.outboxes[source.key] = Outbox(source.key, replies_queue(source.key), source.to, self._read)
+        outbox = self._make(source.key, self._queues.outbox(replies_queue(source.key)), 0, source.to)
         source.state = SourceState.CREATED
         self.adopt(outbox, source)
-        self.commit.save_new(source.local_id, source, outbox.queue, 0)
+        self.commit.save_new(source.local_id, source, outbox.queue.name, outbox.partition)
         return outbox
 
     def submit(self, outbox: Outbox, record: Record) -> int:
         """Take over a message; :class:`Submitted` follows when it is durable. Its offset."""
-        offset = outbox.append(record, self.commit)
-        together = outbox.submitted_with(self.commit.batch, offset)
+        offset = outbox.append(record)
+        together = outbox.submitted_with(self.commit.opened, offset)
         if together.first == offset:
             self.commit.then(partial(self._submitted, outbox, together))
         return offset
@@ -141,10 +181,8 @@ class Outbound:
     def _submitted(self, outbox: Outbox, together: Submitting, now: float) -> None:
         if outbox.submitting is together:
             outbox.submitting = None
-        outbox.durable_end = together.last + 1
-        outbox.update_available()
+        outbox.queue.stored(outbox.partition, together.last, now)
         self.effects.append(Submitted(outbox.key, together.first, together.last))
-        self.ready(outbox)
 
     def ready(self, outbox: Outbox) -> None:
         """Look at the outbox at the next :meth:`pump`."""
@@ -228,7 +266,7 @@ class Outbound:
         elif outbox.is_empty and outbox.handle(OutboxEvent.EMPTIED) is OutboxAction.TELL_ENDED:
             self.effects.append(Ended(outbox.key))
             if outbox.is_for_replies:
-                self.close_outbox(outbox.key)
+                self.close_outbox(outbox.key, now)
 
     def _proceed(self, outbox: Outbox, source: RMSource, now: float) -> None:
         """Take the next step towards the end of the Sequence, if it is time for that."""
@@ -272,7 +310,7 @@ class Outbound:
         source.offer = self._new_identifier() if with_offer else None
         source.message_ids[Request.CREATE.value] = source.local_id
         self.adopt(outbox, source)
-        self.commit.save_new(source.local_id, source, outbox.queue, 0)
+        self.commit.save_new(source.local_id, source, outbox.queue.name, outbox.partition)
         self.commit.then(partial(self._create, outbox, source))
 
     def _create(self, outbox: Outbox, source: RMSource, now: float) -> None:
@@ -391,7 +429,7 @@ class Outbound:
         was_in_doubt = source.in_doubt
         action, newly = source.receive_acknowledgement(ack, now)
         if newly:
-            self._report(outbox, newly)
+            self._report(outbox, newly, now)
         if was_in_doubt and not source.in_doubt:
             self.commit.save(source.local_id, source)
         if action is SourceAction.RAISE_INVALID_ACKNOWLEDGEMENT:  # WS-RM 4.4
@@ -403,7 +441,7 @@ class Outbound:
         self.ready(outbox)
         return None if action is not None else sequence_fault(UNKNOWN_SEQUENCE, ack.identifier)
 
-    def _report(self, outbox: Outbox, ranges: list[tuple[int, int]]) -> None:
+    def _report(self, outbox: Outbox, ranges: list[tuple[int, int]], now: float) -> None:
         source = outbox.source
         assert source is not None
         for lower, upper in ranges:
@@ -411,7 +449,13 @@ class Outbound:
             if last >= lower:
                 first_offset, last_offset = outbox.offset_of(lower), outbox.offset_of(last)
                 self.effects.append(Acknowledged(outbox.key, first_offset, last_offset))
-        outbox.acknowledged(self.commit)
+        self.passed(outbox, now)
+
+    def passed(self, outbox: Outbox, now: float) -> None:
+        """Messages of the outbox are acknowledged: pass them, and save that now and then."""
+        if outbox.acknowledged() and outbox.source is not None:
+            self.commit.save(outbox.source.local_id, outbox.source)
+            outbox.save_place(now)
 
     def request_of(self, relates_to: str | None, identifier: str = "") -> tuple[Outbox, int] | None:
         """Which request a message answers: its outbox and number; None if no request that waits for its reply.
@@ -448,12 +492,12 @@ class Outbound:
         if any(lower <= number <= upper for lower, upper in ack.ranges) and number not in source.replying:
             self.effects.append(Unanswered(outbox.key, message_id))
             if source.replied(number, now):
-                self._report(outbox, [(number, number)])
+                self._report(outbox, [(number, number)], now)
                 self.ready(outbox)
 
     def _replied(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
         if outbox.source is source and source.replied(number, now):
-            self._report(outbox, [(number, number)])
+            self._report(outbox, [(number, number)], now)
             self.ready(outbox)
 
     def receive_fault(
@@ -485,7 +529,7 @@ class Outbound:
         # CXF refuses a repeated CreateSequence, the first of which it granted: its Offer is in use. Another one is not.
         is_repeated = source.request_sent_at is None  # that is kept of the first one only
         is_new = source.offer is None or not is_repeated
-        self._drop(outbox, source)
+        self._drop(outbox, source, now)
         if is_new:
             outbox.refuse((source.versions, source.offer is not None))
         self.effects.append(
@@ -580,7 +624,7 @@ class Outbound:
     def _finish(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         """It is over. What is known to have arrived, also above a limit, is not sent again."""
         outbox.leave_out_arrived()
-        self._drop(outbox, source)
+        self._drop(outbox, source, now)
         self.effects.append(Incident("sequence terminated", source.identifier or ""))
         self.ready(outbox)
 
@@ -599,7 +643,7 @@ class Outbound:
         self.effects.append(Incident("sequence lost", source.identifier or "", level="error", detail=detail))
         first = outbox.first
         last = outbox.offset_of(source.highest_sent)
-        self._drop(outbox, source)
+        self._drop(outbox, source, now)
         if self.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and outbox.choices:
             self.ready(outbox)  # duplicates are allowed: go on in a new Sequence
             return
@@ -616,7 +660,7 @@ class Outbound:
         refused: tuple[str, int] | None = None,
     ) -> None:
         if outbox.stop(code) is OutboxAction.TELL_STOPPED:
-            self.commit.batch.queues[outbox.queue] = outbox.description()
+            outbox.save()
             self.commit.then(partial(self._tell, Stopped(outbox.key, code, reason, first, last, refused)))
 
     def _tell(self, effect: Effect, now: float) -> None:
@@ -625,7 +669,7 @@ class Outbound:
     def redirect(self, outbox: Outbox, to: str) -> None:
         """An outbox in which nothing waits, and for which no Sequence is open, serves another address."""
         outbox.to = to
-        self.commit.batch.queues[outbox.queue] = outbox.description()
+        outbox.save()
 
     def resume(self, outbox: Outbox, choices: list[Choice], now: float) -> None:
         """Go on with a stopped outbox: what is not known to have arrived is sent again, in a new Sequence if the old
@@ -634,7 +678,7 @@ class Outbound:
         if outbox.resume() is OutboxAction.GO_ON:
             if outbox.source is not None:
                 self._happen(outbox, outbox.source, SourceEvent.RESUMED, now)
-            self.commit.batch.queues[outbox.queue] = outbox.description()
+            outbox.save()
             self.ready(outbox)
 
     def discard(self, outbox: Outbox, offset: int, now: float) -> None:
@@ -650,18 +694,18 @@ class Outbound:
         if source is not None and outbox.may_have_left(offset):
             in_doubt = outbox.in_doubt() - 1
             outbox.leave_out_arrived()
-            self._drop(outbox, source)
+            self._drop(outbox, source, now)
             if in_doubt and not outbox.stopped:
                 self._stop(outbox, DISCARDED, f"{in_doubt} others of its Sequence may have arrived", now)
         outbox.leave_out(offset, offset)
         if outbox.source is not None:
             self.commit.save(outbox.source.local_id, outbox.source)  # with what is trimmed, that it is acknowledged
-        self.commit.batch.queues[outbox.queue] = outbox.description()
-        self.commit.batch.trims[outbox.queue, 0] = outbox.first
+        outbox.save()
+        outbox.save_place(now)
         self.commit.then(partial(self._tell, Discarded(outbox.key, offset)))
         self.ready(outbox)
 
-    def _drop(self, outbox: Outbox, source: RMSource) -> None:
+    def _drop(self, outbox: Outbox, source: RMSource, now: float) -> None:
         outbox.source = None
         self.sources.pop(source.local_id, None)
         if source.identifier is not None:
@@ -672,40 +716,37 @@ class Outbound:
         self.commit.forget(source.local_id)
         outbox.first = max(outbox.first, source.start + source.records_done)
         outbox.skip()
-        self.commit.batch.trims[outbox.queue, 0] = outbox.first
+        outbox.save_place(now)
 
-    def close_outbox(self, key: str) -> None:
+    def close_outbox(self, key: str, now: float) -> None:
         """Forget a reply outbox with all that is in it: the Sequence it answered is over."""
         outbox = self.outboxes.pop(key, None)
         if outbox is None:
             return
         if outbox.source is not None:
-            self._drop(outbox, outbox.source)
+            self._drop(outbox, outbox.source, now)
         self._deadlines.forget(key)
-        self.commit.batch.trims.pop((outbox.queue, 0), None)
-        self.commit.batch.deletes.append((outbox.queue, 0))
+        self._queues.delete(outbox.queue)
 
     # --- recovery -------------------------------------------------------------------------------------------------
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """Take over what the store held."""
-        for queue, description in snapshot.queues.items():
-            if description.get("kind") == "outbox":
-                first, end = snapshot.bounds.get((queue, 0), (0, 0))
-                key = description["key"]
-                outbox = self.outboxes[key] = Outbox(key, queue, description["to"], self._read, first, end)
-                if description["stopped"]:
-                    outbox.stop(description["stopped"])
-                outbox.left_out = AcknowledgementRanges.from_state(description.get("left_out", []))
-                # Nobody but a peer's request opens an outbox of replies again, so it must know what to speak.
-                outbox.choices = [
-                    (Versions(rm, addressing, soap), offer)
-                    for rm, addressing, soap, offer in description.get("choices", ())
-                ]
+        parts = snapshot.by_queue()
+        for key, name, partition, about in stored_outboxes(snapshot):
+            queue = self._queues.recover(name, parts[name], now)
+            if partition >= len(queue.partitions):
+                continue  # whoever opened the queue will refuse
+            is_new = OUTBOUND + key not in queue.cursors
+            outbox = self._make(key, queue, partition, about.get("to"))
+            outbox.recover(about)
+            if is_new:  # a version that had no cursor for it left all this in the queue's description
+                queue.describe_again()
+                outbox.save()
         for state in snapshot.sequences.values():
             if state["role"] != "source":
                 continue
-            outbox = self._recovered_outbox(state, snapshot)
+            outbox = self._recovered_outbox(state, parts, now)
             available = outbox.run_end(state["start"]) - state["start"]
             source = RMSource.from_state(state, self.policy, available, now)
             if state.get("suspended", NOT_DURABLE_YET) not in ("", NOT_DURABLE_YET) and not outbox.stopped:
@@ -713,7 +754,7 @@ class Outbound:
             if source.state is SourceState.NONE and not source.polled:
                 source.create(now)
             self.adopt(outbox, source)
-            self.commit.settle(source.local_id, outbox.queue, 0, snapshot)
+            self.commit.settle(source.local_id, outbox.queue.name, outbox.partition, snapshot)
             outbox.first = max(outbox.first, source.start + source.records_done)
             if source.polled:
                 source.issue(now)
@@ -721,12 +762,11 @@ class Outbound:
             outbox.skip()
             self.ready(outbox)
 
-    def _recovered_outbox(self, state: State, snapshot: Snapshot) -> Outbox:
+    def _recovered_outbox(self, state: State, parts: dict[str, Snapshot], now: float) -> Outbox:
         key = state["outbox"]
         if key not in self.outboxes:
-            queue = replies_queue(key)
-            first, end = snapshot.bounds.get((queue, 0), (0, 0))
-            self.outboxes[key] = Outbox(key, queue, state["to"], self._read, first, end)
+            name = replies_queue(key)
+            self._make(key, self._queues.recover(name, parts.get(name, Snapshot()), now), 0, state["to"])
         return self.outboxes[key]
 
 

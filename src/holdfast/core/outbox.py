@@ -1,23 +1,24 @@
 """Outbox: messages on their way to one address under one sequence key, and the Sequence that carries them now.
 
-Message number n of a Sequence is the n-th record from the offset where the Sequence began, so numbers need no write of
-their own and are the same after a crash. The records stay in their queue until they are acknowledged.
+It is a cursor over one partition of a queue: of one of its own, into which an application puts what it sends, or of any
+other, whose records are then forwarded, with no copy of them. Message number n of a Sequence is the n-th record from
+the offset where the Sequence began, so numbers need no write of their own and are the same after a crash. What the
+cursor has not passed is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from holdfast.core.commit import GroupCommit
+from holdfast.core.commit import Opened
+from holdfast.core.queues import OUTBOUND, OUTBOX, Partition, Queue
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.records import Batch, Record, State
+from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.source import RMSource
 from holdfast.core.states import OUTBOX_TABLE, OutboxAction, OutboxEvent, OutboxState, absent
 from holdfast.core.versions import Versions
-
-ReadRecords = Callable[[str, int, int, int], list[tuple[int, Record]]]
-"""``read(queue, partition, start, end)``: the records a store has there, ascending, as many as it cares to read."""
 
 READ_AHEAD = 64
 """Records read from the store at once; the window is seldom larger."""
@@ -44,29 +45,55 @@ Choice = tuple[Versions, bool]
 class Submitting:
     """Messages at offsets ``first`` to ``last`` that one batch makes durable: one thing to tell, not one for each."""
 
-    batch: Batch
+    opened: Opened
     first: int
     last: int
 
 
+class StoredOutbox(NamedTuple):
+    """An outbox as a store holds it."""
+
+    key: str
+    queue: str
+    partition: int
+    about: State
+    """``to``, ``choices``, ``stopped`` and ``left_out``."""
+
+
+def stored_outboxes(snapshot: Snapshot) -> Iterator[StoredOutbox]:
+    """Every outbox that a store knows by more than its Sequence, in the order of their cursors."""
+    known = set()
+    for (queue, partition, name), state in snapshot.cursors.items():
+        if name.startswith(OUTBOUND):
+            known.add(name)
+            yield StoredOutbox(name.removeprefix(OUTBOUND), queue, partition, state)
+    for queue, state in snapshot.queues.items():  # of a version that had no cursor for it
+        if state.get("kind") == OUTBOX and "key" in state and OUTBOUND + state["key"] not in known:
+            yield StoredOutbox(state["key"], queue, 0, state)
+
+
 class Outbox:
-    """One queue of outbound records.
+    """What is sent under one sequence key.
 
     Args:
         key: The sequence key; for replies the offered Identifier.
-        queue: Its queue's name in the store.
+        queue: Where its records are; its cursor is there already.
+        partition: In which partition.
         to: The address it sends to; None for an anonymous one.
-        read: Reads records back from the store.
-        first, end: The offsets that are there: first <= offset < end.
     """
 
-    def __init__(self, key: str, queue: str, to: str | None, read: ReadRecords, first: int = 0, end: int = 0):
+    def __init__(self, key: str, queue: Queue, partition: int, to: str | None):
         self.key = key
         self.queue = queue
+        self.partition = partition
         self.to = to
-        self.first = first
-        self.end = end
-        self.durable_end = end
+        self.cursor = OUTBOUND + key
+        """The name of its cursor, which is moved now and then."""
+        self._cursor = queue.cursors[self.cursor]
+        self.first = self._cursor.offsets[partition]
+        """Below it all is acknowledged or given up."""
+        self.is_for_replies = queue.name == replies_queue(key)
+        """Whether it answers the requests of a Sequence: nobody here waits for its end."""
         self.source: RMSource | None = None
         self.choices: list[Choice] = []
         """What to try with CreateSequence, first to last. Shared by all outboxes of one address."""
@@ -83,14 +110,18 @@ class Outbox:
         """Offsets, each one higher, of records that no Sequence carries any more: given up by somebody, or known to
         have arrived in a Sequence that was given up. A Sequence ends before the first of them, the next begins behind.
         """
-        self._read = read
+        self._records: Partition = queue.partitions[partition]
         self._cache: dict[int, Record] = {}
-        self._saved_first = first
 
     @property
-    def is_for_replies(self) -> bool:
-        """Whether it answers the requests of a Sequence: nobody here waits for its end."""
-        return self.queue == replies_queue(self.key)
+    def end(self) -> int:
+        """The offset of the next record accepted."""
+        return self._records.end
+
+    @property
+    def durable_end(self) -> int:
+        """Records below it are durable."""
+        return self._records.durable_end
 
     def handle(self, event: OutboxEvent) -> OutboxAction | None:
         """Move by the table.
@@ -121,20 +152,23 @@ class Outbox:
         """Whether nothing more will be put in."""
         return self.state is OutboxState.ENDING or self.state is OutboxState.STOPPED_ENDING
 
-    def append(self, record: Record, commit: GroupCommit) -> int:
+    def append(self, record: Record) -> int:
         """Add a record to the open batch; its offset."""
-        offset = self.end
-        self.end += 1
-        commit.batch.appends.append((self.queue, 0, offset, record))
-        if len(self._cache) < READ_AHEAD:
+        offset = self.queue.append(self.partition, record)
+        if len(self._cache) < READ_AHEAD:  # as keep() does, for each message that is sent
             self._cache[offset] = record
         return offset
 
-    def submitted_with(self, batch: Batch, offset: int) -> Submitting:
+    def keep(self, offset: int, record: Record) -> None:
+        """The record there, which came into the queue just now: it need not be read."""
+        if len(self._cache) < READ_AHEAD:
+            self._cache[offset] = record
+
+    def submitted_with(self, opened: Opened, offset: int) -> Submitting:
         """What becomes durable together with the message that was just appended to the open batch."""
         together = self.submitting
-        if together is None or together.batch is not batch:
-            together = self.submitting = Submitting(batch, offset, offset)
+        if together is None or together.opened is not opened:
+            together = self.submitting = Submitting(opened, offset, offset)
         together.last = offset
         return together
 
@@ -142,7 +176,7 @@ class Outbox:
         """The record at ``offset``, which is durable or in a batch of ours that is not yet taken out of memory."""
         record = self._cache.get(offset)
         if record is None:
-            found = self._read(self.queue, 0, offset, min(offset + READ_AHEAD, self.durable_end))
+            found = self.queue.read(self.partition, offset, min(offset + READ_AHEAD, self.durable_end))
             self._cache = {number: kept for number, kept in self._cache.items() if number >= self.first}
             for found_offset, found_record in found[:READ_AHEAD]:
                 if len(self._cache) >= 2 * READ_AHEAD:
@@ -217,15 +251,15 @@ class Outbox:
         source = self.source
         if source is not None:
             end = self.run_end(source.start)
-            source.is_cut = end < self.durable_end
+            source.is_cut = end < self._records.durable_end
             source.available = end - source.start
 
     def run_end(self, start: int) -> int:
         """Where the records end that one Sequence can carry from ``start`` on."""
         for lower, upper in self.left_out:
             if upper > start:
-                return min(self.durable_end, max(start, lower - 1))
-        return self.durable_end
+                return min(self._records.durable_end, max(start, lower - 1))
+        return self._records.durable_end
 
     def leave_out(self, first: int, last: int) -> None:
         """Records that no Sequence is to carry any more."""
@@ -268,21 +302,26 @@ class Outbox:
             if source.records_done < lower <= last:
                 self.left_out.add_range(source.start + lower, source.start + last)
 
-    def acknowledged(self, commit: GroupCommit) -> None:
-        """Trim what is acknowledged, now and then; save the ranges with it."""
+    def acknowledged(self) -> bool:
+        """Pass what is acknowledged; whether that is so much that it is to be saved, with the Sequence's ranges."""
         source = self.source
         if source is None:
-            return
-        first = source.start + source.records_done
-        for offset in range(self.first, min(first, self.end)):
+            return False
+        first = min(source.start + source.records_done, self._records.end)
+        for offset in range(self.first, first):
             self._cache.pop(offset, None)
-        self.first = max(self.first, min(first, self.end))
+        self.first = max(self.first, first)
         if len(self.left_out):
             self.skip()
-        if self.first - self._saved_first >= SAVE_EVERY or source.is_complete:
-            self._saved_first = self.first
-            commit.save(source.local_id, source)
-            commit.batch.trims[self.queue, 0] = self.first
+        return self.first - self._cursor.offsets[self.partition] >= SAVE_EVERY or source.is_complete
+
+    def save_place(self, now: float) -> None:
+        """Save with the open batch how far it has come. What it has passed may be deleted then."""
+        self.queue.move_cursor(self.cursor, self.partition, self.first, now)
+
+    def save(self) -> None:
+        """Save what else is to be known of it."""
+        self.queue.say_about(self.cursor, self.partition, self.about())
 
     def is_acknowledged(self, offset: int) -> bool:
         """Whether the record at ``offset`` is acknowledged, perhaps before an earlier one is."""
@@ -311,10 +350,17 @@ class Outbox:
         """Whether everything ever put in is acknowledged, or given up."""
         return self.first >= self.end
 
-    def description(self) -> State:
-        """What is saved of the outbox itself."""
+    def about(self) -> State:
+        """What is saved with its cursor."""
         choices = [[v.rm.value, v.addressing.value, v.soap.value, offer] for v, offer in self.choices]
-        description: State = {"kind": "outbox", "key": self.key, "to": self.to, "partitions": 1, "choices": choices}
-        description["stopped"] = self.stopped
-        description["left_out"] = self.left_out.to_state()
-        return description
+        return {"to": self.to, "choices": choices, "stopped": self.stopped, "left_out": self.left_out.to_state()}
+
+    def recover(self, about: State) -> None:
+        """Take over what was saved with its cursor."""
+        if about.get("stopped"):
+            self.stop(about["stopped"])
+        self.left_out = AcknowledgementRanges.from_state(about.get("left_out", []))
+        # Nobody but a peer's request opens an outbox of replies again, so it must know what to speak.
+        self.choices = [
+            (Versions(rm, addressing, soap), offer) for rm, addressing, soap, offer in about.get("choices", ())
+        ]

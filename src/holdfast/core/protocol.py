@@ -31,9 +31,9 @@ from holdfast.core.messages import (
     Fault,
 )
 from holdfast.core.outbound import Outbound
-from holdfast.core.outbox import Outbox, ReadRecords
+from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
-from holdfast.core.queues import Queue
+from holdfast.core.queues import Queue, Queues, ReadRecords
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.refusals import refusal
 from holdfast.core.replies import Replies
@@ -84,13 +84,14 @@ class RMProtocol:
         self.policy = destination_policy or DestinationPolicy()
         self.commit = GroupCommit()
         self.effects: list[Effect] = []
-        queue.join(self.commit, self.effects, read)
+        self.queues = Queues(self.commit, self.effects, read)
+        self.queues.add(queue)
         self.inbound = Inbound(self.policy, self.commit, self.effects, queue)
         self.outbound = Outbound(
             source_policy or SourcePolicy(),
             self.commit,
             self.effects,
-            read,
+            self.queues,
             new_identifier,
             jitter,
             local,

@@ -1,55 +1,53 @@
-"""Queue: where inbound messages wait for whoever reads them, and what may be deleted of it. Sans-IO.
+"""Queue: where messages wait for whoever reads them, and what may be deleted of it. Sans-IO.
 
-It is the only writer of what a batch says about an inbound queue: its records, its cursors, its description, its
-trims. Shells call verbs and never touch an open batch.
+The one home of every queue, inbound, outbound or of dead letters: its partitions, where each begins, where it ends and
+how far that is durable; its epoch; its cursors. It is the only writer of what a batch says about records, cursors,
+queues and trims. Others call verbs and never touch an open batch.
 
-Below a **cursor** all is done with, in each partition. There are the handlers' (:data:`HANDLER`) and those of readers
-outside, by name. A record is deleted when the retention lets go of it and every cursor has passed it; a reader's
-protects only up to a limit, the handlers' without one. A queue that is handled, and that nobody else ever read,
-may be told to keep only what is not handled yet.
+Below a **cursor** all is done with. There are three kinds, and one contract: the handlers' (:data:`HANDLER`), those of
+readers outside, by name, and those of outbound Sequences (:data:`OUTBOUND`), each in one partition. A record is deleted
+when the retention lets go of it and every cursor has passed it; a reader's protects only up to a limit, the others
+without one. A queue may be told to keep only what its handlers and Sequences have not passed, as long as no reader ever
+was there: an outbox is such a queue.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect, Incident
-from holdfast.core.outbox import ReadRecords
+from holdfast.core.keeping import Keeping
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
-from holdfast.core.retention import MARKS, MEASURE_BYTES, RetentionPolicy, Sizes, first_younger, floors_by_size
+from holdfast.core.retention import RetentionPolicy, Sizes
 from holdfast.exceptions import ConfigurationError
 
 HANDLER = "handler"
-"""The handlers' cursor. Names of ours that come later have a slash in them, which no reader's may."""
+"""The handlers' cursor."""
+OUTBOUND = "outbound/"
+"""Before the key of an outbox: the cursor of its Sequences. Names of ours have a slash in them, no reader's may."""
 DEAD_LETTERS = "dead-letters"
 """The queue of what no handler could handle."""
+OUTBOX = "outbox"
+"""What the description of a queue says that holds what is to be sent, and nothing else."""
 ASIDE = "aside/"
 """Before the name under which a saved state is kept that could not be understood."""
 
 TRIM_EVERY = 256
 """Handled records that are deleted together."""
-STEPS = 100
-"""Records go by age in steps of a hundredth of it: that much older they may get."""
-LONGEST_STEP = 3600.0
-"""Seconds after which a queue that holds something is looked at again, and that it is served is saved."""
-MOST_PAUSES = 100
-"""Times in which a queue was not served, of which it knows."""
-PARTITIONS_AT_ONCE = 16
-"""Partitions looked at in one step; bounds its work."""
-MEASURE_EVERY = 1.0
-"""Seconds between two steps that count the bytes of what came, where size counts."""
-
-MEASURE_PAUSE = 0.02
-"""Seconds between two steps while there is much to count, as when size begins to count."""
 
 _READER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_SIZES = "own/sizes"
+
+ReadRecords = Callable[[str, int, int, int], list[tuple[int, Record]]]
+"""``read(queue, partition, start, end)``: the records a store has there, ascending, as many as it cares to read."""
+
+Grown = Callable[[int, Record | None], None]
+"""``grown(offset, record)``: the record there is durable; None if it must be read from the store."""
 
 
 def check_reader(name: str) -> None:
@@ -79,18 +77,31 @@ class Cursor:
 
     Args:
         name: Its name.
-        offsets: Of each partition: all below is done with.
+        offsets: Partition -> offset: all below is done with, and that is saved. An outbound Sequence's has one, the
+            others have every partition.
         moved_at: When it last moved, seconds since 1970-01-01 UTC; None if that is not known.
+        about: What is saved with an outbound Sequence's.
     """
 
     name: str
-    offsets: list[int]
+    offsets: dict[int, int]
     moved_at: float | None = None
+    about: State = field(default_factory=dict)
+    is_outbound: bool = field(init=False)
+    """Whether outbound Sequences follow it."""
+
+    def __post_init__(self) -> None:
+        self.is_outbound = self.name.startswith(OUTBOUND)
 
     @property
     def is_readers(self) -> bool:
         """Whether it is one of a reader outside."""
-        return self.name != HANDLER
+        return self.name != HANDLER and not self.is_outbound
+
+    @property
+    def kind(self) -> str:
+        """In a word."""
+        return "outbound" if self.is_outbound else "reader" if self.is_readers else "handler"
 
 
 @dataclass(slots=True)
@@ -106,6 +117,7 @@ class Partition:
         lapsed: Below it no reader's cursor protects any more.
         due: When to look again what has become too old; None: when something comes.
         sizes: What its records take, where size counts.
+        followers: Who is told of each record that is durable.
     """
 
     first: int = 0
@@ -116,6 +128,7 @@ class Partition:
     lapsed: int = 0
     due: float | None = None
     sizes: Sizes | None = None
+    followers: tuple[Grown, ...] = ()
 
 
 def fingerprint_of(record: Record) -> str:
@@ -125,13 +138,14 @@ def fingerprint_of(record: Record) -> str:
 
 
 class Queue:
-    """The queue that inbound messages go to.
+    """One queue.
 
     Args:
         name: Its name in the store.
         count: Of its partitions.
         retention: How long it keeps records; None: for ever.
-        drops_handled: Whether what is handled may be deleted at once, as long as no reader ever was there.
+        drops_passed: Whether what the handlers and Sequences have passed may be deleted at once, as long as no reader
+            ever was there.
         kind: What its description calls it.
         dead_letters: The queue of what its handlers could not handle.
     """
@@ -142,33 +156,34 @@ class Queue:
         count: int = 1,
         retention: RetentionPolicy | None = None,
         *,
-        drops_handled: bool = False,
+        drops_passed: bool = False,
         kind: str = "inbox",
         dead_letters: Queue | None = None,
     ) -> None:
         self.name = name
         self.retention = retention
-        self.drops_handled = drops_handled
+        self.drops_passed = drops_passed
         self.kind = kind
         self.dead_letters = dead_letters
         self.is_handled = False
         """Whether there are handlers: what they are not done with is kept, whatever the retention says."""
         self.epoch = ""
-        """Made with the queue, so that offsets of another store are not taken for its own."""
+        """Made with a queue that readers may come to, so that offsets of another store are not taken for its own."""
         self.was_read = False
         """Whether a reader's cursor was ever there."""
         self.stored_partitions: int | None = None
         """How many the store says there are; None for a new queue."""
         self.cursors: dict[str, Cursor] = {}
         self.partitions = [Partition() for _ in range(count)]
-        self._alive = 0.0
-        self._pauses: list[tuple[float, float]] = []
+        self._is_followed = False
+        """Whether outbound Sequences follow it."""
+        self._keeping: Keeping | None = None
+        self._drops_now = False
+        """Whether those who pass let go of records, and not the retention."""
+        self._lets_go = False
+        """Whether the retention does."""
         self._handled: dict[int, State] = {}
         self._misplaced: set[int] = set()
-        self._due: float | None = None
-        self._measure_due: float | None = None
-        self._lets_go = False
-        """Whether the retention deletes, and not the handlers."""
 
     def join(self, commit: GroupCommit, effects: list[Effect], read: ReadRecords) -> None:
         """Say where its changes and effects go, and what reads the store."""
@@ -198,6 +213,10 @@ class Queue:
         self._commit.batch.appends.append((self.name, partition, offset, record))
         return offset
 
+    def hold(self, sequence: str, number: int, record: Record) -> None:
+        """A record that is not to be in the queue yet, with the open batch."""
+        self._commit.batch.holds.append((sequence, number, record))
+
     def release(self, partition: int, sequence: str, number: int, now: float) -> int:
         """A held record into the queue, with the open batch; its offset."""
         one = self.partitions[partition]
@@ -206,18 +225,26 @@ class Queue:
         self._commit.batch.releases.append((sequence, number, self.name, partition, offset, now))
         return offset
 
-    def stored(self, partition: int, offset: int, now: float) -> None:
+    def drop_held(self, sequence: str, numbers: Iterable[int]) -> None:
+        """Held records are thrown away, with the open batch."""
+        self._commit.batch.drops.extend((sequence, number) for number in numbers)
+
+    def stored(self, partition: int, offset: int, now: float, record: Record | None = None) -> None:
         """The record there is durable."""
         one = self.partitions[partition]
         one.durable_end = offset + 1
+        for grown in one.followers:
+            grown(offset, record)
         if self._lets_go:
-            assert self.retention is not None
-            if one.due is None and self.retention.age is not None:
-                self._look_at(one, now + min(self.retention.age, LONGEST_STEP))
-            if one.sizes is not None and self._measure_due is None:
-                self._measure_due = now + MEASURE_EVERY
+            assert self._keeping is not None
+            self._keeping.stored(one, now)
 
-    def _look(self, partition: int, offset: int) -> Record | None:
+    def read(self, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
+        """The records that the store has there, ascending, as many as it cares to read."""
+        return self._read(self.name, partition, start, end)
+
+    def look(self, partition: int, offset: int) -> Record | None:
+        """The record there, None if it is gone."""
         found = self._read(self.name, partition, offset, offset + 1)
         return found[0][1] if found else None
 
@@ -229,7 +256,7 @@ class Queue:
             return one.before
         if not one.first < position <= one.durable_end:
             return ""
-        record = self._look(partition, position - 1)
+        record = self.look(partition, position - 1)
         return "" if record is None else fingerprint_of(record)
 
     # --- cursors --------------------------------------------------------------------------------------------------
@@ -252,7 +279,8 @@ class Queue:
         return saved is not None and saved["done"] == self.handled(partition)["done"]
 
     def move_cursor(self, name: str, partition: int, offset: int, now: float, state: State | None = None) -> int:
-        """Move a cursor forward, never back; made if it is not there. Durable with the open batch.
+        """Move a cursor forward, never back; one that is not there is made, unless it is a Sequence's. Durable with
+        the open batch, and so must be whatever its owner knows to be done with below it.
 
         Args:
             name: The cursor.
@@ -269,33 +297,41 @@ class Queue:
         """
         cursor = self.cursors.get(name) or self._new_cursor(name, now)
         one = self.partitions[partition]
-        stands = max(min(offset, one.durable_end), cursor.offsets[partition])
-        cursor.offsets[partition] = stands
+        stands = cursor.offsets[partition]
+        if offset > stands:
+            stands = cursor.offsets[partition] = min(offset, one.durable_end)
         cursor.moved_at = now
-        self._commit.batch.cursors[self.name, partition, name] = state or {"offset": stands, "at": now}
         if self._lets_go:
-            soon = now + self._step
-            if one.first < one.expired and (one.due is None or one.due > soon):
-                self._look_at(one, soon)
-        elif self._drops_now and stands - one.first >= TRIM_EVERY:
+            assert self._keeping is not None
+            self._keeping.moved(one, now)
+        elif self._drops_now and (stands - one.first >= TRIM_EVERY or cursor.is_outbound):
             self.trim(partition)
+        if state is not None:
+            self._commit.batch.cursors[self.name, partition, name] = state
+        elif one.first < stands or not cursor.is_outbound:
+            self._save_cursor(cursor, partition)
+        # else the trim says where it stands, which spares a write for each message of a queue that is only sent.
         return stands
 
-    def advance(self, name: str, offsets: dict[int, int], now: float) -> dict[int, int]:
-        """Move a reader's cursor forward in all partitions, never back; made where the queue begins if it is not there.
-        Durable with the open batch.
+    def _save_cursor(self, cursor: Cursor, partition: int) -> None:
+        state: State = {**cursor.about, "offset": cursor.offsets[partition]}
+        if cursor.moved_at is not None:
+            state["at"] = cursor.moved_at
+        self._commit.batch.cursors[self.name, partition, cursor.name] = state
 
-        Returns:
-            Where it stands.
+    def advance(self, name: str, offsets: dict[int, int], now: float) -> dict[int, int]:
+        """Move a reader's cursor, made if it is not there, in the partitions that are named; where it stands in all.
 
         Raises:
-            ConfigurationError: it may not be called so, or there are too many.
+            ConfigurationError: a reader may not be called so, or there are too many.
         """
-        partitions = range(len(self.partitions))
-        return {one: self.move_cursor(name, one, offsets.get(one, 0), now) for one in partitions}
+        check_reader(name)
+        for partition in range(len(self.partitions)):
+            self.move_cursor(name, partition, offsets.get(partition, 0), now)
+        return dict(self.cursors[name].offsets)
 
     def _new_cursor(self, name: str, now: float) -> Cursor:
-        cursor = Cursor(name, self.firsts, now)
+        cursor = Cursor(name, dict(enumerate(self.firsts)), now)
         if cursor.is_readers:
             check_reader(name)
             limit = self.retention.max_readers if self.retention is not None else None
@@ -306,10 +342,36 @@ class Queue:
                 )
             if not self.was_read:
                 self.was_read = True
-                self._describe()
-            self._look_again(now)
+                self.describe_again()
         self.cursors[name] = cursor
+        if cursor.is_readers:
+            self._look_again(now)
         return cursor
+
+    def follow(self, name: str, partition: int, start: int | None, grown: Grown) -> None:
+        """Let outbound Sequences follow the queue. Their cursor is made if it is not there, and is saved by
+        :meth:`say_about`; it needs not be in a queue that keeps only what they have not passed.
+
+        Args:
+            name: The cursor.
+            partition: Where.
+            start: Where it begins; None: with the first record that is there.
+            grown: Told of each record that is durable there.
+        """
+        assert name.startswith(OUTBOUND), name
+        one = self.partitions[partition]
+        if name not in self.cursors:
+            begin = one.first if start is None else min(max(start, one.first), one.durable_end)
+            self.cursors[name] = Cursor(name, {partition: begin})
+            self._is_followed = True
+            self._who_reads()
+        one.followers = (*one.followers, grown)
+
+    def say_about(self, name: str, partition: int, about: State) -> None:
+        """Save with the cursor of outbound Sequences where it stands, and what else is to be known of them."""
+        cursor = self.cursors[name]
+        cursor.about = about
+        self._save_cursor(cursor, partition)
 
     def drop_cursor(self, name: str, now: float) -> bool:
         """Forget a reader's cursor; whether it was there. Nothing is deleted but what the retention let go of."""
@@ -317,43 +379,51 @@ class Queue:
         if cursor is None or not cursor.is_readers:
             return False
         del self.cursors[name]
-        for partition in range(len(self.partitions)):
+        for partition in cursor.offsets:
             self._commit.batch.cursors[self.name, partition, name] = None
         self._look_again(now)
         return True
 
     # --- what may be deleted --------------------------------------------------------------------------------------
 
-    @property
-    def _drops_now(self) -> bool:
-        return self.drops_handled and self.is_handled and not self.was_read
+    def _who_reads(self) -> None:
+        """See, whenever another one reads, whether what is passed may be deleted at once."""
+        is_kept = not self.drops_passed or (self.was_read and self.retention is not None)
+        are_here = self.is_handled or (self._is_followed and HANDLER not in self.cursors)
+        self._drops_now = are_here and not is_kept
+        self._lets_go = self._keeping is not None and not self._drops_now
 
     @property
     def keeps(self) -> str:
         """What is kept, in words."""
         if self._drops_now:
-            return "until it is handled"
+            return "until it is handled" if self.is_handled else "until it is acknowledged"
         return "for ever" if self.retention is None else str(self.retention)
 
     def keep_from(self, partition: int) -> int:
         """The first offset that must be kept: the one place that decides what may be deleted."""
         one = self.partitions[partition]
-        handler = self.cursors.get(HANDLER)
-        if self._drops_now:
-            return handler.offsets[partition] if handler is not None else one.first
-        if self.retention is None:
+        if self.is_handled and HANDLER not in self.cursors:
             return one.first
-        floor = one.expired
-        # Handlers that are not there in this run may come back: their cursor counts as a reader's.
-        readers = [cursor.offsets[partition] for cursor in self._waited_for()]
-        if readers:
-            floor = min(floor, max(min(readers), one.lapsed))
-        if self.is_handled:
-            floor = min(floor, handler.offsets[partition] if handler is not None else one.first)
-        return min(floor, one.durable_end)
+        floor = one.durable_end
+        if not self._drops_now:
+            floor = min(floor, one.first if self.retention is None else one.expired)
+        limited = floor
+        for cursor in self.cursors.values():
+            offset = cursor.offsets.get(partition, floor)
+            if not cursor.is_outbound and self._is_limited(cursor):
+                limited = min(limited, offset)
+            elif offset < floor:
+                floor = offset
+        return min(floor, max(limited, one.lapsed))
 
-    def _waited_for(self) -> list[Cursor]:
-        return [cursor for cursor in self.cursors.values() if cursor.is_readers or not self.is_handled]
+    def _is_limited(self, cursor: Cursor) -> bool:
+        # Handlers that are not there in this run may come back: their cursor counts as a reader's.
+        return cursor.is_readers or (cursor.name == HANDLER and not self.is_handled)
+
+    def has_limited_cursors(self, partition: int) -> bool:
+        """Whether there are cursors that protect up to a limit only."""
+        return any(partition in cursor.offsets and self._is_limited(cursor) for cursor in self.cursors.values())
 
     def trim(self, partition: int) -> None:
         """Delete what need not be kept."""
@@ -361,157 +431,79 @@ class Queue:
         floor = self.keep_from(partition)
         if floor <= one.first:
             return
-        self._tell(partition, floor)
-        before = self.fingerprint(partition, floor)
-        one.first = floor
-        one.before = before
-        one.expired, one.lapsed = max(one.expired, floor), max(one.lapsed, floor)
-        if one.sizes is not None:
-            one.sizes.cut(floor)
-        self._commit.batch.trims[self.name, partition] = floor
-        self._describe()
+        if self._lets_go:
+            self._tell(partition, floor)
+        before = self.fingerprint(partition, floor) if self.epoch else ""
+        self.delete_below(partition, floor)
+        if self._keeping is not None:
+            self._keeping.trimmed(one)
+        if self.epoch:
+            one.before = before
+            self.describe_again()
 
     def _tell(self, partition: int, floor: int) -> None:
         """Nothing goes unseen without a word: what nobody has read, and who has missed it."""
         first = self.partitions[partition].first
-        read = max((cursor.offsets[partition] for cursor in self.cursors.values()), default=first)
+        here = [cursor for cursor in self.cursors.values() if partition in cursor.offsets]
+        read = max((cursor.offsets[partition] for cursor in here), default=first)
         where = {"queue": self.name, "partition": partition}
         if floor > read:
             detail = {**where, "records": floor - max(read, first), "retention": self.keeps}
             self._effects.append(Incident("records deleted unread", level="warning", detail=detail))
-        for cursor in self._waited_for():
+        for cursor in here:
             missed = floor - max(cursor.offsets[partition], first)
             if missed > 0:
                 detail = {**where, "cursor": cursor.name, "records": missed, "retention": self.keeps}
                 self._effects.append(Incident("reader left behind", level="warning", detail=detail))
 
-    def delete_below(self, partition: int, floor: int) -> None:
-        """Delete records that are known to be over, whoever reads."""
+    def delete_below(self, partition: int, offset: int) -> None:
+        """Delete records that are known to be over, whoever reads; they may be in the open batch."""
         one = self.partitions[partition]
-        if floor > one.first:
-            one.first = floor
-            self._commit.batch.trims[self.name, partition] = floor
+        if offset > one.first:
+            one.first = offset
+            self._commit.batch.trims[self.name, partition] = offset
+
+    def delete(self) -> None:
+        """Delete every partition, with records and cursors."""
+        for partition in range(len(self.partitions)):
+            self._commit.batch.trims.pop((self.name, partition), None)
+            self._commit.batch.deletes.append((self.name, partition))
 
     def save_own(self, partition: int, name: str, state: State) -> None:
         """Save, with the open batch, what else is known of a partition, under a name of ours."""
         assert "/" in name, name
         self._commit.batch.cursors[self.name, partition, name] = state
 
-    def drop_below(self, partition: int, offset: int) -> None:
-        """Delete what is below that offset, also in the open batch: everybody has it who wanted it."""
-        one = self.partitions[partition]
-        if offset > one.first:
-            one.first = offset
-            self._commit.batch.trims[self.name, partition] = offset
-
     def deadline(self) -> float | None:
         """When :meth:`pump` has something to do next."""
-        if self._measure_due is None or self._due is None:
-            return self._due if self._measure_due is None else self._measure_due
-        return min(self._due, self._measure_due)
+        return self._keeping.deadline() if self._lets_go and self._keeping is not None else None
 
     def pump(self, now: float) -> None:
         """Delete what has become too old or too much; bounded work, the rest at the next call."""
-        if self._measure_due is not None and self._measure_due <= now:
-            self._measure(now)
-        if self._due is None or self._due > now:
-            return
-        left = PARTITIONS_AT_ONCE
-        for partition, one in enumerate(self.partitions):
-            if left and one.due is not None and one.due <= now:
-                left -= 1
-                self._expire(partition, now)
-                self.trim(partition)
-        self._due = min((one.due for one in self.partitions if one.due is not None), default=None)
-        if now - self._alive >= LONGEST_STEP:
-            self._alive = now
-            self._describe()
-
-    @property
-    def _step(self) -> float:
-        assert self.retention is not None
-        ages = [age for age in (self.retention.age, self.retention.reader_age) if age is not None]
-        return min(LONGEST_STEP, min(ages, default=LONGEST_STEP) / STEPS)
-
-    def _look_at(self, one: Partition, when: float) -> None:
-        one.due = when
-        self._due = when if self._due is None else min(self._due, when)
+        if self._lets_go and self._keeping is not None:
+            self._keeping.pump(now)
 
     def _look_again(self, now: float) -> None:
-        self._lets_go = self.retention is not None and not self._drops_now
-        if self._lets_go:
-            for one in self.partitions:
-                self._look_at(one, now)
-            self._measure_due = now if self.partitions[0].sizes is not None else None
-
-    def _expire(self, partition: int, now: float) -> None:
-        """See how far the retention lets go by age, and when to look again."""
-        one = self.partitions[partition]
-        retention = self.retention
-        assert retention is not None
-        look = partial(self._look, partition)
-        dues: list[float] = []
-        again = now + self._step
-        if retention.age is not None:
-            start = max(one.expired, one.first)
-            one.expired, at = first_younger(look, start, one.durable_end, self._before(now, retention.age))
-            if one.expired < one.durable_end:
-                dues.append(again if at is None else at + retention.age)
-        if retention.reader_age is not None and self._waited_for():
-            start = max(one.lapsed, one.first)
-            one.lapsed, at = first_younger(look, start, one.durable_end, self._before(now, retention.reader_age))
-            if one.lapsed < one.durable_end:
-                dues.append(again if at is None else at + retention.reader_age)
-        one.due = min(max(again, min(dues)), now + LONGEST_STEP) if dues else None
-
-    def _before(self, now: float, age: float) -> float:
-        """What was delivered before is older than ``age``, counting only time in which the queue was served: neither
-        a long outage nor a clock that is wrong at the start makes old what nobody could read meanwhile."""
-        before = now - age
-        for start, end in reversed(self._pauses):
-            if end <= before:
-                break
-            before -= end - start
-        return before
-
-    def _measure(self, now: float) -> None:
-        """Count the bytes of what came, and see how far the retention lets go by size."""
-        assert self.retention is not None
-        left = MEASURE_BYTES
-        for partition, one in enumerate(self.partitions):
-            assert one.sizes is not None
-            is_marked = False
-            while left > 0 and one.sizes.measured < one.durable_end:
-                found = self._read(self.name, partition, one.sizes.measured, one.durable_end)
-                if not found:
-                    break
-                total = one.sizes.total
-                for offset, record in found:
-                    is_marked |= one.sizes.add(offset, record)
-                left -= one.sizes.total - total
-            if is_marked:
-                self._commit.batch.cursors[self.name, partition, _SIZES] = one.sizes.to_state()
-        self._measure_due = now + MEASURE_PAUSE if left <= 0 else None
-        sizes = [one.sizes for one in self.partitions if one.sizes is not None]
-        for limit, name in ((self.retention.size, "expired"), (self.retention.reader_size, "lapsed")):
-            if limit is not None:
-                for one, floor in zip(self.partitions, floors_by_size(sizes, limit), strict=True):
-                    setattr(one, name, max(getattr(one, name), floor))
-        for partition in range(len(self.partitions)):
-            self.trim(partition)
+        self._who_reads()
+        if self._lets_go and self._keeping is not None:
+            self._keeping.look_again(now)
 
     # --- recovery -------------------------------------------------------------------------------------------------
 
     def begin(self, epoch: str) -> None:
         """Give it an epoch: it is new, or its store was put back to an earlier state."""
         self.epoch = epoch
-        self._describe()
+        self.describe_again()
 
-    def _describe(self) -> None:
-        befores = {str(number): one.before for number, one in enumerate(self.partitions) if one.before}
-        description: State = {"kind": self.kind, "epoch": self.epoch, "partitions": len(self.partitions)}
-        served = {"alive": self._alive, "pauses": [list(pause) for pause in self._pauses]}
-        self._commit.batch.queues[self.name] = {**description, **served, "read": self.was_read, "before": befores}
+    def describe_again(self) -> None:
+        """Save what the store is to know of the queue itself."""
+        state: State = {"kind": self.kind, "partitions": len(self.partitions)}
+        if self.kind != OUTBOX:
+            befores = {str(number): one.before for number, one in enumerate(self.partitions) if one.before}
+            state |= {"epoch": self.epoch, "before": befores}
+        if self._keeping is not None:
+            state |= self._keeping.to_state()
+        self._commit.batch.queues[self.name] = state | {"read": self.was_read}
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """Take over what the store held. A saved state that cannot be understood is set aside, and told."""
@@ -526,11 +518,11 @@ class Queue:
         if self.stored_partitions not in (None, len(self.partitions)):
             return  # whoever opened it will refuse, and nothing is touched
         for (queue, partition, name), state in snapshot.cursors.items():
-            if queue == self.name and "/" not in name:  # those with a slash are no cursors
+            if queue == self.name and ("/" not in name or name.startswith(OUTBOUND)):  # others with a slash are none
                 self._recover_cursor(name, partition, state)
         if self.retention is not None:
-            self._recover_sizes(snapshot, self.retention)
-            self._recover_pauses(snapshot, now)
+            self._keeping = Keeping(self, self.retention)
+            self._keeping.recover(snapshot, now)
         self._look_again(now)
         if self.dead_letters is not None:
             self.dead_letters.recover(snapshot, now)
@@ -551,20 +543,6 @@ class Queue:
             before = befores.get(str(number), "")
             one.before = before if isinstance(before, str) else ""
 
-    def _recover_pauses(self, snapshot: Snapshot, now: float) -> None:
-        state = snapshot.queues.get(self.name, {})
-        pauses, alive = state.get("pauses"), state.get("alive")
-        if isinstance(pauses, list) and all(_is_pause(pause) for pause in pauses):
-            self._pauses = [(pause[0], pause[1]) for pause in pauses]
-        newest = [self._look(number, one.end - 1) for number, one in enumerate(self.partitions) if one.end > one.first]
-        times = [record.delivered_at for record in newest if record is not None]
-        if type(alive) is float and alive > 0:
-            times.append(alive)
-        since = max(times, default=now)
-        if now - since > 2 * LONGEST_STEP:
-            self._pauses = [*self._pauses, (since, now)][-MOST_PAUSES:]
-        self._alive = now
-
     def _recover_cursor(self, name: str, partition: int, state: State) -> None:
         one = self.partitions[partition] if partition < len(self.partitions) else None
         offset = None if one is None else _offset_of(name, state, one.end)
@@ -574,20 +552,29 @@ class Queue:
             if name == HANDLER:
                 self._misplaced.add(partition)
             elif one is not None:
-                self._commit.batch.cursors[self.name, partition, name] = {"offset": one.first}
+                rest = state if name.startswith(OUTBOUND) else {}
+                self._commit.batch.cursors[self.name, partition, name] = {**rest, "offset": one.first}
             self._tell_aside(
                 f"the place of the cursor {name!r} in partition {partition}", "it begins anew at what is there", state
             )
             offset = 0
         if one is None:
             return
-        cursor = self.cursors.setdefault(name, Cursor(name, self.firsts))
-        cursor.offsets[partition] = max(offset, one.first)
+        self._place_cursor(name, partition, max(offset, one.first), state)
+
+    def _place_cursor(self, name: str, partition: int, offset: int, state: State) -> None:
+        is_outbound = name.startswith(OUTBOUND)
+        cursor = self.cursors.setdefault(name, Cursor(name, {} if is_outbound else dict(enumerate(self.firsts))))
+        cursor.offsets[partition] = offset
         if name == HANDLER:
             if partition not in self._misplaced:
                 self._handled[partition] = state
             return
-        self.was_read = True
+        if is_outbound:
+            self._is_followed = True
+            cursor.about = {key: value for key, value in state.items() if key not in ("offset", "at")}
+        else:
+            self.was_read = True
         at = state.get("at")
         if type(at) is float:
             cursor.moved_at = at if cursor.moved_at is None else max(at, cursor.moved_at)
@@ -595,17 +582,6 @@ class Queue:
     def _tell_aside(self, what: str, so: str, state: State) -> None:
         detail = {"queue": self.name, "what": what, "so": so, "state": repr(state)[:200]}
         self._effects.append(Incident("saved state not understood, set aside", level="error", detail=detail))
-
-    def _recover_sizes(self, snapshot: Snapshot, retention: RetentionPolicy) -> None:
-        limits = [limit for limit in (retention.size, retention.reader_size) if limit is not None]
-        if not limits:
-            return
-        for partition, one in enumerate(self.partitions):
-            state = snapshot.cursors.get((self.name, partition, _SIZES))
-            one.sizes = Sizes(one.first, min(limits) // MARKS, state)
-            if not one.first <= one.sizes.measured <= one.end:
-                one.sizes = Sizes(one.first, min(limits) // MARKS)
-            one.sizes.cut(one.first)
 
     # --- for people -----------------------------------------------------------------------------------------------
 
@@ -627,25 +603,21 @@ class Queue:
         """``lag``: records not passed yet; ``age``: seconds that the oldest of them has been in the queue, 0 if there
         is none; ``idle``: seconds since it moved, None if that is not known."""
         lag, age = 0, 0.0
-        for partition, (offset, one) in enumerate(zip(cursor.offsets, self.partitions, strict=True)):
+        for partition, offset in cursor.offsets.items():
+            one = self.partitions[partition]
             position = max(offset, one.first)
             lag += one.durable_end - position
-            oldest = self._look(partition, position) if position < one.durable_end else None
+            oldest = self.look(partition, position) if position < one.durable_end else None
             if oldest is not None:
                 age = max(age, now - oldest.delivered_at)
         return {
             "name": cursor.name,
-            "kind": "reader" if cursor.is_readers else "handler",
-            "offsets": {str(partition): offset for partition, offset in enumerate(cursor.offsets)},
+            "kind": cursor.kind,
+            "offsets": {str(partition): offset for partition, offset in cursor.offsets.items()},
             "lag": lag,
             "age": age,
             "idle": None if cursor.moved_at is None else max(0.0, now - cursor.moved_at),
         }
-
-
-def _is_pause(pause: object) -> bool:
-    is_pair = isinstance(pause, list) and len(pause) == 2 and all(type(one) is float for one in pause)
-    return is_pair and pause[0] <= pause[1]  # type: ignore[index]
 
 
 def _offset_of(name: str, state: State, end: int) -> int | None:
@@ -672,3 +644,58 @@ def ranges_of(saved: object, end: int) -> AcknowledgementRanges | None:
     if saved and saved[-1] > end:
         return None
     return AcknowledgementRanges.from_state(saved)
+
+
+class Queues:
+    """Every queue of one side, by name.
+
+    Args:
+        commit: Where their changes go.
+        effects: Where their effects go.
+        read: What reads the store.
+    """
+
+    def __init__(self, commit: GroupCommit, effects: list[Effect], read: ReadRecords) -> None:
+        self._commit = commit
+        self._effects = effects
+        self._read = read
+        self._queues: dict[str, Queue] = {}
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(tuple(self._queues.values()))
+
+    def add(self, queue: Queue) -> Queue:
+        """Let it be one of them."""
+        queue.join(self._commit, self._effects, self._read)
+        self._queues[queue.name] = queue
+        return queue
+
+    def get(self, name: str) -> Queue | None:
+        """The queue with that name."""
+        return self._queues.get(name)
+
+    def outbox(self, name: str) -> Queue:
+        """The queue with that name, of what is to be sent and nothing else; made if it is not there."""
+        return self._queues.get(name) or self.add(Queue(name, drops_passed=True, kind=OUTBOX))
+
+    def recover(self, name: str, part: Snapshot, now: float) -> Queue:
+        """The queue with that name; as the store describes it, if nobody added it.
+
+        Args:
+            name: Its name.
+            part: What the store holds of it.
+            now: Seconds.
+        """
+        queue = self._queues.get(name)
+        if queue is None:
+            described = part.queues.get(name, {})
+            kind, stored = described.get("kind", OUTBOX), described.get("partitions")
+            count = max(1, stored if type(stored) is int else 1, *(partition + 1 for _, partition in part.bounds))
+            queue = self.add(Queue(name, count, drops_passed=kind == OUTBOX, kind=kind))
+            queue.recover(part, now)
+        return queue
+
+    def delete(self, queue: Queue) -> None:
+        """Delete a queue with all that is in it."""
+        self._queues.pop(queue.name, None)
+        queue.delete()

@@ -115,3 +115,14 @@ class Snapshot:
     cursors: dict[tuple[str, int, str], State] = field(default_factory=dict)
     held: dict[str, list[int]] = field(default_factory=dict)
     homes: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def by_queue(self) -> dict[str, Snapshot]:
+        """What it says of each queue by itself, without Sequences: queue name -> that."""
+        parts: dict[str, Snapshot] = {}
+        for name, description in self.queues.items():
+            parts.setdefault(name, Snapshot()).queues[name] = description
+        for where, bounds in self.bounds.items():
+            parts.setdefault(where[0], Snapshot()).bounds[where] = bounds
+        for key, state in self.cursors.items():
+            parts.setdefault(key[0], Snapshot()).cursors[key] = state
+        return parts

@@ -113,20 +113,20 @@ class Replies:
         if source.polled:
             destination.replies[number] = offset - source.start + 1
             if destination.offered is None:
-                self._forget_oldest(destination, outbox, source)
+                self._forget_oldest(destination, outbox, source, now)
             return False
         if outbox.answers is None or destination.acks_to.is_anonymous or number not in destination.awaiting:
             return False
         destination.replies[number] = offset - source.start + 1
         return True
 
-    def _forget_oldest(self, destination: RMDestination, outbox: Outbox, source: RMSource) -> None:
+    def _forget_oldest(self, destination: RMDestination, outbox: Outbox, source: RMSource, now: float) -> None:
         """A reply that goes in no Sequence is never acknowledged: of too many the oldest are forgotten."""
         while len(destination.replies) > self._policy.max_open_requests:
             oldest = destination.replies.pop(next(iter(destination.replies)))
             source.flight.remove(oldest)
             source.acknowledged.add(oldest)
-            outbox.acknowledged(self._commit)
+            self._outbound.passed(outbox, now)
 
     def _release(self, destination: RMDestination, number: int) -> None:
         """The request awaits its reply no more once the open batch is durable."""
@@ -378,6 +378,6 @@ class Replies:
 
     def _end_outbox(self, outbox: Outbox, now: float) -> None:
         if outbox.to is None:
-            self._outbound.close_outbox(outbox.key)
+            self._outbound.close_outbox(outbox.key, now)
         else:
             self._outbound.want_end(outbox, now)

@@ -191,7 +191,7 @@ class DataPlane:
             cursor = queue.cursors.get(reader)
             if cursor is None:
                 raise Refused(404, f"there is no cursor {reader!r}", "PUT makes one.")
-            json_answer(exchange, 200, {"epoch": queue.epoch, "offsets": _texts(dict(enumerate(cursor.offsets)))})
+            json_answer(exchange, 200, {"epoch": queue.epoch, "offsets": _texts(cursor.offsets)})
             return
         if reader == HANDLER:
             raise Refused(

@@ -164,7 +164,7 @@ class Destination:
             queue,
             partitions,
             to_retention(retention),
-            drops_handled=retention is None,
+            drops_passed=retention is None,
             dead_letters=self.dead_letters,
         )
         self.dispatcher: Dispatcher | None = None
@@ -201,7 +201,7 @@ class Destination:
         """
         if retention is not None:
             self.queue.retention = to_retention(retention)
-            self.queue.drops_handled = False
+            self.queue.drops_passed = False
         self._restored = self._restored or restored
 
     # --- handlers -------------------------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.commit import GroupCommit
-from holdfast.core.outbox import ReadRecords, outbox_queue, replies_queue
+from holdfast.core.outbox import StoredOutbox, replies_queue, stored_outboxes
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import ASIDE, DEAD_LETTERS, Queue
+from holdfast.core.queues import ASIDE, DEAD_LETTERS, Queue, ReadRecords
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Snapshot, State
 from holdfast.core.states import SourceState
@@ -62,21 +62,22 @@ def _describe_ranges(ranges: AcknowledgementRanges, upper: int) -> dict[str, Any
 def describe_snapshot(snapshot: Snapshot, now: float) -> list[dict[str, Any]]:
     """Every Sequence of a store, inbound ones first, by identifier; and as one without an identifier, in state
     ``none``, every outbox whose messages wait and that asked for no Sequence yet."""
-    outboxes = {outbox["key"]: outbox for outbox in snapshot.queues.values() if outbox.get("kind") == "outbox"}
+    outboxes = {outbox.key: outbox for outbox in stored_outboxes(snapshot)}
     shown = []
     for identifier, state in snapshot.sequences.items():
         if state["role"] == "destination":
             shown.append(describe_sequence(state, now, len(snapshot.held.get(identifier, ()))))
             continue
-        outbox = outboxes.pop(state["outbox"], {"to": state["to"], "stopped": ""})
-        one = describe_sequence(state, now, _unacknowledged(state, snapshot))
-        one["to"] = outbox["to"]
-        one["suspended"] = outbox["stopped"]
+        outbox = outboxes.pop(state["outbox"], None) or _of_replies(state)
+        one = describe_sequence(state, now, _unacknowledged(state, outbox, snapshot))
+        one["to"] = outbox.about["to"]
+        one["suspended"] = outbox.about["stopped"]
         shown.append(one)
-    for key, outbox in outboxes.items():
-        first, end = snapshot.bounds.get((outbox_queue(key), 0), (0, 0))
-        if end > first:
-            shown.append(_describe_outbox(outbox, end - first))
+    for outbox in outboxes.values():
+        first, end = snapshot.bounds.get((outbox.queue, outbox.partition), (0, 0))
+        waiting = end - max(first, outbox.about.get("offset", first))
+        if waiting > 0:
+            shown.append(_describe_outbox(outbox, waiting))
     return sorted(shown, key=lambda one: (one["role"], one["identifier"], one.get("key", "")))
 
 
@@ -87,31 +88,35 @@ def describe_protocol(protocol: RMProtocol, now: float) -> list[dict[str, Any]]:
         snapshot.sequences[identifier] = destination.to_state()
         snapshot.held[identifier] = list(destination.held)
     for outbox in protocol.outbound.outboxes.values():
-        snapshot.bounds[outbox.queue, 0] = (outbox.first, outbox.durable_end)
+        where = outbox.queue.name, outbox.partition
+        snapshot.bounds[where] = (outbox.queue.partitions[outbox.partition].first, outbox.durable_end)
         if not outbox.is_for_replies:
-            snapshot.queues[outbox.queue] = outbox.description()
+            snapshot.cursors[*where, outbox.cursor] = outbox.about() | {"offset": outbox.first}
         if outbox.source is not None:
             snapshot.sequences[outbox.source.local_id] = outbox.source.to_state()
     return describe_snapshot(snapshot, now)
 
 
-def _unacknowledged(state: State, snapshot: Snapshot) -> int:
+def _of_replies(state: State) -> StoredOutbox:
+    """The outbox of replies, of which nothing is known but its Sequence."""
+    return StoredOutbox(state["outbox"], replies_queue(state["outbox"]), 0, {"to": state["to"], "stopped": ""})
+
+
+def _unacknowledged(state: State, outbox: StoredOutbox, snapshot: Snapshot) -> int:
     """How many messages of an outbound Sequence are not acknowledged; 1.0's LastMessage is none."""
-    key = state["outbox"]
-    end = max(snapshot.bounds.get((queue, 0), (0, 0))[1] for queue in (outbox_queue(key), replies_queue(key)))
+    _, end = snapshot.bounds.get((outbox.queue, outbox.partition), (0, 0))
     acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
     if state["last_number"] is not None:
         acknowledged.discard(state["last_number"])
-    left_out = snapshot.queues.get(outbox_queue(key), {}).get("left_out", [])
-    behind = AcknowledgementRanges.from_state(left_out).count
+    behind = AcknowledgementRanges.from_state(outbox.about.get("left_out", [])).count
     return max(0, int(end) - int(state["start"]) - acknowledged.count - behind)
 
 
-def _describe_outbox(outbox: State, waiting: int) -> dict[str, Any]:
+def _describe_outbox(outbox: StoredOutbox, waiting: int) -> dict[str, Any]:
     """Messages that wait for a Sequence to be asked for."""
     shown: dict[str, Any] = {"identifier": "", "role": "source", "state": SourceState.NONE.value, "versions": ""}
     shown |= {"last_fault": "", "waiting": waiting, "age": None, "expires_at": None}
-    shown |= {"key": outbox["key"], "to": outbox["to"], "start": None, "suspended": outbox["stopped"]}
+    shown |= {"key": outbox.key, "to": outbox.about["to"], "start": None, "suspended": outbox.about["stopped"]}
     return shown | _describe_ranges(AcknowledgementRanges(), 0)
 
 

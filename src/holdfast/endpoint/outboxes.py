@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.core.commit import GroupCommit
+from holdfast.core.events import Effect
 from holdfast.core.messages import ANONYMOUS, SequenceAcknowledgement
 from holdfast.core.outbound import Outbound
-from holdfast.core.outbox import Outbox, ReadRecords
+from holdfast.core.outbox import Outbox
 from holdfast.core.policy import SourcePolicy
+from holdfast.core.queues import Queues, ReadRecords
 from holdfast.core.records import Record
 from holdfast.endpoint.engine import new_identifier
 from holdfast.exceptions import ConfigurationError
@@ -55,7 +57,7 @@ class Outboxes:
     def _records(self, outbox: Outbox) -> Iterator[tuple[int, Record]]:
         at = outbox.first
         while at < outbox.durable_end:
-            found = self._read(outbox.queue, 0, at, outbox.durable_end)
+            found = self._read(outbox.queue.name, outbox.partition, at, outbox.durable_end)
             if not found:
                 return
             for offset, record in found:
@@ -70,7 +72,7 @@ class Outboxes:
             ConfigurationError: there is no such message, or it is acknowledged.
         """
         outbox, offset = self._find(name)
-        record = self._read(outbox.queue, 0, offset, offset + 1)[0][1]
+        record = self._read(outbox.queue.name, outbox.partition, offset, offset + 1)[0][1]
         one = _describe(outbox, offset, record)
         return one | {
             "headers": record.headers.decode("utf-8", "replace"),
@@ -173,6 +175,8 @@ def outboxes_of(store: Store, now: float) -> tuple[Outboxes, GroupCommit]:
     """
     commit = GroupCommit()
     offered = _NothingOffered(commit)
-    outbound = Outbound(SourcePolicy(), commit, [], store.read, new_identifier, random.random, ANONYMOUS, offered)
+    effects: list[Effect] = []
+    queues = Queues(commit, effects, store.read)
+    outbound = Outbound(SourcePolicy(), commit, effects, queues, new_identifier, random.random, ANONYMOUS, offered)
     outbound.recover(store.load(), now)
     return Outboxes(outbound, store.read), commit

@@ -106,5 +106,5 @@ class Replies:
             return
         del self._offsets[request]
         self._given.pop(request, None)
-        self._queue.drop_below(0, next(iter(self._offsets.values()), self._queue.ends[0]))
+        self._queue.delete_below(0, next(iter(self._offsets.values()), self._queue.ends[0]))
         self._changed()

@@ -31,6 +31,7 @@ from holdfast.core.events import (
     Unheard,
 )
 from holdfast.core.messages import ANONYMOUS
+from holdfast.core.outbox import stored_outboxes
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record, Snapshot
@@ -360,7 +361,7 @@ class Source:
                 f"the store {self._store_location} is a destination's: it holds the queue {foreign[0]!r}",
                 remedy="Name another store: a destination and a source have one each.",
             )
-        known = {str(queue["to"]) for queue in snapshot.queues.values() if queue.get("kind") == "outbox"}
+        known = {str(outbox.about["to"]) for outbox in stored_outboxes(snapshot)}
         if self.to is None and len(known) == 1:
             self.to = known.pop()
         elif self.to is None:

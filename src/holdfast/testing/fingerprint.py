@@ -254,4 +254,5 @@ def _fields(kind: type[Any]) -> tuple[str, ...] | None:
     """The names of an object's fields; None: those it has in its ``__dict__``."""
     if is_dataclass(kind):
         return tuple(field.name for field in fields(kind))
-    return tuple(getattr(kind, "__slots__", ())) or None
+    slots = getattr(kind, "__slots__", None)
+    return None if slots is None else tuple(slots)

@@ -29,10 +29,10 @@ from holdfast.core.events import (
 )
 from holdfast.core.handling import Handling
 from holdfast.core.messages import Acknowledge, Envelope
-from holdfast.core.outbox import Outbox, ReadRecords
+from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
+from holdfast.core.queues import Queue, ReadRecords
 from holdfast.core.records import Batch, Record
 from holdfast.core.retention import RetentionPolicy
 from holdfast.core.versions import Versions
@@ -193,7 +193,7 @@ class Node:
         """Its core, as it is before it has recovered."""
         letters = DeadLetters()
         setup = self.setup
-        queue = Queue(INBOX, setup.partitions, setup.retention, drops_handled=setup.trims, dead_letters=letters)
+        queue = Queue(INBOX, setup.partitions, setup.retention, drops_passed=setup.trims, dead_letters=letters)
         queue.is_handled = True
         handling = Handling(
             queue,
