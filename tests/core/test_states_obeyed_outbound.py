@@ -295,7 +295,7 @@ def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome:
         outbound._stop(outbox, "before", "in this test", one.now)
     if event is OV.EMPTIED:
         outbox.first = outbox.end
-        outbound._drop(outbox, one.source)
+        outbound._drop(outbox, one.source, one.now)
     while one.protocol.wants_commit:
         one.store.commit(one.protocol.take_batch())
         one.protocol.commit.durable(one.now)
