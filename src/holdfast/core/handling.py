@@ -277,7 +277,7 @@ class Handling:
         """
         if self._is_letter(handle):
             self.letters.discard(handle.offset)
-            self._retried(handle, "dead letter handled", "info")
+            self._retried(handle, Incident("dead letter handled", detail={"letter": handle.offset}))
         else:
             self._finish(handle, reply, now)
         self.succeeded += 1
@@ -310,7 +310,7 @@ class Handling:
 
     def _alone_durable(self, handle: Handle, now: float) -> None:
         if self._is_letter(handle):
-            self._retried(handle, "dead letter handled", "info")
+            self._retried(handle, Incident("dead letter handled", detail={"letter": handle.offset}))
         else:
             self._go_on_behind(handle, now)
         self.succeeded += 1
@@ -331,17 +331,19 @@ class Handling:
             assert self._letter is not None
             again = replace(self._letter, reason=reason, attempts=handle.attempt, failed_at=now)
             place = self.letters.failed_again(handle.offset, self._seal(again))
-            self._retried(handle, "dead letter again", "error", place=place, exception=reason)
+            detail = {"letter": handle.offset, "place": place, "exception": reason}
+            self._retried(handle, Incident("dead letter again", level="error", detail=detail))
         elif self._is_at_most_once:
-            self._tell(handle, "message lost", "error", why=f"its handler failed, {_ONCE}", exception=reason)
+            detail = {"why": f"its handler failed, {_ONCE}", "exception": reason}
+            self._tell(handle, Incident("message lost", level="error", detail=detail))
             self._finish(handle, self._set_aside(record), now)
         elif (cursor := self.cursors[handle.partition]).failed(handle.offset, now):
-            self._tell(handle, "handler failed", "warning", error=error)
+            self._tell(handle, Incident("handler failed", level="warning", detail={"error": error}))
             due = cursor.deadline()
             self._due = due if self._due is None or due is None else min(self._due, due)
             self.running -= 1
         else:
-            self._tell(handle, "dead letter", "error", exception=reason)
+            self._tell(handle, Incident("dead letter", level="error", detail={"exception": reason}))
             self.dead += 1
             self.letters.add(self._seal(Letter(record, reason, handle.attempt, now)))
             self._finish(handle, self._set_aside(record), now)
@@ -376,10 +378,11 @@ class Handling:
             floor = state["floor"] = min(floor, looked, *line.marked)
         self.queue.move_cursor(HANDLER, partition, floor, now, state)
 
-    def _tell(self, handle: Handle, name: str, level: str, **detail: object) -> None:
+    def _tell(self, handle: Handle, told: Incident) -> None:
         record = handle.record
-        detail = {"action": record.action, "attempt": handle.attempt, **detail}
-        self._effects.append(Incident(name, record.sequence, record.message_number, level, detail))
+        told.identifier, told.number = record.sequence, record.message_number
+        told.detail = {"action": record.action, "attempt": handle.attempt, **(told.detail or {})}
+        self._effects.append(told)
 
     # --- dead letters that somebody asked for ---------------------------------------------------------------------
 
@@ -417,10 +420,10 @@ class Handling:
         record = replace(self._letter.record, wants_reply=False)
         self._effects.append(Handle(self.letters.name, 0, letter, record, self._letter.attempts + 1))
 
-    def _retried(self, handle: Handle, name: str, level: str, **detail: object) -> None:
+    def _retried(self, handle: Handle, told: Incident) -> None:
         self._retrying = self._letter = None
         self.running -= 1
-        self._tell(handle, name, level, letter=handle.offset, **detail)
+        self._tell(handle, told)
 
     # --- at most once: what the last process was at ---------------------------------------------------------------
 
@@ -457,7 +460,7 @@ class Handling:
                 search.wanted.discard(request)
                 if offset + 1 in search.done:
                     detail = {"action": record.action, "why": f"the process ended in its handler, {_ONCE}"}
-                    self._effects.append(Incident("message lost", *request, "error", detail))
+                    self._effects.append(Incident("message lost", *request, level="error", detail=detail))
                     self._replies.reply(record, self._set_aside(record), now)
         search.position = found[-1][0] + 1 if found else search.done.highest
         self._look_on(partition, now)
