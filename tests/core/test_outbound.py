@@ -316,6 +316,34 @@ def test_what_was_in_doubt_when_the_destination_closed_a_stopped_sequence_goes_o
     assert bodies(sending.take()) == ["2"]
 
 
+def test_what_a_destination_refused_and_then_closed_goes_on_too_when_somebody_decides() -> None:
+    sending = Sending(initial_window=4)
+    outbox, sent = sending.opened("a", "1", "2", "3", "4")
+    sending.refuse(sent[3], "MessageNumberRollover", identifier="urn:s:a", max_message_number=3)
+    sending.refuse(sent[1], "ActionNotSupported", is_rm=False, is_addressing=True)
+    sending.refuse(sent[2], "SequenceClosed", identifier="urn:s:a")
+    assert [type(one.envelope.control) for one in sending.wait(60.0) if not one.envelope.ack_requested] == []
+    sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
+    (end,) = sending.take()
+    assert isinstance(end.envelope.control, TerminateSequence)
+    sending.answer(end, control=TerminateSequenceResponse("urn:s:a"))
+    (create,) = sending.take()
+    sending.grant(create, "urn:s:another")
+    assert bodies(sending.take()) == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("is_limit_known", [True, False])
+def test_a_doubt_is_read_back(is_limit_known: bool) -> None:
+    old = {"state": "rollover", "in_doubt": True, "is_limit_known": is_limit_known, "limit": 2, "acknowledged": [1, 1]}
+    sending, outbox = reading(old, "1", "2", "3")
+    asked = [one for one in sending.take() if not one.number]
+    assert asked[0].envelope.ack_requested
+    sending.answer(asked[0], control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:s:a", ((1, 2),)),))
+    (close,) = sending.take()
+    assert close.envelope.control == CloseSequence("urn:s:a", 2)
+    assert outbox.first == 2
+
+
 # --- stores of an earlier version -------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy, RoundTrip
 from holdfast.core.source import Request, RMSource
-from holdfast.core.states import SourceAction, SourceEvent, SourceState
+from holdfast.core.states import DoubtAction, DoubtEvent, SourceAction, SourceEvent, SourceState
 from holdfast.core.versions import Versions
 
 
@@ -223,7 +223,7 @@ def test_a_peer_that_does_not_say_what_it_has_is_asked_again_and_then_said_to_be
             now = source.deadline() or 0.0
             send(source, now)
     assert source.is_silent_in_doubt
-    source.clear_doubt()
+    assert source.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.MOVE
     acknowledge(source, (1, 2), now=now)
     assert source.is_complete
 

@@ -16,6 +16,7 @@ from holdfast.core.queues import Queue
 from holdfast.core.source import RMSource
 from holdfast.core.states import (
     DESTINATION_TABLES,
+    DOUBT_TABLE,
     END_TABLE,
     OUTBOX_TABLE,
     SETTLING_TABLE,
@@ -24,6 +25,8 @@ from holdfast.core.states import (
     DestinationAction,
     DestinationEvent,
     DestinationState,
+    DoubtEvent,
+    DoubtState,
     EndEvent,
     EndState,
     Event,
@@ -104,6 +107,14 @@ def test_the_end_of_an_outbound_sequence_moves_as_its_cell_says(state: EndState)
         check(END_TABLE.get((state, event)), state, event, made._end, lambda made=made: made.end)
 
 
+@pytest.mark.parametrize("state", DoubtState)
+def test_a_doubt_moves_as_its_cell_says(state: DoubtState) -> None:
+    for event in DoubtEvent:
+        made = source(RM.V1_1)
+        made.doubt = state
+        check(DOUBT_TABLE.get((state, event)), state, event, made._doubts, lambda made=made: made.doubt)
+
+
 @pytest.mark.parametrize("state", OutboxState)
 def test_an_outbox_moves_as_its_cell_says(state: OutboxState) -> None:
     for event in OutboxEvent:
@@ -114,7 +125,7 @@ def test_an_outbox_moves_as_its_cell_says(state: OutboxState) -> None:
 
 def test_every_state_event_and_action_is_in_a_table() -> None:
     """Of the two versions together: what one cannot do, the other can."""
-    for events in (DestinationEvent, SettlingEvent, SourceEvent, EndEvent, OutboxEvent):
+    for events in (DestinationEvent, SettlingEvent, SourceEvent, EndEvent, DoubtEvent, OutboxEvent):
         of_kind = [table for table in TABLES.values() if table.events is events]
         cells = [(*cell, *outcome) for table in of_kind for cell, outcome in table.cells.items()]
         assert {state for state, _, _, _ in cells} | {after for *_, after in cells} == set(of_kind[0].states)

@@ -40,7 +40,16 @@ from holdfast.core.queues import OUTBOUND, Queue, Queues
 from holdfast.core.reasons import NO_REASON, WHEN_DUE, Why, event_of
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.source import ANSWERED_ENOUGH, Request, RMSource
-from holdfast.core.states import EndState, OutboxAction, OutboxEvent, SourceAction, SourceEvent, SourceState
+from holdfast.core.states import (
+    DoubtAction,
+    DoubtEvent,
+    EndState,
+    OutboxAction,
+    OutboxEvent,
+    SourceAction,
+    SourceEvent,
+    SourceState,
+)
 from holdfast.core.timers import Deadlines
 
 NOT_DURABLE_YET = "not durable yet"
@@ -369,13 +378,11 @@ class Outbound:
     def _doubt_remains(self, outbox: Outbox, source: RMSource, now: float) -> None:
         """The peer refuses numbers above a limit, and does not say what it has, however often it is asked (CXF answers
         AckRequested with nothing)."""
-        if source.is_limit_known:
-            # It was told which number was refused, and every higher one is refused for the same reason.
-            source.clear_doubt()
-            self.commit.save(source.local_id, source)
-        else:
+        if source.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.LOSE:
             why = Why(MESSAGE_NUMBER_ROLLOVER, "the destination does not say what arrived")
             self._happen(outbox, source, SourceEvent.DOUBT_STAYS, now, why)
+        else:
+            self.commit.save(source.local_id, source)
 
     def failed(self, sent: Transmit, now: float) -> None:
         """What was sent got no answer."""

@@ -15,8 +15,12 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.retransmission import RoundTrip
 from holdfast.core.states import (
+    DOUBT_TABLE,
     END_TABLE,
     SOURCE_TABLES,
+    DoubtAction,
+    DoubtEvent,
+    DoubtState,
     EndAction,
     EndEvent,
     EndState,
@@ -49,6 +53,7 @@ CXF's client never answers: it fails at a CloseSequence that comes to its decoup
 
 # An enum's members are slow to look up by its class, and these are asked for with every message.
 _CREATED, _ROLLOVER = SourceState.CREATED, SourceState.ROLLOVER
+_NO_DOUBT = DoubtState.NONE
 _OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
 
 _REQUEST_OF = {
@@ -92,9 +97,8 @@ class RMSource:
         "expires_at",
         "flight",
         "identifier",
-        "in_doubt",
+        "doubt",
         "is_cut",
-        "is_limit_known",
         "key",
         "last_fault",
         "last_heard",
@@ -142,11 +146,8 @@ class RMSource:
         """The number of 1.0's LastMessage, once decided; the number that closes the Sequence."""
         self.limit = policy.max_message_number
         """The highest number this Sequence can have, by our policy or by the peer's MessageNumberRollover."""
-        self.in_doubt = False
-        """Whether numbers above the limit were transmitted, and the peer is asked which of them it has: until it has
-        said so they do not move to the next Sequence, where they would arrive once more."""
-        self.is_limit_known = True
-        """Whether it is known which numbers the peer refuses; if not, what it says that it has is its limit."""
+        self.doubt = DoubtState.NONE
+        """Whether the peer is asked which numbers it has above its limit."""
         self.sent_before = 0
         """The highest number that may have been transmitted before a crash."""
         self.acknowledged = AcknowledgementRanges()
@@ -239,7 +240,7 @@ class RMSource:
     @property
     def is_complete(self) -> bool:
         """Whether all that it has to send is acknowledged (and replied to)."""
-        if self.in_doubt:
+        if self.doubt is not _NO_DOUBT:
             return False
         return self.acknowledged.covers(self.last_number or min(self.available, self.limit))
 
@@ -278,8 +279,8 @@ class RMSource:
         if action is None:
             return None, []
         newly = self._mark(ack.ranges, now)
-        if self.in_doubt and (self.attempts or ack.final):
-            self.clear_doubt()
+        if self.doubt is not _NO_DOUBT and (self.attempts or ack.final):
+            self.resolve(DoubtEvent.SAID)
         return action, newly
 
     def _is_valid(self, ack: SequenceAcknowledgement) -> bool:
@@ -416,10 +417,12 @@ class RMSource:
         limits = [limit for limit in (max_message_number, refused - 1 if refused else None) if limit is not None]
         if not limits and self.limit < self.sent_before:
             return  # late news of a number above the limit, which is known by now
-        if not limits and not self.in_doubt:
-            self.is_limit_known = False
-        if self._lower_limit(min(limits) if limits else self.sent_before) or not limits:
-            self._ask(now)
+        is_left_behind = self._lower_limit(min(limits) if limits else self.sent_before)
+        if is_left_behind or not limits:
+            event = DoubtEvent.LEFT_BEHIND if limits else DoubtEvent.LIMIT_UNKNOWN
+            if self._doubts(event) is DoubtAction.ASK:
+                self.attempts = 0
+                self.due = now
 
     def _lower_limit(self, limit: int) -> bool:
         """Whether that left a number behind that was transmitted."""
@@ -431,26 +434,35 @@ class RMSource:
             self.unreplied.pop(number, None)
         return bool(above)
 
-    def _ask(self, now: float) -> None:
-        if not self.in_doubt:
-            self.in_doubt = True
-            self.attempts = 0
-            self.due = now
+    def _doubts(self, event: DoubtEvent) -> DoubtAction | None:
+        cell = DOUBT_TABLE.get((self.doubt, event))
+        if cell is None:
+            absent(f"the doubt of the outbound Sequence {self.identifier or self.local_id}", self.doubt, event)
+            return None
+        self.doubt = cell[1]
+        return cell[0]
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the peer is asked which of the numbers above its limit it has."""
+        return self.doubt is not _NO_DOUBT
 
     @property
     def is_silent_in_doubt(self) -> bool:
         """Whether the peer, asked what it has, says nothing."""
         return self.in_doubt and self.attempts >= ANSWERED_ENOUGH
 
-    def clear_doubt(self) -> None:
-        """The peer has said what it has, or need not: what is above the limit, and not acknowledged, may move."""
-        self.in_doubt = False
-        self.attempts = 0
-        self.due = None
-        if not self.is_limit_known:
-            self.is_limit_known = True
+    def resolve(self, event: DoubtEvent) -> DoubtAction | None:
+        """The peer has said what it has, or need not: what is above the limit, and not acknowledged, may move. LOSE:
+        nobody will know."""
+        action = self._doubts(event)
+        if action is DoubtAction.MOVE or action is DoubtAction.TAKE_FOR_LIMIT:
+            self.attempts = 0
+            self.due = None
+        if action is DoubtAction.TAKE_FOR_LIMIT:
             # A request that it has is not acknowledged before its reply.
             self._lower_limit(max(self.acknowledged.highest, *self.unreplied, 0))
+        return action
 
     def asks_with(self, number: int, *, is_last: bool) -> bool:
         """Whether ``number``, which is to leave now, asks for an acknowledgement (WS-RM 3.8).
@@ -583,6 +595,7 @@ class RMSource:
     def move_rest(self) -> None:
         """The peer closed it: what it does not have, and what is submitted from now on, goes to the next Sequence."""
         self.sent_before = max(self.sent_before, self.highest_sent)
+        self.resolve(DoubtEvent.MOVED)
         self._lower_limit(self.acknowledged.first_gap - 1)
 
     def proceed(self) -> bool:
@@ -623,7 +636,7 @@ class RMSource:
         request = _REQUESTS.get(self.state)
         if request is None:
             request = Request.ACK_REQUESTED
-            if not self.in_doubt:
+            if self.doubt is _NO_DOUBT:
                 self.due = self._poll_at()
         if self.due is None or self.due > now:
             return None
@@ -650,7 +663,7 @@ class RMSource:
             if self.due is not None:
                 times.append(self.due)
         elif self.state in (_CREATED, _ROLLOVER):
-            poll = self.due if self.in_doubt else self._poll_at()
+            poll = self._poll_at() if self.doubt is _NO_DOUBT else self.due
             if poll is not None:
                 times.append(poll)
             due = self.flight.deadline
@@ -691,7 +704,7 @@ class RMSource:
         state["last_number"] = self.last_number
         state["limit"] = self.limit
         state["in_doubt"] = self.in_doubt
-        state["is_limit_known"] = self.is_limit_known
+        state["is_limit_known"] = self.doubt is not DoubtState.ASKING_FOR_LIMIT
         acknowledged = self.acknowledged.copy()
         for number in self.replying:
             acknowledged.add(number)
@@ -738,8 +751,9 @@ class RMSource:
         # every one of them is legal; each unacknowledged one is put in flight again as the window opens.
         source.sent_before = source.last_number or available
         source.next_number = source.acknowledged.first_gap
-        source.in_doubt = state.get("in_doubt", False)
-        source.is_limit_known = state.get("is_limit_known", True)
+        if state.get("in_doubt", False):
+            is_limit_known = state.get("is_limit_known", True)
+            source.doubt = DoubtState.ASKING if is_limit_known else DoubtState.ASKING_FOR_LIMIT
         if source.last_number is not None or source.state in ENDING_STATES:
             source.end = EndState.DURABLE
         if source.last_number is not None and source.state is _CREATED:

@@ -5,10 +5,10 @@ What a cell says is done, and nothing else is done about its event. An event is 
 no cell for what a peer did, the peer is told that it speaks of an unknown Sequence. Where it has none for what we did
 (a call, a timer), that is a mistake of ours, and an error: :class:`NoSuchMove`.
 
-Beside the two tables of the specification there are three of our own. How the end of a Sequence becomes durable before
-it is told: :data:`END_TABLE` for a source, :data:`SETTLING_TABLE` for a destination. And what an outbox does about what
-is put into it: :data:`OUTBOX_TABLE`. The docs' diagrams are drawn from these tables
-(``python -m holdfast.core.states``).
+Beside the two tables of the specification there are four of our own. How the end of a Sequence becomes durable before
+it is told: :data:`END_TABLE` for a source, :data:`SETTLING_TABLE` for a destination. What a source asks before numbers
+go to another Sequence: :data:`DOUBT_TABLE`. And what an outbox does about what is put into it: :data:`OUTBOX_TABLE`.
+The docs' diagrams are drawn from these tables (``python -m holdfast.core.states``).
 """
 
 from __future__ import annotations
@@ -526,6 +526,57 @@ END_TABLE: dict[tuple[EndState, EndEvent], tuple[EndAction, EndState]] = {
 closed, and no message may get the number of a LastMessage."""
 
 
+class DoubtState(_Name):
+    """Whether a destination that refused a number is asked which of those above its limit it took before it had one."""
+
+    NONE = "none"
+    ASKING = "asking what arrived"
+    ASKING_FOR_LIMIT = "asking what arrived, to know the limit"
+
+
+class DoubtEvent(Event):
+    """What can happen to a doubt."""
+
+    LEFT_BEHIND = "numbers above its limit were transmitted", OURS
+    LIMIT_UNKNOWN = "nobody knows which number it refused", OURS
+    SAID = "SequenceAcknowledgement since it was asked, or with Final"
+    SAYS_NOTHING = "it was asked often enough, and answers with nothing", OURS
+    MOVED = "what it has not goes to the next Sequence in any case", OURS
+
+
+class DoubtAction(_Name):
+    """What is done about it."""
+
+    ASK = "send AckRequested"
+    MOVE = "let what is above the limit go to the next Sequence"
+    TAKE_FOR_LIMIT = "take what it has for its limit"
+    LOSE = "report what is lost"
+    NOTHING = "nothing"
+
+
+_B, _BE, _BA = DoubtState, DoubtEvent, DoubtAction
+
+DOUBT_TABLE: dict[tuple[DoubtState, DoubtEvent], tuple[DoubtAction, DoubtState]] = {
+    (_B.NONE, _BE.LEFT_BEHIND): (_BA.ASK, _B.ASKING),
+    (_B.NONE, _BE.LIMIT_UNKNOWN): (_BA.ASK, _B.ASKING_FOR_LIMIT),
+    (_B.NONE, _BE.SAID): (_BA.NOTHING, _B.NONE),
+    (_B.NONE, _BE.MOVED): (_BA.NOTHING, _B.NONE),
+    (_B.ASKING, _BE.LEFT_BEHIND): (_BA.NOTHING, _B.ASKING),
+    (_B.ASKING, _BE.LIMIT_UNKNOWN): (_BA.NOTHING, _B.ASKING),
+    (_B.ASKING, _BE.SAID): (_BA.MOVE, _B.NONE),
+    # It was told which number was refused, and every higher one is refused for the same reason.
+    (_B.ASKING, _BE.SAYS_NOTHING): (_BA.MOVE, _B.NONE),
+    (_B.ASKING, _BE.MOVED): (_BA.MOVE, _B.NONE),
+    (_B.ASKING_FOR_LIMIT, _BE.LEFT_BEHIND): (_BA.NOTHING, _B.ASKING_FOR_LIMIT),
+    (_B.ASKING_FOR_LIMIT, _BE.LIMIT_UNKNOWN): (_BA.NOTHING, _B.ASKING_FOR_LIMIT),
+    (_B.ASKING_FOR_LIMIT, _BE.SAID): (_BA.TAKE_FOR_LIMIT, _B.NONE),
+    (_B.ASKING_FOR_LIMIT, _BE.SAYS_NOTHING): (_BA.LOSE, _B.ASKING_FOR_LIMIT),
+    (_B.ASKING_FOR_LIMIT, _BE.MOVED): (_BA.MOVE, _B.NONE),
+}
+"""Until the peer has said what it has, numbers above its limit do not go to the next Sequence: they would arrive once
+more."""
+
+
 # --- an outbox -------------------------------------------------------------------------------------------------------
 
 
@@ -601,6 +652,7 @@ TABLES: dict[str, Drawn] = {
     "settling": Drawn(SETTLING_TABLE, SettlingState, SettlingEvent, SettlingAction),
     **{f"source-{rm.value}": Drawn(SOURCE_TABLES[rm], SourceState, SourceEvent, SourceAction) for rm in reversed(RM)},
     "end": Drawn(END_TABLE, EndState, EndEvent, EndAction),
+    "doubt": Drawn(DOUBT_TABLE, DoubtState, DoubtEvent, DoubtAction),
     "outbox": Drawn(OUTBOX_TABLE, OutboxState, OutboxEvent, OutboxAction),
 }
 """Every table there is, by the name it is drawn under."""
@@ -608,7 +660,7 @@ TABLES: dict[str, Drawn] = {
 
 def diagram(name: str) -> str:
     """The Mermaid state diagram of one of :data:`TABLES`."""
-    aliases = {state: state.value.replace(", ", "_").replace(" ", "_") for state in TABLES[name].states}
+    aliases = {state: state.value.replace(",", "").replace(" ", "_") for state in TABLES[name].states}
     lines = ["stateDiagram-v2"]
     lines += [f'    state "{state.value}" as {alias}' for state, alias in aliases.items() if alias != state.value]
     for (state, event), (action, after) in TABLES[name].cells.items():
