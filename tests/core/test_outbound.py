@@ -24,11 +24,11 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.outbound import DISCARDED
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
+from holdfast.core.reasons import DISCARDED
 from holdfast.core.records import Batch, Record
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import Versions

@@ -37,7 +37,7 @@ from holdfast.core.messages import (
 from holdfast.core.outbox import Choice, Outbox, Submitting, outbox_queue, replies_queue, stored_outboxes
 from holdfast.core.policy import Delivery, SourcePolicy
 from holdfast.core.queues import OUTBOUND, Queue, Queues
-from holdfast.core.reasons import NO_REASON, WHEN_DUE, Why, event_of
+from holdfast.core.reasons import DISCARDED, NO_REASON, NOT_DURABLE_YET, UNSENDABLE, WHEN_DUE, Why, event_of
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.source import ANSWERED_ENOUGH, Request, RMSource
 from holdfast.core.states import (
@@ -51,15 +51,6 @@ from holdfast.core.states import (
     SourceState,
 )
 from holdfast.core.timers import Deadlines
-
-NOT_DURABLE_YET = "not durable yet"
-"""What was saved once of a Sequence from CreateSequenceResponse until that was durable."""
-
-UNSENDABLE = "cannot be written"
-"""Why an outbox is stopped whose next message no envelope can hold."""
-
-DISCARDED = "a message was given up"
-"""Why an outbox is stopped whose Sequence was given up with a message that may have been transmitted."""
 
 
 class Outbound:

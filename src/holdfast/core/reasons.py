@@ -15,6 +15,15 @@ from holdfast.core.messages import Fault
 from holdfast.core.states import SourceEvent
 from holdfast.core.versions import Capabilities
 
+NOT_DURABLE_YET = "not durable yet"
+"""What was saved once of a Sequence from CreateSequenceResponse until that was durable."""
+
+UNSENDABLE = "cannot be written"
+"""Why an outbox is stopped whose next message no envelope can hold."""
+
+DISCARDED = "a message was given up"
+"""Why an outbox is stopped whose Sequence was given up with a message that may have been transmitted."""
+
 
 class Why(NamedTuple):
     """What is told of something that happened to a Sequence.

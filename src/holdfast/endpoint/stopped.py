@@ -8,7 +8,7 @@ from __future__ import annotations
 from holdfast.core.events import Stopped, Unheard
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
 from holdfast.core.messages import ANONYMOUS
-from holdfast.core.outbound import UNSENDABLE
+from holdfast.core.reasons import UNSENDABLE
 from holdfast.exceptions import (
     SEQUENCE_FAULTS,
     DeliveryError,
