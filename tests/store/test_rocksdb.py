@@ -163,6 +163,18 @@ def test_trimmed_bytes_are_deleted_in_bulk_also_those_an_earlier_process_left(tm
     store.close()
 
 
+def test_what_one_commit_trimmed_a_later_one_deletes(store, record, monkeypatch):
+    for partition in (0, 1):
+        store.commit(Batch(appends=[("q", partition, n, record(n, size=1000)) for n in range(100)]))
+    store.commit(Batch(trims={("q", 0): 90}))
+    assert set(store.content.unswept) == {("q", 0)}
+    monkeypatch.setattr(changes, "SWEEP_BYTES", 50_000)
+    store.commit(Batch(trims={("q", 1): 10}))
+    assert stored_offsets(store, 0) == list(range(90, 100))
+    assert stored_offsets(store, 1) == list(range(10, 100))
+    assert not store.content.unswept
+
+
 def test_a_partition_swept_to_its_end_remembers_where_it_was(tmp_path, record, monkeypatch):
     monkeypatch.setattr(changes, "SWEEP_BYTES", 0)
     store = RocksDBStore(tmp_path / "store")
