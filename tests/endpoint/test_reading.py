@@ -126,6 +126,24 @@ async def test_a_store_that_fails_is_told_once_and_nothing_more_is_read() -> Non
     await one.reading.close()
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_who_wants_to_know_whether_the_store_can_be_read_waits_for_what_is_being_read(fails: bool) -> None:
+    store = SlowStore()
+    store.fails = fails
+    one = Asker(filled(store))
+    await one.reading.caught_up()  # with what nobody asked for
+    for queue in ("q0", "q1"):
+        one.ask(queue, 0, 1)
+    waiting = asyncio.ensure_future(one.reading.caught_up())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    store.may_go.set()
+    async with asyncio.timeout(60):
+        await waiting
+    assert (len(one.answers), len(one.failures)) == ((0, 1) if fails else (2, 0))
+    await one.reading.close()
+
+
 async def test_what_is_being_read_when_it_is_closed_is_waited_for_and_not_answered() -> None:
     store = SlowStore()
     one = Asker(filled(store))

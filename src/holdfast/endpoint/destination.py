@@ -322,6 +322,7 @@ class Destination:
             handling.start(self.engine.clock())
         self.engine.touch()
         await self.engine.settled()
+        await self.engine.caught_up()  # handlers read what waits for them: damage is told before it is started
         self.engine.check()
         open_sequences = len(self.engine.protocol.inbound.destinations)
         log.info(

@@ -354,6 +354,13 @@ class Engine:
             self.touch()
             await idle.wait()
 
+    async def caught_up(self) -> None:
+        """Wait until what the core wants read by now is read, or the store has failed because it cannot be."""
+        while self._scheduled and self.failure is None:
+            await asyncio.sleep(0)
+        if self._reading is not None:
+            await self._reading.caught_up()
+
     async def give_up(self) -> None:
         """End the threads, if there are any, and leave undone what was asked for: starting has failed."""
         self._stop_looking()

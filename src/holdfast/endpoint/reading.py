@@ -46,6 +46,7 @@ class Reading:
         self._threads = None if store.reads_at_once else ThreadPoolExecutor(MOST_AT_A_TIME, "holdfast-read")
         self._lines: dict[tuple[str, int], deque[ReadWanted]] = {}
         """Partitions that are being read -> what is wanted of each after that."""
+        self._under_way: set[asyncio.Future[Records]] = set()
         self._is_closed = False
 
     @property
@@ -72,13 +73,20 @@ class Reading:
         else:
             line.append(wanted)
 
+    async def caught_up(self) -> None:
+        """Wait until what is being read now is answered, or has failed."""
+        if self._under_way:
+            await asyncio.wait(set(self._under_way))
+
     def _begin(self, threads: ThreadPoolExecutor, wanted: ReadWanted) -> None:
         reading = self._loop.run_in_executor(
             threads, self._store.read, wanted.queue, wanted.partition, wanted.start, wanted.end
         )
+        self._under_way.add(reading)
         reading.add_done_callback(partial(self._done, wanted))
 
     def _done(self, wanted: ReadWanted, reading: asyncio.Future[Records]) -> None:
+        self._under_way.discard(reading)
         if self._is_closed or reading.cancelled():
             return
         where = (wanted.queue, wanted.partition)
