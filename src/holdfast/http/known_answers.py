@@ -1,6 +1,6 @@
 """Heads of answers seen before: a peer repeats its own octet for octet, and finding one costs a fraction of parsing it.
 
-Owns what may be remembered, and its bounds. Knows no connection; ``connection`` says when an answer begins.
+Owns what may be remembered, and its bounds. Knows no connection; ``client_connection`` says when an answer begins.
 """
 
 from __future__ import annotations
