@@ -21,8 +21,9 @@ from holdfast.core.records import Batch
 from holdfast.exceptions import StoreFailed
 from holdfast.store.base import Store
 
-LONGEST_WAIT: Final = 0.005
-"""Seconds that the loop waits for a commit at most. What else it has to do is late by no more."""
+LONGEST_WAIT: Final = 0.003
+"""Seconds that the loop waits for a commit at most. What else it has to do, for a program that lives in the same loop
+too, is late by no more."""
 FEWEST_NOT_WAITED: Final = 1
 MOST_NOT_WAITED: Final = 1024
 """Commits that are not waited for after one that took longer: twice as many each time, until one is in time."""
