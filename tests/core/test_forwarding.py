@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.events import Submitted, Transmit
+from holdfast.core.events import ReadWanted, Submitted, Transmit
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     Acknowledge,
@@ -79,9 +79,14 @@ class Relay:
             for effect in self.protocol.take_effects():
                 if isinstance(effect, Transmit):
                     self.sent.append(effect)
+                elif isinstance(effect, ReadWanted):
+                    found = self.store.read(effect.queue, effect.partition, effect.start, effect.end)
+                    self.protocol.records_read(effect, found, self.now)
                 else:
                     self.told.append(effect)
             if not self.protocol.wants_commit:
+                if self.protocol.effects:
+                    continue
                 return
             self.commit(self.protocol.take_batch())
             self.protocol.batch_durable(self.now)

@@ -16,11 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 from holdfast.core.commit import GroupCommit
-from holdfast.core.events import Effect, Incident
+from holdfast.core.events import Effect, Incident, ReadWanted
 from holdfast.core.keeping import Keeping
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
@@ -117,6 +118,7 @@ class Partition:
         lapsed: Below it no reader's cursor protects any more.
         due: When to look again what has become too old; None: when something comes.
         sizes: What its records take, where size counts.
+        is_cut: Whether records are being deleted: the last of them is read.
         followers: Who is told of each record that is durable.
     """
 
@@ -128,6 +130,7 @@ class Partition:
     lapsed: int = 0
     due: float | None = None
     sizes: Sizes | None = None
+    is_cut: bool = False
     followers: tuple[Grown, ...] = ()
 
 
@@ -426,20 +429,34 @@ class Queue:
         return any(partition in cursor.offsets and self._is_limited(cursor) for cursor in self.cursors.values())
 
     def trim(self, partition: int) -> None:
-        """Delete what need not be kept."""
+        """Delete what need not be kept. Where readers may come, the last record that goes is read before, so that its
+        fingerprint stays."""
         one = self.partitions[partition]
         floor = self.keep_from(partition)
-        if floor <= one.first:
+        if floor <= one.first or one.is_cut:
             return
+        if self.epoch:
+            one.is_cut = True
+            cut = partial(self._last_read, partition, floor)
+            self._effects.append(ReadWanted(self.name, partition, floor - 1, floor, cut))
+        else:
+            self._cut(partition, floor)
+
+    def _last_read(self, partition: int, floor: int, found: list[tuple[int, Record]], now: float) -> None:
+        one = self.partitions[partition]
+        one.is_cut = False
+        if one.first < floor <= self.keep_from(partition):  # somebody may have come meanwhile who needs it
+            self._cut(partition, floor)
+            one.before = fingerprint_of(found[0][1]) if found and found[0][0] == floor - 1 else ""
+            self.describe_again()
+        self.trim(partition)
+
+    def _cut(self, partition: int, floor: int) -> None:
         if self._lets_go:
             self._tell(partition, floor)
-        before = self.fingerprint(partition, floor) if self.epoch else ""
         self.delete_below(partition, floor)
         if self._keeping is not None:
-            self._keeping.trimmed(one)
-        if self.epoch:
-            one.before = before
-            self.describe_again()
+            self._keeping.trimmed(self.partitions[partition])
 
     def _tell(self, partition: int, floor: int) -> None:
         """Nothing goes unseen without a word: what nobody has read, and who has missed it."""
