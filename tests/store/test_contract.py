@@ -282,6 +282,15 @@ def test_a_sequence_lives_with_one_partition_until_it_moves_or_is_forgotten(open
     assert opened.store.load() == Snapshot(sequences={"urn:s": {"n": 3}, "urn:t": {"n": 1}})
 
 
+def test_a_partition_that_a_group_trims_deletes_and_begins_again_has_all_that_was_put_in_since(opened, record):
+    opened.store.commit(Batch(appends=[("q", 0, n, record(n)) for n in range(5)]))
+    again = Batch(appends=[("q", 0, n, record(10 + n)) for n in range(4)])
+    opened.store.commit_group([Batch(trims={("q", 0): 3}), Batch(deletes=[("q", 0)]), again])
+    for store in (opened.store, opened.reopen()):
+        assert store.load().bounds == {("q", 0): (0, 4)}
+        assert [one.message_number for _, one in store.read("q", 0, 0, 9)] == [10, 11, 12, 13]
+
+
 def test_an_empty_batch_changes_nothing(opened, record, content):
     opened.store.commit(Batch(appends=[("q", 0, 0, record(1))]))
     before = content(opened.store)

@@ -175,6 +175,15 @@ def test_what_one_commit_trimmed_a_later_one_deletes(store, record, monkeypatch)
     assert not store.content.unswept
 
 
+def test_a_partition_that_begins_again_has_nothing_deleted_yet(store, record, monkeypatch):
+    monkeypatch.setattr(changes, "SWEEP_BYTES", 0)
+    store.commit(Batch(appends=[("q", 0, n, record(n)) for n in range(9)], trims={("q", 0): 8}))
+    assert stored_offsets(store, 0) == [8]
+    store.commit_group([Batch(deletes=[("q", 0)]), Batch(appends=[("q", 0, n, record(n)) for n in range(5)])])
+    store.commit(Batch(trims={("q", 0): 3}))
+    assert stored_offsets(store, 0) == [3, 4]
+
+
 def test_a_partition_swept_to_its_end_remembers_where_it_was(tmp_path, record, monkeypatch):
     monkeypatch.setattr(changes, "SWEEP_BYTES", 0)
     store = RocksDBStore(tmp_path / "store")
