@@ -286,9 +286,17 @@ def test_a_partition_that_a_group_trims_deletes_and_begins_again_has_all_that_wa
     opened.store.commit(Batch(appends=[("q", 0, n, record(n)) for n in range(5)]))
     again = Batch(appends=[("q", 0, n, record(10 + n)) for n in range(4)])
     opened.store.commit_group([Batch(trims={("q", 0): 3}), Batch(deletes=[("q", 0)]), again])
-    for store in (opened.store, opened.reopen()):
+    for is_again in (False, True):
+        store = opened.reopen() if is_again else opened.store
         assert store.load().bounds == {("q", 0): (0, 4)}
         assert [one.message_number for _, one in store.read("q", 0, 0, 9)] == [10, 11, 12, 13]
+
+
+def test_a_partition_trimmed_and_deleted_by_one_batch_is_gone(opened, record):
+    opened.store.commit(Batch(appends=[("q", 0, n, record(n)) for n in range(5)]))
+    opened.store.commit(Batch(trims={("q", 0): 3}, deletes=[("q", 0)]))
+    assert opened.store.load() == Snapshot()
+    assert opened.reopen().load() == Snapshot()
 
 
 def test_an_empty_batch_changes_nothing(opened, record, content):
