@@ -147,7 +147,7 @@ class Accepting:
         self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
     ) -> None:
         """Answer a message with the fault for a header that it carried, and acknowledge it in that if it may be."""
-        # WS-RM 3.3: the message is processed as without that header
+        # WS-RM 3.2: the message is processed as without that header
         if back_channel is None:
             return
         sequence = envelope.sequence

@@ -65,7 +65,7 @@ class Row:
     event: DestinationEvent | None = None
 
     def yields(self, protocol: RMProtocol, control: Control) -> bool:
-        """Whether the fault for another of its headers may be the answer to it (WS-RM 3.3): for an answer, which has
+        """Whether the fault for another of its headers may be the answer to it (WS-RM 3.2): for an answer, which has
         none, and for the first that ends a Sequence, whose repeat gets its response. What goes with the headers alone
         says it in its own answer, and a CreateSequence would be taken for refused."""
         if self.event is None:

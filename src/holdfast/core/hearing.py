@@ -105,7 +105,7 @@ class Hearing:
 
     def acknowledgements(self, envelope: Envelope, now: float) -> Fault | None:
         """Every SequenceAcknowledgement of a message; the fault for the first that is bad. What carries it is processed
-        as without it (WS-RM 3.3)."""
+        as without it (WS-RM 3.2)."""
         problem = None
         for acknowledgement in envelope.acknowledgements:
             identifier = acknowledgement.identifier
