@@ -50,7 +50,6 @@ _REPORTS = frozenset(
         "last_activity",
         "last_fault",
         "last_heard",
-        "moved_at",
         "received_at",
         "released_at",
         "request_sent_at",
@@ -63,7 +62,6 @@ _REPORTS = frozenset(
         # What follows from other fields: states and records kept for the next use.
         "_cache",
         "_fixed",
-        "_saved_first",
         "_state",
         "_usual",
         # How long a backoff is, where all delays are alike.
