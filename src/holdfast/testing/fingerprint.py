@@ -50,6 +50,7 @@ _REPORTS = frozenset(
         "last_activity",
         "last_fault",
         "last_heard",
+        "moved_at",
         "received_at",
         "released_at",
         "request_sent_at",
