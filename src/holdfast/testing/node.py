@@ -183,6 +183,8 @@ class Node:
         snapshot = self.store.load()
         self.protocol = self.make_protocol(self.store.read, self.new_identifier)
         self.protocol.recover(snapshot, now)
+        if not self.protocol.inbound.queue.epoch:
+            self.protocol.inbound.queue.begin(f"epoch of {self.name}")
         self.handling.start(now)
         if self.setup.choices:
             self.outbox = self.protocol.outbound.open(OUTBOX, self.world.nodes[1].setup.address, [*self.setup.choices])
