@@ -224,16 +224,15 @@ def test_what_was_read_or_loaded_is_not_the_stores_own_object(opened, record):
     assert opened.store.read("q", 0, 0, 1) == [(0, record(1))]
 
 
-def test_a_group_of_batches_is_the_same_as_one_after_the_other(opened, record):
-    opened.store.commit_group(
-        [
-            Batch(appends=[("q", 0, 0, record(1))], holds=[("urn:s", 3, record(3))], sequences={"urn:s": {"n": 1}}),
-            Batch(releases=[("urn:s", 3, "q", 0, 1, 1.0)], trims={("q", 0): 1}, cursors={("p", 0, "c"): {"o": 1}}),
-            Batch(appends=[("q", 0, 2, record(4)), ("p", 0, 0, record(5))], sequences={"urn:s": {"n": 2}}),
-            Batch(deletes=[("p", 0)]),
-            Batch(appends=[("p", 0, 0, record(6))]),
-        ]
-    )
+def test_each_batch_goes_on_from_what_those_before_it_left(opened, record):
+    for batch in (
+        Batch(appends=[("q", 0, 0, record(1))], holds=[("urn:s", 3, record(3))], sequences={"urn:s": {"n": 1}}),
+        Batch(releases=[("urn:s", 3, "q", 0, 1, 1.0)], trims={("q", 0): 1}, cursors={("p", 0, "c"): {"o": 1}}),
+        Batch(appends=[("q", 0, 2, record(4)), ("p", 0, 0, record(5))], sequences={"urn:s": {"n": 2}}),
+        Batch(deletes=[("p", 0)]),
+        Batch(appends=[("p", 0, 0, record(6))]),
+    ):
+        opened.store.commit(batch)
     for again in (False, True):
         store = opened.reopen() if again else opened.store
         assert store.load() == Snapshot(bounds={("q", 0): (1, 3), ("p", 0): (0, 1)}, sequences={"urn:s": {"n": 2}})
@@ -282,10 +281,11 @@ def test_a_sequence_lives_with_one_partition_until_it_moves_or_is_forgotten(open
     assert opened.store.load() == Snapshot(sequences={"urn:s": {"n": 3}, "urn:t": {"n": 1}})
 
 
-def test_a_partition_that_a_group_trims_deletes_and_begins_again_has_all_that_was_put_in_since(opened, record):
+def test_a_partition_trimmed_deleted_and_begun_again_has_all_that_was_put_in_since(opened, record):
     opened.store.commit(Batch(appends=[("q", 0, n, record(n)) for n in range(5)]))
-    again = Batch(appends=[("q", 0, n, record(10 + n)) for n in range(4)])
-    opened.store.commit_group([Batch(trims={("q", 0): 3}), Batch(deletes=[("q", 0)]), again])
+    opened.store.commit(Batch(trims={("q", 0): 3}))
+    opened.store.commit(Batch(deletes=[("q", 0)]))
+    opened.store.commit(Batch(appends=[("q", 0, n, record(10 + n)) for n in range(4)]))
     for is_again in (False, True):
         store = opened.reopen() if is_again else opened.store
         assert store.load().bounds == {("q", 0): (0, 4)}

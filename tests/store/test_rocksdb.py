@@ -55,12 +55,6 @@ def test_a_commit_is_one_write_and_one_sync_and_nobody_sees_it_before(store, rec
     assert [o for o, _ in store.read("q", 0, 0, 9)] == [1]
 
 
-def test_a_group_is_a_write_for_each_and_one_sync(store, record):
-    engine = Engine(store)
-    store.commit_group([Batch(appends=[("q", 0, n, record(n))]) for n in range(3)])
-    assert engine.calls == [("write", []), ("write", []), ("write", []), ("flush_wal", True, [])]
-
-
 @pytest.mark.parametrize("call", ["write", "flush_wal"])
 def test_after_a_failed_write_or_sync_nothing_more_is_taken_or_shown(store, record, call):
     store.commit(Batch(appends=[("q", 0, 0, record(0))]))
@@ -179,7 +173,8 @@ def test_a_partition_that_begins_again_has_nothing_deleted_yet(store, record, mo
     monkeypatch.setattr(changes, "SWEEP_BYTES", 0)
     store.commit(Batch(appends=[("q", 0, n, record(n)) for n in range(9)], trims={("q", 0): 8}))
     assert stored_offsets(store, 0) == [8]
-    store.commit_group([Batch(deletes=[("q", 0)]), Batch(appends=[("q", 0, n, record(n)) for n in range(5)])])
+    store.commit(Batch(deletes=[("q", 0)]))
+    store.commit(Batch(appends=[("q", 0, n, record(n)) for n in range(5)]))
     store.commit(Batch(trims={("q", 0): 3}))
     assert stored_offsets(store, 0) == [3, 4]
 

@@ -1,6 +1,6 @@
 """Every store and a plain model, driven by the same random batches with restarts between them, must never differ.
 
-Batches are valid, or spoilt in one of the ways there are; of a group with a spoilt batch nothing must be seen anywhere.
+Batches are valid, or spoilt in one of the ways there are; of a spoilt one nothing must be seen anywhere.
 """
 
 from __future__ import annotations
@@ -53,39 +53,23 @@ class Stores(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
-        batch = self.batch(data, self.model)
-        self.model.commit_group([batch])
+        batch = self.batch(data)
+        self.model.commit(batch)
         self.memory.commit(batch)
         self.rocksdb.commit(batch)
 
-    def group(self, data: st.DataObject) -> list[Batch]:
-        ahead = Model()
-        ahead.content = deepcopy(self.model.content)
-        group = []
-        for _ in range(data.draw(st.integers(1, 3), label="batches")):
-            group.append(self.batch(data, ahead))
-            ahead.commit_group(group[-1:])
-        return group
-
-    @rule(data=st.data())
-    def commit_a_group(self, data: st.DataObject) -> None:
-        group = self.group(data)
-        self.model.commit_group(group)
-        self.memory.commit_group(group)
-        self.rocksdb.commit_group(group)
-
     @rule(data=st.data(), kind=st.sampled_from(SPOILT))
-    def refuse_a_group(self, data: st.DataObject, kind: str) -> None:
-        group = self.group(data)
-        self.spoil(data.draw(st.sampled_from(group), label="spoilt"), kind)
+    def refuse(self, data: st.DataObject, kind: str) -> None:
+        batch = self.batch(data)
+        self.spoil(batch, kind)
         if kind != "no state":
             with pytest.raises(RuleBroken):
-                self.model.commit_group(group)
+                self.model.commit(batch)
         serial, garbage = self.rocksdb.serial, self.rocksdb.content.garbage
         broken: list[Store] = [deepcopy(self.memory), self.rocksdb]
         for store in broken:
             with pytest.raises(StoreFailed) as caught:
-                store.commit_group(group)
+                store.commit(batch)
             assert caught.value.remedy
             self.compare(store)
             with pytest.raises(StoreFailed, match="failed earlier"):
@@ -116,9 +100,9 @@ class Stores(RuleBasedStateMachine):
             case "no state":
                 batch.cursors["new", 0, "handler"] = {"offset": object()}
 
-    def batch(self, data: st.DataObject, model: Model) -> Batch:
+    def batch(self, data: st.DataObject) -> Batch:
         batch = Batch()
-        before = model.load()
+        before = self.model.load()
         held = {(sequence, number) for sequence, numbers in before.held.items() for number in numbers}
         for sequence in SEQUENCES:
             for number in data.draw(st.lists(st.integers(1, 300), max_size=3), label="holds"):

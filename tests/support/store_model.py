@@ -27,15 +27,14 @@ class Content:
 
 
 class Model:
-    """A store that copies all it has for every group of batches."""
+    """A store that copies all it has for every batch."""
 
     def __init__(self) -> None:
         self.content = Content()
 
-    def commit_group(self, batches: list[Batch]) -> None:
+    def commit(self, batch: Batch) -> None:
         changed = deepcopy(self.content)
-        for batch in batches:
-            _apply(deepcopy(batch), changed)
+        _apply(deepcopy(batch), changed)
         self.content = changed
 
     def load(self) -> Snapshot:

@@ -1,4 +1,4 @@
-"""Batches turned into writes of the engine.
+"""A batch turned into one write of the engine.
 
 Trimming moves a partition's first offset at once; the bytes below it are deleted a few megabytes at a time, since each
 range deletion makes every later read a little slower. Until then they are below ``first`` and nobody sees them.
@@ -11,11 +11,11 @@ from typing import Protocol
 
 from rocksdict import WriteBatch
 
-from holdfast.core.records import Batch
+from holdfast.core.records import Batch, State
 from holdfast.store import evidence
 from holdfast.store import records as layout
 from holdfast.store.content import Content
-from holdfast.store.plan import Bounds, Move, Plan, Step, Where
+from holdfast.store.plan import Plan, Where
 from holdfast.store.records import encode_record, encode_state, release_record
 
 SWEEP_BYTES = 8 << 20
@@ -38,16 +38,22 @@ class _Store(Protocol):
 
 
 class Changes:
-    """A group of batches as writes of the engine, and what the store's content is once they are durable.
+    """A batch as one atomic write of the engine, and what the store's content is once it is durable.
 
     Args:
         store: The store, of which nothing is changed before :meth:`take_over`.
+        batch: The batch.
 
     Attributes:
+        plan: What the batch does.
+        write: All of it, for the engine.
         bytes: Of the records that go into queues.
-        deleted: Partitions that are deleted whole.
         erased: The ranges of keys that are deleted.
         erased_bytes: About how many bytes those have.
+
+    Raises:
+        StoreFailed: The batch breaks a rule of :mod:`holdfast.store.plan`.
+        StoreDamaged: A record that it releases is not there.
     """
 
     __slots__ = (
@@ -55,91 +61,64 @@ class Changes:
         "_garbage",
         "_prefixes",
         "_records",
-        "_serial",
         "_store",
         "_swept",
         "bytes",
-        "deleted",
         "erased",
         "erased_bytes",
         "plan",
+        "write",
     )
 
-    def __init__(self, store: _Store) -> None:
+    def __init__(self, store: _Store, batch: Batch) -> None:
         content = store.content
-        self.plan = Plan(content)
+        self.plan = plan = Plan(content, batch)
+        self.write = out = WriteBatch(raw_mode=True)
         self.bytes = 0
-        self.deleted: set[Where] = set()
         self.erased: list[tuple[bytes, bytes]] = []
         self.erased_bytes = 0
         self._content = content
         self._store = store
-        self._serial = content.serial
         self._garbage = content.garbage
         self._records = 0
         self._prefixes: dict[Where, bytes] = {}
         self._swept: dict[Where, int] = {}
-
-    def add(self, batch: Batch) -> WriteBatch:
-        """The next batch as one atomic write.
-
-        Raises:
-            StoreFailed: It breaks a rule of :mod:`holdfast.store.plan`.
-            StoreDamaged: A record that it releases is not there.
-        """
-        step = self.plan.add(batch)
-        out = WriteBatch(raw_mode=True)
-        self._serial += 1
-        out.put(evidence.STAMP, evidence.encode_stamp(self._serial, self._content.serial))
-        if batch.queues:
-            for name, state in batch.queues.items():
-                out.put(layout.name_key(layout.QUEUE, name), encode_state(state))
-        if step.begins:
-            for where in step.begins:
-                out.put(layout.retag(self._prefix(where), layout.PARTITION), layout.encode_entry(0, 0))
+        out.put(evidence.STAMP, evidence.encode_stamp(content.serial + 1, content.serial))
+        for name, state in batch.queues.items():
+            out.put(layout.name_key(layout.QUEUE, name), encode_state(state))
+        for where in plan.begins:
+            out.put(layout.retag(self._prefix(where), layout.PARTITION), layout.encode_entry(0, 0))
         if batch.appends:
-            self._append(batch, out)
-        if step.moves:
-            self._move(step.moves, out)
-        if step.unheld or step.holds:
-            self._hold(step, out)
+            self._append()
+        if plan.moves:
+            self._move()
+        if plan.held:
+            self._hold()
         for sequence, saved in batch.sequences.items():
-            key = layout.name_key(layout.SEQUENCE, sequence)
-            if saved is None:
-                out.delete(key)
-            else:
-                out.put(key, encode_state(saved))
-        if step.leaves or step.settles:
-            for sequence, home in step.leaves or ():
-                out.delete(layout.home_key(sequence, *home))
-            for sequence, home in step.settles or ():
-                out.put(layout.home_key(sequence, *home), b"")
-        for (queue, partition, name), saved in step.cursors.items():
-            key = layout.retag(self._prefix((queue, partition)), layout.CURSOR) + name.encode()
-            if saved is None:
-                out.delete(key)
-            else:
-                out.put(key, encode_state(saved))
-        if step.trims:
-            self._trim(step.trims, out)
-        if step.deletes:
-            self._delete(step.deletes, out)
-        return out
+            _save(out, layout.name_key(layout.SEQUENCE, sequence), saved)
+        if plan.homes:
+            self._settle()
+        for (queue, partition, name), saved in plan.cursors.items():
+            _save(out, layout.retag(self._prefix((queue, partition)), layout.CURSOR) + name.encode(), saved)
+        if plan.trims:
+            self._trim()
+        if plan.deletes:
+            self._delete()
 
     def take_over(self) -> None:
-        """All that was added is durable: the content says so from now on."""
+        """The batch is durable: the content says so from now on."""
         content = self._content
         content.take_over(self.plan, self._swept)
-        content.serial = self._serial
+        content.serial += 1
         content.garbage = self._garbage
         content.written_bytes += self.bytes
         content.written_records += self._records
 
-    def _append(self, batch: Batch, out: WriteBatch) -> None:
-        put = out.put
+    def _append(self) -> None:
+        put, appends = self.write.put, self.plan.batch.appends
         last_queue: str | None = None
         last_partition = size = 0
-        for queue, partition, offset, record in batch.appends:
+        for queue, partition, offset, record in appends:
             if partition != last_partition or queue is not last_queue:
                 last_queue, last_partition = where = (queue, partition)
                 prefix = self._prefix(where)
@@ -147,9 +126,10 @@ class Changes:
             put(prefix + offset.to_bytes(8, "big"), data)
             size += len(data)
         self.bytes += size
-        self._records += len(batch.appends)
+        self._records += len(appends)
 
-    def _move(self, moves: list[Move], out: WriteBatch) -> None:
+    def _move(self) -> None:
+        moves = self.plan.moves
         stored = [(move.sequence, move.number) for move in moves if move.record is None]
         data_of = dict(zip(stored, self._store.read_held(stored), strict=True)) if stored else {}
         for move in moves:
@@ -157,17 +137,28 @@ class Changes:
                 data = encode_record(replace(move.record, released_at=move.now))
             else:
                 data = release_record(data_of[move.sequence, move.number], move.now)
-            out.put(self._prefix(move.where) + layout.number(move.offset), data)
+            self.write.put(self._prefix(move.where) + layout.number(move.offset), data)
             self.bytes += len(data)
         self._records += len(moves)
 
-    def _hold(self, step: Step, out: WriteBatch) -> None:
-        for one in step.unheld or ():
-            out.delete(layout.held_key(*one))
-        for sequence, number, record in step.holds or ():
-            out.put(layout.held_key(sequence, number), encode_record(record))
+    def _hold(self) -> None:
+        for sequence, numbers in self.plan.held.items():
+            for number, record in numbers.items():
+                key = layout.held_key(sequence, number)
+                if record is None:
+                    self.write.delete(key)
+                else:
+                    self.write.put(key, encode_record(record))
 
-    def _trim(self, trims: dict[Where, tuple[int, int]], out: WriteBatch) -> None:
+    def _settle(self) -> None:
+        for sequence, home in self.plan.leaves:
+            self.write.delete(layout.home_key(sequence, *home))
+        for sequence, settled in self.plan.homes.items():
+            if settled is not None:
+                self.write.put(layout.home_key(sequence, *settled), b"")
+
+    def _trim(self) -> None:
+        trims = self.plan.trims
         mean = self._content.mean_bytes
         self._garbage += sum(first - before for before, first in trims.values()) * mean
         changed = dict.fromkeys(trims)
@@ -176,30 +167,28 @@ class Changes:
             for where in [*self._content.unswept, *self.plan.bounds]:
                 bounds = self.plan.bounds_of(where)
                 if bounds is not None and self._swept_of(where) < bounds[0]:
-                    self._erase(where, bounds[0], out)
+                    self._erase(where, bounds[0])
                     self._swept[where] = bounds[0]
                     changed[where] = None
         for where in changed:
             bounds = self.plan.bounds_of(where)
             if bounds is not None:
                 entry = layout.encode_entry(bounds[0], self._swept_of(where))
-                out.put(layout.retag(self._prefix(where), layout.PARTITION), entry)
+                self.write.put(layout.retag(self._prefix(where), layout.PARTITION), entry)
 
-    def _delete(self, deletes: dict[Where, Bounds], out: WriteBatch) -> None:
-        for where, (_, end) in deletes.items():
-            self._erase(where, end, out)
-            out.delete(layout.retag(self._prefix(where), layout.PARTITION))
-            self._swept[where] = 0
-            self.deleted.add(where)
+    def _delete(self) -> None:
+        for where, end in self.plan.deletes.items():
+            self._erase(where, end)
+            self.write.delete(layout.retag(self._prefix(where), layout.PARTITION))
 
-    def _erase(self, where: Where, end: int, out: WriteBatch) -> None:
+    def _erase(self, where: Where, end: int) -> None:
         """Delete a partition's bytes below ``end``, and note that they are still on the disk."""
         records, swept = self._prefix(where), self._swept_of(where)
-        erase(out, records, swept, end)
+        erase(self.write, records, swept, end)
         if end > swept:
             self.erased.append((records + layout.number(swept), records + layout.number(end)))
             self.erased_bytes += int((end - swept) * self._content.mean_bytes)
-            out.put(layout.TRIMMED, layout.number(self._store.trimmed_bytes + self.erased_bytes))
+            self.write.put(layout.TRIMMED, layout.number(self._store.trimmed_bytes + self.erased_bytes))
 
     def _swept_of(self, where: Where) -> int:
         """Below which offset a partition's bytes are deleted by now."""
@@ -217,6 +206,13 @@ class Changes:
         if prefix is None:
             prefix = self._prefixes[where] = layout.partition_key(layout.RECORD, *where)
         return prefix
+
+
+def _save(out: WriteBatch, key: bytes, state: State | None) -> None:
+    if state is None:
+        out.delete(key)
+    else:
+        out.put(key, encode_state(state))
 
 
 def erase(out: WriteBatch, records: bytes, start: int, end: int) -> None:

@@ -111,18 +111,17 @@ class Content:
                 self.homes.pop(sequence, None)
             else:
                 self.homes[sequence] = home
-        for (queue, partition, name), is_there in plan.cursors.items():
+        for (queue, partition, name), saved in plan.cursors.items():
             names = self.cursors.get((queue, partition), ())
-            if (name in names) is not is_there:
+            if (name in names) is not (is_there := saved is not None):
                 self._take_over_cursor((queue, partition), name, is_there=is_there)
 
     def _take_over_swept(self, swept: Mapping[Where, int]) -> None:
         for where, offset in swept.items():
-            one = self.partitions.get(where)
-            if one is not None:
-                one.swept = offset
-                if offset >= one.first:
-                    self.unswept.pop(where, None)
+            one = self.partitions[where]
+            one.swept = offset
+            if offset >= one.first:
+                self.unswept.pop(where, None)
 
     def _take_over_held(self, sequence: str, numbers: Mapping[int, object | None]) -> None:
         held = self.held.setdefault(sequence, set())

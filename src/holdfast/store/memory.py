@@ -5,27 +5,27 @@ It keeps encoded bytes, so what is loaded or read never shares an object with wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from holdfast.core.records import Batch, Record, Snapshot, State
 from holdfast.exceptions import StoreFailed
-from holdfast.store.plan import BATCH_REMEDY, Bounds, Plan, Step, Where
+from holdfast.store.plan import BATCH_REMEDY, Bounds, Plan, Where
 from holdfast.store.records import decode_record, decode_state, encode_record, encode_state, release_record
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
+_Part = TypeVar("_Part")
 
 
 @dataclass(slots=True)
 class _Encoded:
-    """A step, and what it writes as bytes."""
+    """What a batch writes, as bytes; None for what goes."""
 
-    step: Step
     queues: dict[str, bytes]
     records: list[tuple[Where, int, bytes]]
-    holds: list[tuple[str, int, bytes]]
+    held: list[tuple[str, int, bytes | None]]
     sequences: dict[str, bytes | None]
     cursors: list[tuple[Where, str, bytes | None]]
 
@@ -79,22 +79,13 @@ class MemoryStore:
 
     def commit(self, batch: Batch) -> None:
         """See :meth:`Store.commit`."""
-        self.commit_group((batch,))
-
-    def commit_group(self, batches: Sequence[Batch]) -> None:
-        """Several batches one after the other.
-
-        Raises:
-            StoreFailed: One of them breaks a rule of :mod:`holdfast.store.plan`, or cannot be encoded; nothing of any
-                was applied, and no further batch is taken.
-        """
         if self._failure is not None:
             raise StoreFailed(
                 "The store failed earlier and takes no further batch.", remedy="Start again."
             ) from self._failure
-        plan = Plan(self)
         try:
-            encoded = [self._encode(plan.add(batch)) for batch in batches]
+            plan = Plan(self, batch)
+            encoded = self._encode(plan)
         except BaseException as error:
             self._failure = error
             if isinstance(error, StoreFailed) or not isinstance(error, Exception):
@@ -102,7 +93,7 @@ class MemoryStore:
             raise StoreFailed(
                 f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY
             ) from error
-        self._apply(encoded, plan)
+        self._apply(plan, encoded)
 
     def read(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
@@ -151,65 +142,53 @@ class MemoryStore:
         """See :class:`~holdfast.store.plan.Known`."""
         return self._homes.get(sequence)
 
-    def _encode(self, step: Step) -> _Encoded:
-        batch = step.batch
+    def _encode(self, plan: Plan) -> _Encoded:
+        batch = plan.batch
         records = [
             ((queue, partition), offset, encode_record(record)) for queue, partition, offset, record in batch.appends
         ]
-        for move in step.moves or ():
+        for move in plan.moves:
             if move.record is not None:
                 data = encode_record(replace(move.record, released_at=move.now))
             else:
                 data = release_record(self._held[move.sequence][move.number], move.now)
             records.append((move.where, move.offset, data))
         return _Encoded(
-            step,
             {name: encode_state(state) for name, state in batch.queues.items()},
             records,
-            [(sequence, number, encode_record(record)) for sequence, number, record in step.holds or ()],
+            [
+                (sequence, number, None if record is None else encode_record(record))
+                for sequence, numbers in plan.held.items()
+                for number, record in numbers.items()
+            ],
             {name: _encode_or_none(state) for name, state in batch.sequences.items()},
             [
                 ((queue, partition), name, _encode_or_none(state))
-                for (queue, partition, name), state in step.cursors.items()
+                for (queue, partition, name), state in plan.cursors.items()
             ],
         )
 
-    def _apply(self, encoded: list[_Encoded], plan: Plan) -> None:
+    def _apply(self, plan: Plan, encoded: _Encoded) -> None:
         """Nothing here can fail. Records are there before the bounds say so, and go after the bounds have said so:
         others may read meanwhile."""
-        trimmed: dict[Where, int] = {}
-        for one in encoded:
-            self._queues.update(one.queues)
-            for where, offset, data in one.records:
-                self._records.setdefault(where, {})[offset] = data
-            self._apply_held(one)
-            for identifier, state in one.sequences.items():
-                _put(self._sequences, identifier, state)
-            for where, name, state in one.cursors:
-                _put(self._cursors.setdefault(where, {}), name, state)
-                if not self._cursors[where]:
-                    del self._cursors[where]
-            for where, (first, _) in (one.step.trims or {}).items():
-                trimmed.setdefault(where, first)
-            for where in one.step.deletes or ():
-                self._records.pop(where, None)
-                trimmed.pop(where, None)
+        self._queues.update(encoded.queues)
+        for where, offset, data in encoded.records:
+            self._records.setdefault(where, {})[offset] = data
+        for sequence, number, held in encoded.held:
+            _put_into(self._held, sequence, number, held)
+        for identifier, state in encoded.sequences.items():
+            _put(self._sequences, identifier, state)
+        for where, name, state in encoded.cursors:
+            _put_into(self._cursors, where, name, state)
         for identifier, home in plan.homes.items():
             _put(self._homes, identifier, home)
         for where, bounds in plan.bounds.items():
             _put(self._bounds, where, bounds)
-        for where, first in trimmed.items():
-            for offset in range(first, self._bounds[where][0]):
+        for where, (before, first) in plan.trims.items():
+            for offset in range(before, first):
                 del self._records[where][offset]
-
-    def _apply_held(self, one: _Encoded) -> None:
-        for sequence, number in one.step.unheld or ():
-            numbers = self._held.get(sequence, {})
-            numbers.pop(number, None)
-            if not numbers:
-                self._held.pop(sequence, None)
-        for sequence, number, data in one.holds:
-            self._held.setdefault(sequence, {})[number] = data
+        for where in plan.deletes:
+            self._records.pop(where, None)
 
 
 def _encode_or_none(state: State | None) -> bytes | None:
@@ -221,3 +200,10 @@ def _put(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
         values.pop(key, None)
     else:
         values[key] = value
+
+
+def _put_into(parts: dict[_Part, dict[_Key, _Value]], part: _Part, key: _Key, value: _Value | None) -> None:
+    values = parts.setdefault(part, {})
+    _put(values, key, value)
+    if not values:
+        del parts[part]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -84,7 +84,7 @@ class RocksDBStore:
         self._closed = False
         self._lock: directory.DirectoryLock | None = None
         self._view: opening.View | None = None
-        # Held from the first write of a group until readers may see it: who misses something looks again under it.
+        # Held from the write of a batch until readers may see it: who misses something looks again under it.
         self._committing = threading.Lock()
         self._reserve = Reserve(self._home)
         self._keeper: Keeper | None = None
@@ -146,16 +146,6 @@ class RocksDBStore:
 
     def commit(self, batch: Batch) -> None:
         """See :meth:`Store.commit`."""
-        self.commit_group((batch,))
-
-    def commit_group(self, batches: Sequence[Batch]) -> None:
-        """Several batches one after the other, each atomic by itself, all durable by one sync when this returns.
-
-        All are planned and encoded before the first is written: if one of them breaks a rule, nothing is changed.
-
-        Raises:
-            StoreFailed: They may or may not have become durable; the store takes no further batch.
-        """
         if self._failure is not None:
             raise StoreFailed(
                 f"The store at {self.path} failed earlier and takes no further batch.",
@@ -164,30 +154,22 @@ class RocksDBStore:
         if self._lock is None or self._closed:
             raise StoreError(f"The store at {self.path} is not open for writing.", remedy="Open it for writing.")
         with self._committing:
-            self._commit_group(batches)
-
-    def _commit_group(self, batches: Sequence[Batch]) -> None:
-        assert self._lock is not None
-        changes = Changes(self)
-        writes = []
-        is_writing = False
-        try:
-            for batch in batches:
-                writes.append(changes.add(batch))  # noqa: PERF401  a comprehension is a call more
-            for write in writes:
+            is_writing = False
+            try:
+                changes = Changes(self, batch)
                 self._wait_for_engine()
                 is_writing = True
-                self._db.write(write)
-            self._db.flush_wal(True)
-            self._lock.require_in_place()
-        except BaseException as error:
-            self._failure = error
-            if is_writing:
-                self._in_doubt = changes.deleted
-            if not isinstance(error, Exception) or isinstance(error, HoldfastError):
-                raise
-            raise self._failed(error, is_writing=is_writing) from error
-        self._publish(changes)
+                self._db.write(changes.write)
+                self._db.flush_wal(True)
+                self._lock.require_in_place()
+            except BaseException as error:
+                self._failure = error
+                if is_writing:
+                    self._in_doubt = set(changes.plan.deletes)
+                if not isinstance(error, Exception) or isinstance(error, HoldfastError):
+                    raise
+                raise self._failed(error, is_writing=is_writing) from error
+            self._publish(changes)
 
     def _failed(self, error: Exception, *, is_writing: bool) -> StoreFailed:
         if not is_writing:
