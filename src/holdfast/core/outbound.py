@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.core.commit import GroupCommit
-from holdfast.core.envelopes import Envelopes, Offered
+from holdfast.core.composing import Composer, Offered
 from holdfast.core.events import (
     Acknowledged,
     Discarded,
@@ -89,7 +89,7 @@ class Outbound:
         self._queues = queues
         self._new_identifier = new_identifier
         self._jitter = jitter
-        self._envelopes = Envelopes(policy, local, offered, new_identifier)
+        self._composer = Composer(policy, local, offered, new_identifier)
         self._offered = offered
         self._deadlines = Deadlines()
         self._ready: dict[str, None] = {}
@@ -99,7 +99,7 @@ class Outbound:
     @property
     def is_anonymous(self) -> bool:
         """Whether what the peer has to say comes in its answers only."""
-        return self._envelopes.is_anonymous
+        return self._composer.is_anonymous
 
     # --- outboxes -------------------------------------------------------------------------------------------------
 
@@ -324,7 +324,7 @@ class Outbound:
         request = source.request_to_send(self._jitter(), now)
         if request is not None:
             assert outbox.to is not None
-            envelope = self._envelopes.request(outbox, source, request)
+            envelope = self._composer.request(outbox, source, request)
             self.effects.append(Transmit(outbox.to, envelope, source.local_id, 0, source.attempts))
 
     def _transmit(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
@@ -334,7 +334,7 @@ class Outbound:
             self._send_message(outbox, source, number, now, is_last=number == numbers[-1])
 
     def _send_message(self, outbox: Outbox, source: RMSource, number: int, now: float, *, is_last: bool) -> None:
-        envelope, wants_reply = self._envelopes.transmission(outbox, source, number)
+        envelope, wants_reply = self._composer.transmission(outbox, source, number)
         # CXF's client can lose a reply that asks (seen live), and who waits for a reply acknowledges it unasked.
         asks = wants_reply is None and not outbox.is_for_replies and source.asks_with(number, is_last=is_last)
         if asks:
@@ -346,7 +346,7 @@ class Outbound:
 
     def message(self, outbox: Outbox, source: RMSource, number: int) -> Envelope:
         """Message ``number`` of the Sequence as it goes out, the same every time but for piggybacked headers."""
-        return self._envelopes.message(outbox, source, number)
+        return self._composer.message(outbox, source, number)
 
     # --- what comes back ------------------------------------------------------------------------------------------
 

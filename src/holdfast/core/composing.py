@@ -1,4 +1,4 @@
-"""Envelopes: what an outbound Sequence sends, as it is sent: its requests, and its messages the same every time."""
+"""Composer: what an outbound Sequence sends, as it is sent: its requests, and its messages the same every time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Offered(Protocol):
         ...
 
 
-class Envelopes:
+class Composer:
     """Makes the envelopes of outbound Sequences.
 
     Args:
