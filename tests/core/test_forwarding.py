@@ -316,7 +316,7 @@ def test_no_reader_can_move_the_cursor_of_a_forwarder() -> None:
         with pytest.raises(ConfigurationError):
             relay.queue.advance(name, {0: 1}, relay.now)
     assert not relay.queue.drop_cursor(outbox.cursor, relay.now)
-    described = relay.queue.describe(relay.now)["cursors"]
+    described = relay.queue.describe(relay.now, {})["cursors"]
     assert [(one["kind"], one["lag"]) for one in described] == [("outbound", 1)]
 
 

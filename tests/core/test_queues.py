@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from holdfast.core.commit import GroupCommit
 from holdfast.core.cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.events import Incident, ReadWanted
-from holdfast.core.queues import ASIDE, HANDLER, TRIM_EVERY, Queue, TooManyReaders, check_reader
+from holdfast.core.keeping import PARTITIONS_AT_ONCE
+from holdfast.core.queues import ASIDE, HANDLER, TRIM_EVERY, Queue, TooManyReaders, check_reader, fingerprint_of
 from holdfast.core.records import Batch, Record
 from holdfast.core.retention import DAY, RetentionPolicy
 from holdfast.exceptions import ConfigurationError
@@ -83,6 +84,13 @@ class Home:
     def handle(self, offset: int) -> None:
         self.queue.move_cursor(HANDLER, 0, offset, self.now, {"done": [1, offset]})
         self.settle()
+
+    def fingerprint(self, position: int) -> str:
+        known = self.queue.fingerprint(0, position)
+        if known is not None:
+            return known
+        ((_, record),) = self.store.read(self.queue.name, 0, position - 1, position)
+        return fingerprint_of(record)
 
     @property
     def kept(self) -> range:
@@ -291,10 +299,49 @@ def test_a_queue_of_many_partitions_is_looked_through_a_few_at_a_time() -> None:
     home.now = 100.0
     home.looks = 0
     home.queue.pump(home.now)
-    assert home.looks < 16 * 20
+    assert home.looks == 0, "the core waits for no store"
+    assert sum(isinstance(effect, ReadWanted) for effect in home.effects) == PARTITIONS_AT_ONCE
+    assert home.queue.deadline() is None, "the others wait until these are through"
     home.settle()
     home.at(101.0)
     assert home.queue.firsts == [3] * 100
+
+
+def test_a_reader_that_comes_while_is_looked_for_what_is_too_old_loses_nothing() -> None:
+    home = Home(retention=RetentionPolicy(60.0))
+    home.fill(10)
+    home.now = 100.0
+    home.queue.pump(home.now)
+    assert any(isinstance(effect, ReadWanted) for effect in home.effects)
+    home.queue.advance("late", {0: 0}, home.now)
+    assert home.queue.deadline() is None, "nothing is begun twice"
+    home.settle()
+    home.at(DAY)
+    assert home.kept == range(10)
+    home.at(31 * DAY)
+    assert home.kept == range(10, 10), "its own limit is looked at too"
+
+
+def test_what_comes_or_goes_while_bytes_are_counted_is_counted_once() -> None:
+    home = Home(retention=RetentionPolicy(None, 100_000))
+    home.fill(50, size=800)
+    home.now += 2
+    home.queue.pump(home.now)
+    (wanted,) = [effect for effect in home.effects if isinstance(effect, ReadWanted)]
+    home.effects.clear()
+    home.fill(20, size=800)
+    assert home.queue.deadline() is None, "nothing is begun twice"
+    one = home.queue.partitions[0]
+    assert one.sizes is not None
+    wanted.take(home.store.read("inbox", 0, wanted.start, wanted.end), home.now)
+    home.settle()
+    assert one.sizes.total == 70_000
+    wanted.take(home.store.read("inbox", 0, wanted.start, wanted.end), home.now)
+    home.settle()
+    assert one.sizes.total == 70_000
+    home.fill(150, size=800)
+    home.at(home.now + 2)
+    assert 100 <= len(home.kept) <= 105
 
 
 # --- cursors ------------------------------------------------------------------------------------------------------
@@ -354,17 +401,17 @@ def test_handlers_that_are_new_to_a_queue_begin_at_what_is_there() -> None:
 def test_a_position_has_the_fingerprint_of_the_record_below_it_also_when_that_is_deleted() -> None:
     home = Home(retention=RetentionPolicy(60.0))
     home.fill(5)
-    prints = [home.queue.fingerprint(0, position) for position in range(6)]
+    prints = [home.fingerprint(position) for position in range(6)]
     assert prints[0] == "" and len(prints[5]) == 16
     home.at(50.0)
     home.fill(5)
-    assert home.queue.fingerprint(0, 6) != prints[5]
+    assert home.fingerprint(6) != prints[5]
     home.at(70.0)
     assert home.kept == range(5, 10)
-    assert home.queue.fingerprint(0, 5) == prints[5]
-    assert home.queue.fingerprint(0, 4) == ""
-    assert home.queue.fingerprint(0, 11) == ""
-    assert home.restart().queue.fingerprint(0, 5) == prints[5]
+    assert home.fingerprint(5) == prints[5]
+    assert home.fingerprint(4) == ""
+    assert home.fingerprint(11) == ""
+    assert home.restart().fingerprint(5) == prints[5]
 
 
 def test_who_comes_while_the_last_record_that_goes_is_read_loses_nothing() -> None:
@@ -391,7 +438,7 @@ def test_a_queue_that_was_put_back_and_grew_on_differs_wherever_it_grew(before, 
         home.now = 10.0 + (home is right)
         home.fill(after)
     for position in range(1, before + min(one, other) + 1):
-        same = left.queue.fingerprint(0, position) == right.queue.fingerprint(0, position)
+        same = left.fingerprint(position) == right.fingerprint(position)
         assert same == (position <= before)
 
 
@@ -426,7 +473,7 @@ def test_whatever_a_store_gives_back_a_queue_starts_and_deletes_nothing_of_what_
             HandlerCursor(HandlingPolicy(), True, home.queue.handled(partition, at_most_once=at_most_once))
     home.queue.begin("e")
     home.settle()
-    home.queue.describe(home.now)
+    home.queue.describe(home.now, {})
     home.at(30.0)
     assert home.kept == range(5)
     told = len(home.told("saved state not understood, set aside"))
@@ -461,8 +508,13 @@ def test_what_is_listed_says_how_far_behind_each_cursor_is() -> None:
     home.fill(2)
     home.move("spark", 5)
     home.now = 160.0
-    shown = home.queue.describe(home.now)
+    assert home.queue.unpassed() == {HANDLER: [(0, 3)], "spark": [(0, 5)]}
+    shown = home.queue.describe(home.now, {HANDLER: 160.0, "spark": 60.0})
     assert (shown["name"], shown["records"], shown["partitions"]) == ("inbox", 6, {"0": {"first": 0, "end": 6}})
     handler, spark = shown["cursors"]
     assert (handler["kind"], handler["lag"], handler["age"]) == ("handler", 3, 160.0)
     assert (spark["name"], spark["lag"], spark["age"], spark["idle"]) == ("spark", 1, 60.0, 60.0)
+    home.move("spark", 6)
+    assert home.queue.unpassed() == {HANDLER: [(0, 3)], "spark": []}
+    _, spark = home.queue.describe(home.now, {"spark": 60.0})["cursors"]
+    assert (spark["lag"], spark["age"]) == (0, 0.0), "it passed what was read of meanwhile"

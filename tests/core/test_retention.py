@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.records import Record
-from holdfast.core.retention import DAY, MARKS, RECORD_BYTES, RetentionPolicy, Sizes, first_younger, floors_by_size
+from holdfast.core.retention import DAY, MARKS, RECORD_BYTES, RetentionPolicy, Search, Sizes, floors_by_size
 from holdfast.exceptions import ConfigurationError
 
 
@@ -43,11 +45,18 @@ def record(at: float, size: int = 10) -> Record:
     return Record("urn:s", 1, "urn:a", b"x" * size, at)
 
 
+def through(search: Search, look: Callable[[int], float | None]) -> tuple[int, float | None]:
+    """What it finds."""
+    while (probe := search.probe) is not None:
+        search.take(look(probe))
+    return search.found, search.at
+
+
 @given(st.lists(st.integers(0, 50), max_size=300), st.integers(0, 60), st.integers(0, 300))
 def test_what_is_too_old_is_found_as_if_every_record_had_been_looked_at(times, than, start) -> None:
     times.sort()
     start = min(start, len(times))
-    found, at = first_younger(lambda offset: record(float(times[offset])), start, len(times), float(than))
+    found, at = through(Search(start, len(times), float(than)), lambda offset: float(times[offset]))
     expected = next((n for n in range(start, len(times)) if times[n] >= than), len(times))
     assert found == expected
     assert at == (times[found] if found < len(times) else None)
@@ -57,18 +66,23 @@ def test_what_is_too_old_is_found_as_if_every_record_had_been_looked_at(times, t
 def test_few_records_are_looked_at_however_many_there_are(count: int) -> None:
     looked: list[int] = []
 
-    def look(offset: int) -> Record:
+    def look(offset: int) -> float:
         looked.append(offset)
-        return record(float(offset))
+        return float(offset)
 
     for than in (0, 1, count // 3, count):
         looked.clear()
-        assert first_younger(look, 0, count, float(than))[0] == than
+        assert through(Search(0, count, float(than)), look)[0] == than
         assert len(looked) <= 2 * count.bit_length() + 2
 
 
-def test_what_cannot_be_read_is_not_let_go_of() -> None:
-    assert first_younger(lambda _: None, 5, 90, 1e9) == (5, None)
+@given(st.integers(0, 90), st.integers(0, 90), st.integers(0, 8))
+def test_what_cannot_be_read_is_not_let_go_of(start, than, readable) -> None:
+    looks = iter(range(readable))
+    search = Search(min(start, 90), 90, float(than))
+    found = through(search, lambda offset: None if next(looks, None) is None else float(offset))
+    assert found in {(search.start, None), (max(start, than), float(max(start, than))), (90, None)}
+    assert readable or found == (search.start, None)
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=200), st.integers(0, 200), st.integers(1, 20_000))

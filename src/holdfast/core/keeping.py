@@ -1,7 +1,8 @@
 """Keeping: how far the retention lets go of each partition of one queue, and when to look again. Sans-IO.
 
-It deletes nothing: what it finds stands in the partitions, and the queue decides. Its work in one step is bounded,
-however many partitions there are, and however many records are in them.
+It deletes nothing: what it finds stands in the partitions, and the queue decides. What it must see of records it asks
+for (:class:`~holdfast.core.events.ReadWanted`), of so many partitions at a time, however many there are, and however
+many records are in them.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.core.records import Snapshot, State
-from holdfast.core.retention import MARKS, MEASURE_BYTES, RetentionPolicy, Sizes, first_younger, floors_by_size
+from holdfast.core.records import Record, Snapshot, State
+from holdfast.core.retention import MARKS, MEASURE_BYTES, RetentionPolicy, Search, Sizes, floors_by_size
 
 if TYPE_CHECKING:
     from holdfast.core.queues import Partition, Queue
@@ -22,13 +23,16 @@ LONGEST_STEP = 3600.0
 MOST_PAUSES = 100
 """Times in which a queue was not served, of which it knows."""
 PARTITIONS_AT_ONCE = 16
-"""Partitions looked at in one step; bounds its work."""
+"""Partitions in which is searched at a time; bounds what is asked for."""
 MEASURE_EVERY = 1.0
 """Seconds between two steps that count the bytes of what came, where size counts."""
 MEASURE_PAUSE = 0.02
 """Seconds between two steps while there is much to count, as when size begins to count."""
 SIZES = "own/sizes"
 """The name under which the marks along a partition are saved."""
+
+_Searches = tuple[Search | None, Search | None]
+"""For what is too old, and for what is too old for readers' cursors to protect it."""
 
 
 class Keeping:
@@ -45,29 +49,35 @@ class Keeping:
         self._alive = 0.0
         self._pauses: list[tuple[float, float]] = []
         self._due: float | None = None
+        """Of the partitions in which is not searched."""
+        self._searched = 0
+        """Partitions in which is searched."""
         self._measure_due: float | None = None
+        self._is_measuring = False
 
     # --- time -----------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
         """When :meth:`pump` has something to do next."""
-        if self._measure_due is None or self._due is None:
-            return self._due if self._measure_due is None else self._measure_due
-        return min(self._due, self._measure_due)
+        due = self._due if self._searched < PARTITIONS_AT_ONCE else None
+        measure_due = None if self._is_measuring else self._measure_due
+        if measure_due is None or due is None:
+            return due if measure_due is None else measure_due
+        return min(due, measure_due)
 
     def pump(self, now: float) -> None:
         """See what has become too old or too much, and let the queue delete it; the rest at the next call."""
-        if self._measure_due is not None and self._measure_due <= now:
+        if self._measure_due is not None and self._measure_due <= now and not self._is_measuring:
             self._measure(now)
         if self._due is None or self._due > now:
             return
-        left = PARTITIONS_AT_ONCE
+        left = PARTITIONS_AT_ONCE - self._searched
         for partition, one in enumerate(self._queue.partitions):
-            if left and one.due is not None and one.due <= now:
+            if left and one.due is not None and one.due <= now and not one.is_searched:
                 left -= 1
                 self._expire(partition, now)
-                self._queue.trim(partition)
-        self._due = min((one.due for one in self._queue.partitions if one.due is not None), default=None)
+        dues = (one.due for one in self._queue.partitions if one.due is not None and not one.is_searched)
+        self._due = min(dues, default=None)
         if now - self._alive >= LONGEST_STEP:
             self._alive = now
             self._queue.describe_again()
@@ -79,7 +89,8 @@ class Keeping:
 
     def _look_at(self, one: Partition, when: float) -> None:
         one.due = when
-        self._due = when if self._due is None else min(self._due, when)
+        if not one.is_searched:
+            self._due = when if self._due is None else min(self._due, when)
 
     def look_again(self, now: float) -> None:
         """Who reads has changed: look at every partition."""
@@ -113,20 +124,50 @@ class Keeping:
         """See how far the retention lets go by age, and when to look again."""
         one = self._queue.partitions[partition]
         policy = self.policy
-        look = partial(self._queue.look, partition)
-        dues: list[float] = []
-        again = now + self._step
+        by_age = by_reader_age = None
         if policy.age is not None:
-            start = max(one.expired, one.first)
-            one.expired, at = first_younger(look, start, one.durable_end, self._before(now, policy.age))
-            if one.expired < one.durable_end:
-                dues.append(again if at is None else at + policy.age)
+            by_age = Search(max(one.expired, one.first), one.durable_end, self._before(now, policy.age))
         if policy.reader_age is not None and self._queue.has_limited_cursors(partition):
-            start = max(one.lapsed, one.first)
-            one.lapsed, at = first_younger(look, start, one.durable_end, self._before(now, policy.reader_age))
+            by_reader_age = Search(max(one.lapsed, one.first), one.durable_end, self._before(now, policy.reader_age))
+        one.is_searched, one.due = True, None
+        self._searched += 1
+        self._search(partition, (by_age, by_reader_age), now)
+
+    def _search(self, partition: int, searches: _Searches, now: float) -> None:
+        for search in searches:
+            if search is not None and (probe := search.probe) is not None:
+                self._queue.want(partition, probe, probe + 1, partial(self._looked, partition, searches, search))
+                return
+        self._searched_through(partition, searches, now)
+
+    def _looked(
+        self, partition: int, searches: _Searches, search: Search, found: list[tuple[int, Record]], now: float
+    ) -> None:
+        search.take(found[0][1].delivered_at if found and found[0][0] == search.probe else None)
+        self._search(partition, searches, now)
+
+    def _searched_through(self, partition: int, searches: _Searches, now: float) -> None:
+        """Look again whether it is still so: meanwhile records may have gone or come, and readers too."""
+        one = self._queue.partitions[partition]
+        by_age, by_reader_age = searches
+        one.is_searched = False
+        self._searched -= 1
+        again = now + self._step
+        dues: list[float] = []
+        if by_age is not None and self.policy.age is not None:
+            one.expired = max(one.expired, by_age.found)
+            if one.expired < one.durable_end:
+                dues.append(again if by_age.at is None else by_age.at + self.policy.age)
+        if by_reader_age is not None and self.policy.reader_age is not None:
+            one.lapsed = max(one.lapsed, by_reader_age.found)
             if one.lapsed < one.durable_end:
-                dues.append(again if at is None else at + policy.reader_age)
-        one.due = min(max(again, min(dues)), now + LONGEST_STEP) if dues else None
+                dues.append(again if by_reader_age.at is None else by_reader_age.at + self.policy.reader_age)
+        due = min(max(again, min(dues)), now + LONGEST_STEP) if dues else None
+        if one.due is None or (due is not None and due < one.due):  # somebody may have asked to look sooner
+            one.due = due
+        if one.due is not None:
+            self._look_at(one, one.due)
+        self._queue.trim(partition)
 
     def _before(self, now: float, age: float) -> float:
         """What was delivered before is older than ``age``, counting only time in which the queue was served: neither
@@ -140,22 +181,35 @@ class Keeping:
 
     def _measure(self, now: float) -> None:
         """Count the bytes of what came, and see how far the retention lets go by size."""
-        queue = self._queue
-        left = MEASURE_BYTES
-        for partition, one in enumerate(queue.partitions):
+        self._is_measuring, self._measure_due = True, None
+        self._count(0, MEASURE_BYTES, now)
+
+    def _count(self, partition: int, left: int, now: float) -> None:
+        """Ask for what is to be counted from that partition on, ``left`` bytes of it."""
+        for number, one in enumerate(self._queue.partitions[partition:], partition):
             assert one.sizes is not None
-            is_marked = False
-            while left > 0 and one.sizes.measured < one.durable_end:
-                found = queue.read(partition, one.sizes.measured, one.durable_end)
-                if not found:
-                    break
-                total = one.sizes.total
-                for offset, record in found:
-                    is_marked |= one.sizes.add(offset, record)
-                left -= one.sizes.total - total
-            if is_marked:
-                queue.save_own(partition, SIZES, one.sizes.to_state())
-        self._measure_due = now + MEASURE_PAUSE if left <= 0 else None
+            if left > 0 and one.sizes.measured < one.durable_end:
+                self._queue.want(number, one.sizes.measured, one.durable_end, partial(self._counted, number, left))
+                return
+        self._measured(left, now)
+
+    def _counted(self, partition: int, left: int, found: list[tuple[int, Record]], now: float) -> None:
+        sizes = self._queue.partitions[partition].sizes
+        assert sizes is not None
+        total = sizes.total
+        new = [(offset, record) for offset, record in found if offset >= sizes.measured]  # others went meanwhile
+        is_marked = False
+        for offset, record in new:
+            is_marked |= sizes.add(offset, record)
+        if is_marked:
+            self._queue.save_own(partition, SIZES, sizes.to_state())
+        self._count(partition if new else partition + 1, left - (sizes.total - total), now)
+
+    def _measured(self, left: int, now: float) -> None:
+        self._is_measuring = False
+        if left <= 0:
+            self._measure_due = now + MEASURE_PAUSE
+        queue = self._queue
         sizes = [one.sizes for one in queue.partitions if one.sizes is not None]
         for limit, name in ((self.policy.size, "expired"), (self.policy.reader_size, "lapsed")):
             if limit is not None:

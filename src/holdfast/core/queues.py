@@ -14,14 +14,14 @@ was there: an outbox is such a queue.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 from holdfast.core.commit import GroupCommit
-from holdfast.core.events import Effect, Incident, ReadWanted
+from holdfast.core.events import Effect, Incident, ReadWanted, TakeRecords
 from holdfast.core.keeping import Keeping
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
@@ -117,6 +117,7 @@ class Partition:
         expired: Below it the retention has let go.
         lapsed: Below it no reader's cursor protects any more.
         due: When to look again what has become too old; None: when something comes.
+        is_searched: Whether is being looked for what has become too old.
         sizes: What its records take, where size counts.
         is_cut: Whether records are being deleted: the last of them is read.
         followers: Who is told of each record that is durable.
@@ -129,6 +130,7 @@ class Partition:
     expired: int = 0
     lapsed: int = 0
     due: float | None = None
+    is_searched: bool = False
     sizes: Sizes | None = None
     is_cut: bool = False
     followers: tuple[Grown, ...] = ()
@@ -242,6 +244,10 @@ class Queue:
             assert self._keeping is not None
             self._keeping.stored(one, now)
 
+    def want(self, partition: int, start: int, end: int, take: TakeRecords) -> None:
+        """Have records read that the store has there: see :class:`~holdfast.core.events.ReadWanted`."""
+        self._effects.append(ReadWanted(self.name, partition, start, end, take))
+
     def read(self, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
         """The records that the store has there, ascending, as many as it cares to read."""
         return self._read(self.name, partition, start, end)
@@ -251,16 +257,16 @@ class Queue:
         found = self._read(self.name, partition, offset, offset + 1)
         return found[0][1] if found else None
 
-    def fingerprint(self, partition: int, position: int) -> str:
+    def fingerprint(self, partition: int, position: int) -> str | None:
         """Of the last record below ``position``: who has read up to there can tell this queue from one that was put
-        back to an earlier state and grew on. "" where nothing is known: at 0, and below what is still there."""
+        back to an earlier state and grew on. "" where nothing is known: at 0, and below what is still there. None: it
+        is :func:`fingerprint_of` that record, which must be read."""
         one = self.partitions[partition]
         if position == one.first:
             return one.before
         if not one.first < position <= one.durable_end:
             return ""
-        record = self.look(partition, position - 1)
-        return "" if record is None else fingerprint_of(record)
+        return None
 
     # --- cursors --------------------------------------------------------------------------------------------------
 
@@ -438,7 +444,7 @@ class Queue:
         if self.epoch:
             one.is_cut = True
             cut = partial(self._last_read, partition, floor)
-            self._effects.append(ReadWanted(self.name, partition, floor - 1, floor, cut))
+            self.want(partition, floor - 1, floor, cut)
         else:
             self._cut(partition, floor)
 
@@ -602,10 +608,26 @@ class Queue:
 
     # --- for people -----------------------------------------------------------------------------------------------
 
-    def describe(self, now: float) -> dict[str, Any]:
-        """What an operator wants to know."""
+    def unpassed(self) -> dict[str, list[tuple[int, int]]]:
+        """For each cursor where the oldest records are that it has not passed: partition and offset."""
+        return {
+            cursor.name: [
+                (partition, position)
+                for partition, offset in cursor.offsets.items()
+                if (position := max(offset, self.partitions[partition].first)) < self.partitions[partition].durable_end
+            ]
+            for cursor in self.cursors.values()
+        }
+
+    def describe(self, now: float, ages: Mapping[str, float]) -> dict[str, Any]:
+        """What an operator wants to know.
+
+        Args:
+            now: Seconds.
+            ages: For each cursor the seconds that the oldest record of :meth:`unpassed` has been in the queue.
+        """
         partitions = {str(n): {"first": one.first, "end": one.durable_end} for n, one in enumerate(self.partitions)}
-        cursors = [self.describe_cursor(cursor, now) for cursor in self.cursors.values()]
+        cursors = [self.describe_cursor(cursor, now, ages) for cursor in self.cursors.values()]
         return {
             "name": self.name,
             "kind": self.kind,
@@ -616,23 +638,19 @@ class Queue:
             "cursors": sorted(cursors, key=lambda one: (one["kind"], one["name"])),
         }
 
-    def describe_cursor(self, cursor: Cursor, now: float) -> dict[str, Any]:
+    def describe_cursor(self, cursor: Cursor, now: float, ages: Mapping[str, float]) -> dict[str, Any]:
         """``lag``: records not passed yet; ``age``: seconds that the oldest of them has been in the queue, 0 if there
-        is none; ``idle``: seconds since it moved, None if that is not known."""
-        lag, age = 0, 0.0
+        is none by now; ``idle``: seconds since it moved, None if that is not known."""
+        lag = 0
         for partition, offset in cursor.offsets.items():
             one = self.partitions[partition]
-            position = max(offset, one.first)
-            lag += one.durable_end - position
-            oldest = self.look(partition, position) if position < one.durable_end else None
-            if oldest is not None:
-                age = max(age, now - oldest.delivered_at)
+            lag += one.durable_end - max(offset, one.first)
         return {
             "name": cursor.name,
             "kind": cursor.kind,
             "offsets": {str(partition): offset for partition, offset in cursor.offsets.items()},
             "lag": lag,
-            "age": age,
+            "age": ages.get(cursor.name, 0.0) if lag else 0.0,
             "idle": None if cursor.moved_at is None else max(0.0, now - cursor.moved_at),
         }
 

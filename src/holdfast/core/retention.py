@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -115,45 +114,49 @@ def _words(age: float | None, size: int | None) -> str:
     return " ".join(words)
 
 
-Look = Callable[[int], Record | None]
-"""The record at an offset of one partition; None if it cannot be read."""
+class Search:
+    """Of one partition the first offset from ``start`` on whose record was delivered at ``than`` or later.
 
+    Looks at few records, however many there are: records lie in the order of their delivery. It looks at none itself:
+    :attr:`probe` says which it wants to know of, and :meth:`take` takes when that was delivered.
 
-def first_younger(look: Look, start: int, end: int, than: float) -> tuple[int, float | None]:
-    """The first offset from ``start`` on whose record was delivered at ``than`` or later.
-
-    Looks at few records, however many there are: records lie in the order of their delivery.
-
-    Returns:
-        The offset, ``end`` if there is none, and when the record there was delivered.
+    Args:
+        start, end: Where it looks.
+        than: Seconds.
     """
-    low, step = start, 1
-    younger: tuple[int, float | None] = (end, None)
-    while low < end:  # ever longer steps, until one goes too far
-        probe = min(low + step - 1, end - 1)
-        at = _delivered(look, probe)
-        if at is None:
-            return start, None  # what cannot be read is not let go of
-        if at >= than:
-            younger = probe, at
-            break
-        low, step = probe + 1, step * 2
-    high = younger[0]
-    while low < high:
-        middle = (low + high) // 2
-        at = _delivered(look, middle)
-        if at is None:
-            return start, None
-        if at >= than:
-            high, younger = middle, (middle, at)
+
+    __slots__ = ("_high", "_step", "at", "found", "start", "than")
+
+    def __init__(self, start: int, end: int, than: float) -> None:
+        self.start = self.found = start
+        self.than = than
+        self.at: float | None = None
+        """When the record found was delivered; None if there is none, or if one cannot be read."""
+        self._high = end
+        self._step = 1
+        """How far to go next; 0 once one went too far."""
+
+    @property
+    def probe(self) -> int | None:
+        """The offset whose record it wants to know of; None: it is over, and :attr:`found` says where."""
+        if self.found >= self._high:
+            return None
+        if self._step:  # ever longer steps, until one goes too far
+            return min(self.found + self._step, self._high) - 1
+        return (self.found + self._high) // 2
+
+    def take(self, at: float | None) -> None:
+        """The record at :attr:`probe` was delivered then; None if it cannot be read."""
+        probe = self.probe
+        assert probe is not None
+        if at is None:  # what cannot be read is not let go of
+            self.found = self._high = self.start
+            self.at = None
+        elif at >= self.than:
+            self._high, self.at, self._step = probe, at, 0
         else:
-            low = middle + 1
-    return younger
-
-
-def _delivered(look: Look, offset: int) -> float | None:
-    record = look(offset)
-    return None if record is None else record.delivered_at
+            self.found = probe + 1
+            self._step *= 2
 
 
 class Sizes:

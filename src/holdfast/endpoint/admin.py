@@ -16,7 +16,7 @@ from holdfast.endpoint.admin_guard import Guard
 from holdfast.endpoint.admin_routes import Asked, Refused, Routes
 from holdfast.endpoint.data_plane import DataPlane
 from holdfast.endpoint.destination import Destination, json_answer
-from holdfast.endpoint.inspection import describe_protocol
+from holdfast.endpoint.inspection import ages, describe_protocol
 from holdfast.endpoint.letters_admin import LetterRoutes
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.metrics import DestinationCollector
@@ -37,7 +37,8 @@ class Admin:
         self._app = app
         self._guard = guard or Guard()
         self._registry = CollectorRegistry()
-        self._registry.register(DestinationCollector(app))
+        self._collector = DestinationCollector(app)
+        self._registry.register(self._collector)
         self._tasks: set[asyncio.Task[None]] = set()
         self.routes = Routes(
             [
@@ -84,7 +85,15 @@ class Admin:
         json_answer(asked.exchange, 200, {"status": "ok"})
 
     async def _metrics(self, asked: Asked) -> None:
+        self._collector.ages = await self._ages()
         asked.exchange.respond(200, generate_latest(self._registry), CONTENT_TYPE_LATEST.encode())
+
+    async def _ages(self) -> dict[str, float]:
+        """None are told of a store that cannot be read: there are the other metrics still."""
+        try:
+            return await ages(self._app.engine, self._app.queue)
+        except StoreError:
+            return {}
 
     # --- sequences ------------------------------------------------------------------------------------------------
 

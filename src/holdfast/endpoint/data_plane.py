@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.core.queues import HANDLER, TooManyReaders
 from holdfast.endpoint.admin_routes import Asked, Refused, Route
 from holdfast.endpoint.destination import Destination, json_answer
+from holdfast.endpoint.inspection import ages
 from holdfast.exceptions import ConfigurationError, StoreError
 from holdfast.http.exchange import Exchange
 
@@ -64,11 +65,10 @@ class DataPlane:
         if any(not 0 <= partition < count for partition in partitions):
             raise Refused(400, "a partition is named that there is not", f"There are {count}, from 0.")
 
-    def _check_known(self, positions: Mapping[int, int], known: Mapping[int, str]) -> None:
+    async def _check_known(self, positions: Mapping[int, int], known: Mapping[int, str]) -> None:
         """See that what was read up to those positions is what is here."""
-        queue = self._app.queue
         for partition, theirs in known.items():
-            ours = queue.fingerprint(partition, positions[partition])
+            ours = await self._app.readers.fingerprint(partition, positions[partition])
             if theirs and ours and theirs != ours:
                 raise Refused(
                     409,
@@ -77,7 +77,7 @@ class DataPlane:
                     _ANEW,
                 )
 
-    def _check_query(self, asked: Asked, name: str) -> None:
+    async def _check_query(self, asked: Asked, name: str) -> None:
         """Of every question about the queue: the epoch, and what is ``known``."""
         self._check_queue(name, asked.query.get("epoch"))
         try:
@@ -87,7 +87,7 @@ class DataPlane:
         except ValueError as error:
             raise Refused(400, f"known cannot be read: {error}", "known=0:120:9f3c77e0a1b2c3d4") from None
         self._check_partitions(positions)
-        self._check_known(positions, known)
+        await self._check_known(positions, known)
 
     def _partitions(self) -> dict[str, dict[str, int]]:
         partitions = enumerate(self._app.queue.partitions)
@@ -99,7 +99,7 @@ class DataPlane:
         json_answer(asked.exchange, 200, {"v": 1, "queues": {queue.name: described}})
 
     async def _ends(self, asked: Asked, name: str) -> None:
-        self._check_query(asked, name)
+        await self._check_query(asked, name)
         try:
             wait = min(MAX_WAIT, max(0.0, float(asked.query.get("wait", "0"))))
             after = _pairs(asked.query.get("after", ""))
@@ -111,7 +111,7 @@ class DataPlane:
         json_answer(asked.exchange, 200, answer)
 
     async def _fingerprints(self, asked: Asked, name: str) -> None:
-        self._check_query(asked, name)
+        await self._check_query(asked, name)
         try:
             at = _pairs(asked.query["at"])
         except (KeyError, ValueError) as error:
@@ -121,13 +121,13 @@ class DataPlane:
         for partition, position in at.items():
             if position > queue.ends[partition]:
                 raise Refused(416, f"partition {partition} ends at {queue.ends[partition]}", "Ask for less.")
-        found = {str(partition): queue.fingerprint(partition, position) for partition, position in at.items()}
+        found = {str(one): await self._app.readers.fingerprint(one, position) for one, position in at.items()}
         json_answer(asked.exchange, 200, {"epoch": queue.epoch, "fingerprints": found})
 
     # --- records --------------------------------------------------------------------------------------------------
 
     async def _records(self, asked: Asked, name: str, partition_text: str) -> None:
-        self._check_query(asked, name)
+        await self._check_query(asked, name)
         queue = self._app.queue
         try:
             partition, start, end = int(partition_text), int(asked.query["from"]), int(asked.query["to"])
@@ -180,8 +180,9 @@ class DataPlane:
     async def _cursors(self, asked: Asked, name: str) -> None:
         self._check_queue(name, None)
         queues = [self._app.queue, self._app.queue.dead_letters]
-        now = self._app.engine.clock()
-        described = [queue.describe(now) for queue in queues if queue is not None]
+        engine = self._app.engine
+        now = engine.clock()
+        described = [queue.describe(now, await ages(engine, queue)) for queue in queues if queue is not None]
         json_answer(asked.exchange, 200, {"v": 1, "queues": described})
 
     async def _cursor(self, asked: Asked, name: str, reader: str) -> None:
@@ -203,7 +204,7 @@ class DataPlane:
             await readers.drop(reader)
             exchange.respond(204)
             return
-        offsets = self._asked_offsets(exchange, name)
+        offsets = await self._asked_offsets(exchange, name)
         for partition, offset in offsets.items():
             first = queue.partitions[partition].first
             if reader not in queue.cursors and offset < first:
@@ -216,7 +217,7 @@ class DataPlane:
             raise Refused(400, error.message, error.remedy) from None
         json_answer(exchange, 200, {"offsets": _texts(stands)})
 
-    def _asked_offsets(self, exchange: Exchange, name: str) -> dict[int, int]:
+    async def _asked_offsets(self, exchange: Exchange, name: str) -> dict[int, int]:
         try:
             asked = json.loads(exchange.request.body)
             self._check_queue(name, str(asked["epoch"]))
@@ -225,7 +226,7 @@ class DataPlane:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refused(400, f"the body cannot be read: {error!r}", '{"epoch": "…", "offsets": {"0": 12}}') from None
         self._check_partitions(offsets)
-        self._check_known(offsets, {partition: text for partition, text in known.items() if partition in offsets})
+        await self._check_known(offsets, {partition: text for partition, text in known.items() if partition in offsets})
         return offsets
 
 

@@ -176,6 +176,17 @@ class Engine:
             self.fail(error)
             raise
 
+    async def records(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
+        """The same for a shell, which waits for it, and not the loop. Meanwhile anything may happen.
+
+        Raises:
+            StoreError: It has failed, or the endpoint is closed.
+        """
+        self.check()
+        if self._reading is None:
+            raise StoreFailed("the endpoint is not running", remedy="Start it.")
+        return await self._reading.records(queue, partition, start, end)
+
     def touch(self) -> None:
         """An input was given to the protocol: see to its outputs, once for all inputs of this turn of the loop and of
         the next, since what lies in the sockets already may share the commit."""

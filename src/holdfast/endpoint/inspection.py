@@ -9,8 +9,9 @@ from holdfast.core.outbox import StoredOutbox, replies_queue, stored_outboxes
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import ASIDE, DEAD_LETTERS, Queue, ReadRecords
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.records import Snapshot, State
+from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.states import SourceState
+from holdfast.endpoint.engine import Engine
 
 
 def describe_sequence(state: State, now: float, waiting: int) -> dict[str, Any]:
@@ -134,5 +135,33 @@ def describe_queues(snapshot: Snapshot, read: ReadRecords, now: float) -> list[d
         queue = Queue(name, max(counts.get(name, 1), stored if type(stored) is int else 1))
         queue.join(GroupCommit(), [], read)
         queue.recover(snapshot, now)
-        described.append(queue.describe(now) | {"retention": None})
+        unpassed = queue.unpassed()
+        times = {where: _delivered(read(name, *where, where[1] + 1)) for where in _places(unpassed)}
+        described.append(queue.describe(now, _ages(unpassed, times, now)) | {"retention": None})
     return described
+
+
+async def ages(engine: Engine, queue: Queue) -> dict[str, float]:
+    """For each cursor of a running endpoint's queue the seconds that the oldest record has been there that it has not
+    passed."""
+    unpassed = queue.unpassed()
+    times = {where: _delivered(await engine.records(queue.name, *where, where[1] + 1)) for where in _places(unpassed)}
+    return _ages(unpassed, times, engine.clock())
+
+
+def _places(unpassed: dict[str, list[tuple[int, int]]]) -> set[tuple[int, int]]:
+    return {where for places in unpassed.values() for where in places}
+
+
+def _delivered(found: list[tuple[int, Record]]) -> float | None:
+    """When the record was delivered; None if it is gone."""
+    return found[0][1].delivered_at if found else None
+
+
+def _ages(
+    unpassed: dict[str, list[tuple[int, int]]], times: dict[tuple[int, int], float | None], now: float
+) -> dict[str, float]:
+    return {
+        name: max((now - at for where in places if (at := times[where]) is not None), default=0.0)
+        for name, places in unpassed.items()
+    }

@@ -1,8 +1,8 @@
-"""Prometheus metrics of a destination, read from its own counters when they are asked for."""
+"""Prometheus metrics of a destination, read from its own counters when they are asked for. Reads no store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -16,6 +16,8 @@ class DestinationCollector(Collector):
 
     def __init__(self, app: Destination) -> None:
         self._app = app
+        self.ages: Mapping[str, float] = {}
+        """For each cursor how old what it has not passed is: to be read from the store before it is asked."""
 
     def collect(self) -> Iterator[Metric]:
         """The metrics as they stand now."""
@@ -77,7 +79,7 @@ class DestinationCollector(Collector):
         queue = self._app.queue
         now = self._app.engine.clock()
         for cursor in queue.cursors.values():
-            described = queue.describe_cursor(cursor, now)
+            described = queue.describe_cursor(cursor, now, self.ages)
             lag.add_metric([described["name"], described["kind"]], described["lag"])
             age.add_metric([described["name"], described["kind"]], described["age"])
         yield lag

@@ -72,7 +72,10 @@ class Outboxes:
             ConfigurationError: there is no such message, or it is acknowledged.
         """
         outbox, offset = self._find(name)
-        record = self._read(outbox.queue.name, outbox.partition, offset, offset + 1)[0][1]
+        found = self._read(outbox.queue.name, outbox.partition, offset, offset + 1)
+        if not found:  # acknowledged meanwhile, and deleted
+            raise _missing(name)
+        record = found[0][1]
         one = _describe(outbox, offset, record)
         return one | {
             "headers": record.headers.decode("utf-8", "replace"),
@@ -89,9 +92,7 @@ class Outboxes:
             or not outbox.first <= offset < outbox.durable_end
             or outbox.is_acknowledged(offset)
         ):
-            raise ConfigurationError(
-                f"no message {name[:200]!r} waits here", remedy="holdfast outbox list has those that do."
-            )
+            raise _missing(name)
         return outbox, offset
 
     def others_in_doubt(self, name: str) -> int:
@@ -180,3 +181,7 @@ def outboxes_of(store: Store, now: float) -> tuple[Outboxes, GroupCommit]:
     outbound = Outbound(SourcePolicy(), commit, effects, queues, new_identifier, random.random, ANONYMOUS, offered)
     outbound.recover(store.load(), now)
     return Outboxes(outbound, store.read), commit
+
+
+def _missing(name: str) -> ConfigurationError:
+    return ConfigurationError(f"no message {name[:200]!r} waits here", remedy="holdfast outbox list has those that do.")

@@ -46,7 +46,7 @@ class OutboxRoutes:
 
     async def _show(self, asked: Asked, message: str) -> None:
         try:
-            json_answer(asked.exchange, 200, self._outboxes.shown(message))
+            json_answer(asked.exchange, 200, await asyncio.to_thread(self._outboxes.shown, message))
         except ConfigurationError as error:
             raise Refused(404, error.message, "GET /outbox lists those that do.") from None
 

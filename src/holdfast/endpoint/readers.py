@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.queues import Queue
+from holdfast.core.queues import Queue, fingerprint_of
 from holdfast.endpoint.engine import Engine
 
 
@@ -46,6 +46,19 @@ class Readers:
         stands = self._queue.advance(name, offsets, self._engine.clock())
         await self._engine.durable()
         return stands
+
+    async def fingerprint(self, partition: int, position: int) -> str:
+        """See :meth:`Queue.fingerprint`; "" where nothing is known.
+
+        Raises:
+            StoreError: the record cannot be read.
+        """
+        known = self._queue.fingerprint(partition, position)
+        if known is not None:
+            return known
+        found = await self._engine.records(self._queue.name, partition, position - 1, position)
+        # If it is gone meanwhile, what is saved of the last one that went may be its.
+        return fingerprint_of(found[0][1]) if found else self._queue.fingerprint(partition, position) or ""
 
     async def drop(self, name: str) -> bool:
         """Forget the cursor, durably; whether it was there."""

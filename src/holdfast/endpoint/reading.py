@@ -14,6 +14,7 @@ from functools import partial
 
 from holdfast.core.events import ReadWanted
 from holdfast.core.records import Record
+from holdfast.exceptions import StoreError, StoreFailed
 from holdfast.store import Store
 
 Records = list[tuple[int, Record]]
@@ -73,6 +74,26 @@ class Reading:
         else:
             line.append(wanted)
 
+    async def records(self, queue: str, partition: int, start: int, end: int) -> Records:
+        """Read for the shell itself, in no order with what the core wants: what the store gives.
+
+        Raises:
+            StoreError: it cannot give it, which is told to ``on_failed`` too; or nothing is read any more.
+        """
+        if self._is_closed:
+            raise _closed()
+        try:
+            if self._threads is None:
+                return self._store.read(queue, partition, start, end)
+            reading = self._loop.run_in_executor(self._threads, self._store.read, queue, partition, start, end)
+            await asyncio.wait([reading])
+            if not reading.cancelled():
+                return reading.result()
+        except StoreError as error:
+            self._on_failed(error)
+            raise
+        raise _closed()
+
     async def caught_up(self) -> None:
         """Wait until what is being read now is answered, or has failed."""
         if self._under_way:
@@ -110,3 +131,7 @@ class Reading:
         self._lines.clear()
         if self._threads is not None:
             await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
+
+
+def _closed() -> StoreFailed:
+    return StoreFailed("the endpoint was closed meanwhile", remedy="Start it again: what is stored is there.")

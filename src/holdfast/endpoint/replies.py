@@ -1,16 +1,18 @@
 """Replies: those that are here, until the program says that it has them. A program that dies with one gets it again.
 
-Knows where each is in the source's own queue, and reads it there; bodies are not kept in memory.
+Knows where each is in the source's own queue, and has it read there; bodies are not kept in memory.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record
+from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.message import Message
 
 
@@ -50,27 +52,29 @@ class Replies:
     Args:
         most: Replies that were given and are not done; the oldest beyond that are taken for done.
         queue: Where they are.
-        read: Reads the record at an offset of that.
+        engine: The running engine.
         tell: Calls in the event loop, from any thread.
-        changed: Called when there is something to commit.
+        came: Called with each that comes: its offset, and what it is.
     """
 
     def __init__(
         self,
         most: int,
         queue: Queue,
-        read: Callable[[int], Record],
+        engine: Engine,
         tell: Callable[[Callable[[], None]], None],
-        changed: Callable[[], None],
+        came: Callable[[int, Record], None],
     ) -> None:
         self._most = most
         self._queue = queue
-        self._read = read
         self._tell = tell
-        self._changed = changed
+        self._engine = engine
+        self._came = came
         self._offsets: dict[str, int] = {}
         """MessageID of the request -> where its reply is, the lowest offset first."""
         self._given: dict[str, None] = {}
+        self._unread: deque[int] = deque()
+        """Where replies are that must be read first to know whose they are, the lowest offset first."""
 
     def put(self, request: str, offset: int) -> None:
         """The reply to that request is there, durably."""
@@ -78,17 +82,55 @@ class Replies:
         self._offsets[request] = offset
         self._given.pop(request, None)
 
-    def give(self, request: str, record: Record | None = None) -> Reply | None:
-        """The reply to that request; None if it is not there.
+    async def take_up(self, first: int, end: int) -> None:
+        """See whose the replies of a former process are, which lie there. Others may come meanwhile.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        found: dict[str, int] = {}
+        while first < end:
+            for offset, record in await self._engine.records(self._queue.name, 0, first, end):
+                first = offset + 1
+                if record.relates_to is not None:
+                    found.pop(record.relates_to, None)  # as in put
+                    found[record.relates_to] = offset
+        self._offsets = {request: at for request, at in found.items() if request not in self._offsets} | self._offsets
+
+    def delivered(self, offset: int, record: Record | None) -> None:
+        """A reply came, durably. If it is not in memory it is read first, and those behind it wait for it: they are
+        told in the order of their offsets."""
+        if record is not None and not self._unread:
+            self._came(offset, record)
+        else:
+            self._unread.append(offset)
+            self._queue.want(0, offset, offset + 1, self._read)
+
+    def _read(self, found: list[tuple[int, Record]], now: float) -> None:
+        self._unread.popleft()
+        self._came(*found[0])
+
+    async def kept(self, request: str) -> Reply | None:
+        """The reply to that request, read from the store; None if it is not there.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        while (offset := self._offsets.get(request)) is not None:
+            found = await self._engine.records(self._queue.name, 0, offset, offset + 1)
+            if self._offsets.get(request) == offset:  # it is neither done with meanwhile, nor followed by another
+                return self.give(request, found[0][1])
+        return None
+
+    def give(self, request: str, record: Record) -> Reply:
+        """The reply to that request, which is there.
 
         Args:
             request: The request's MessageID.
-            record: What it is, if that is known.
+            record: What is there.
         """
-        offset = self._offsets.get(request)
-        if offset is None:
-            return None
-        reply = Reply.from_record(record if record is not None else self._read(offset))
+        offset = self._offsets[request]
+        reply = Reply.from_record(record)
         reply._tell = lambda: self._tell(lambda: self._done(request, offset))
         self._given[request] = None
         if len(self._given) > self._most:
@@ -106,5 +148,7 @@ class Replies:
             return
         del self._offsets[request]
         self._given.pop(request, None)
-        self._queue.delete_below(0, next(iter(self._offsets.values()), self._queue.ends[0]))
-        self._changed()
+        end = self._queue.ends[0]
+        needed = min(next(iter(self._offsets.values()), end), self._unread[0] if self._unread else end)
+        self._queue.delete_below(0, needed)
+        self._engine.touch()

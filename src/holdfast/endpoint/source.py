@@ -335,12 +335,15 @@ class Source:
         self._here = Replies(
             self.policy.kept_replies,
             self._engine.protocol.inbound.queue,
-            self._read_reply,
+            self._engine,
             self._in_the_loop,
-            self._engine.touch,
+            self._replied,
         )
         self._check_store(snapshot)
-        self._take_up(snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
+        self._take_up()
+        await self._here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
+        for outbox in list(self._engine.protocol.outbound.outboxes.values()):
+            self._engine.protocol.outbound.ready(outbox)
         self._engine.touch()
 
     def _in_the_loop(self, call: Callable[[], None]) -> None:
@@ -377,7 +380,7 @@ class Source:
             for outbox in outboxes:  # nothing waits in it and no Sequence is open: it may serve another one
                 self._engine.protocol.outbound.redirect(outbox, self.to)
 
-    def _take_up(self, replies: tuple[int, int]) -> None:
+    def _take_up(self) -> None:
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
             outbox.choices = self._choices
             lane = self._lanes[outbox.key] = Lane(outbox)
@@ -387,13 +390,6 @@ class Source:
                     remedy="Look into it, then call source.resume(), or: holdfast send --resume",
                 )
             self.progress.outstanding += outbox.end - outbox.first
-            self._engine.protocol.outbound.ready(outbox)
-        first, end = replies
-        while first < end:
-            for offset, record in self._engine.read(SOURCES_QUEUE, 0, first, end):
-                first = offset + 1
-                if record.relates_to is not None:
-                    self._here.put(record.relates_to, offset)
 
     async def close(self, timeout: float = 10.0) -> None:
         """End every Sequence whose messages are all acknowledged, waiting ``timeout`` seconds for the destination's
@@ -500,7 +496,7 @@ class Source:
         given again until :meth:`Reply.done`."""
         check_seconds("timeout", timeout)
         self._check_open()
-        message = self._here.give(message_id)
+        message = await self._here.kept(message_id)
         if message is None:
             future = self._replies.get(message_id)
             if future is None:
@@ -679,7 +675,7 @@ class Source:
         elif isinstance(effect, Acknowledged):
             self._acknowledged(effect)
         elif isinstance(effect, Delivered):
-            self._replied(effect)
+            self._here.delivered(effect.offset, effect.record)
         elif isinstance(effect, Discarded):
             self._discarded(effect)
         elif isinstance(effect, Unanswered):
@@ -721,20 +717,14 @@ class Source:
         waiting = self._lanes[effect.key].acknowledged.pop(effect.offset, [])
         fail(waiting, DeliveryError("the message was given up: it is not sent"))
 
-    def _replied(self, effect: Delivered) -> None:
-        record = effect.record if effect.record is not None else self._read_reply(effect.offset)
+    def _replied(self, offset: int, record: Record) -> None:
         if record.relates_to is None:
             return
         self._asked.pop(record.relates_to, None)
-        self._here.put(record.relates_to, effect.offset)
+        self._here.put(record.relates_to, offset)
         future = self._replies.get(record.relates_to)
         if future is not None and not future.done():
-            reply = self._here.give(record.relates_to, record)
-            assert reply is not None
-            future.set_result(reply)
-
-    def _read_reply(self, offset: int) -> Record:
-        return self._engine.read(SOURCES_QUEUE, 0, offset, offset + 1)[0][1]
+            future.set_result(self._here.give(record.relates_to, record))
 
     def _unanswered(self, effect: Unanswered) -> None:
         future = self._replies.get(effect.message_id)
