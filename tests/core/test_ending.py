@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from asked import Endpoint, code, ranges
+from reads import take_effects
 
 from holdfast.core.ending import ATTEMPTS
 from holdfast.core.events import Respond, Transmit
@@ -49,7 +50,7 @@ class Destination:
 
     def settle(self) -> None:
         while True:
-            for effect in self.protocol.take_effects():
+            for effect in take_effects(self.protocol, self.store, self.now):
                 if isinstance(effect, Respond):
                     self.answers.append(effect.envelope)
                 elif isinstance(effect, Transmit):

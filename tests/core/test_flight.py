@@ -16,6 +16,9 @@ from holdfast.core.source import RMSource
 from holdfast.core.states import SourceEvent
 from holdfast.core.versions import Versions
 
+EVERY_RECORD = range(1 << 20)
+"""All are in memory."""
+
 
 class Watched(Flight):
     """Counts the entries that are looked at."""
@@ -103,7 +106,7 @@ def test_a_message_looks_at_as_many_others_whatever_the_window() -> None:
         now = 0.0
         for number in range(1, 3 * window):
             now += 0.0001
-            for one in source.numbers_to_send(now):
+            for one in source.numbers_to_send(now, EVERY_RECORD):
                 source.sent(one, None, 0.0, now)
             source.deadline()
             source.time_event(now, is_for_replies=False)

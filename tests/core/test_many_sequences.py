@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from reads import take_effects
 
 from holdfast import core
 from holdfast.core.events import Transmit
@@ -73,7 +74,9 @@ class Side:
         """What a shell does after each input."""
         while True:
             self.protocol.pump(self.now)
-            self.sent += [effect for effect in self.protocol.take_effects() if isinstance(effect, Transmit)]
+            self.sent += [
+                effect for effect in take_effects(self.protocol, self.store, self.now) if isinstance(effect, Transmit)
+            ]
             self.protocol.deadline()
             if not self.protocol.wants_commit:
                 return

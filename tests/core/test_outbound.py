@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reads import take_effects
 
 from holdfast.core.events import Acknowledged, Discarded, Effect, Stopped, Transmit, Unanswered
 from holdfast.core.messages import (
@@ -56,6 +57,7 @@ class Sending:
             source_policy=SourcePolicy(**{"retransmission": STEADY} | policy),
         )
         self.protocol.recover(self.store.load(), self.now)
+        self._see_to_effects()
         self.choices = [(NEW, False), (OLD, False)]
 
     def open(self, key: str = "a", to: str = TO) -> Outbox:
@@ -70,12 +72,15 @@ class Sending:
     def settle(self) -> None:
         self.protocol.pump(self.now)
         while True:
-            for effect in self.protocol.take_effects():
-                (self.transmitted if isinstance(effect, Transmit) else self.told).append(effect)  # type: ignore[arg-type]
+            self._see_to_effects()
             if not self.protocol.wants_commit:
                 return
             self.store.commit(self.protocol.take_batch())
             self.protocol.batch_durable(self.now)
+
+    def _see_to_effects(self) -> None:
+        for effect in take_effects(self.protocol, self.store, self.now):
+            (self.transmitted if isinstance(effect, Transmit) else self.told).append(effect)  # type: ignore[arg-type]
 
     def take(self) -> list[Transmit]:
         """What was sent since the last call."""

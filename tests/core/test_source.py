@@ -16,6 +16,9 @@ from holdfast.core.source import Request, RMSource
 from holdfast.core.states import DoubtAction, DoubtEvent, SourceAction, SourceEvent, SourceState
 from holdfast.core.versions import Versions
 
+EVERY_RECORD = range(1 << 20)
+"""All are in memory."""
+
 
 def opened(available: int = 0, rm: str = "1.1", **policy: Any) -> RMSource:
     source = RMSource("urn:local", "key", Versions(rm), SourcePolicy(**policy), 0.0)
@@ -30,7 +33,7 @@ def opened(available: int = 0, rm: str = "1.1", **policy: Any) -> RMSource:
 def send(source: RMSource, now: float = 0.0) -> list[int]:
     if source.handle(SourceEvent.TURN) is not SourceAction.TRANSMIT:
         return []
-    numbers = source.numbers_to_send(now)
+    numbers = source.numbers_to_send(now, EVERY_RECORD)
     for number in numbers:
         source.sent(number, None, 0.0, now)
     return numbers
@@ -148,7 +151,7 @@ def test_a_transport_that_surely_failed_is_tried_again_soon() -> None:
 
 def test_a_request_is_not_acknowledged_before_its_reply_is_durable() -> None:
     source = opened(1)
-    (number,) = source.numbers_to_send(0.0)
+    (number,) = source.numbers_to_send(0.0, EVERY_RECORD)
     source.sent(number, "urn:m1", 0.0, 0.0)
     assert acknowledge(source, (1, 1)) == []
     assert not source.is_complete
@@ -159,7 +162,7 @@ def test_a_request_is_not_acknowledged_before_its_reply_is_durable() -> None:
 
 def test_a_reply_on_its_way_to_the_store_is_saved_as_acknowledged_with_it() -> None:
     source = opened(1)
-    source.sent(source.numbers_to_send(0.0)[0], "urn:m1", 0.0, 0.0)
+    source.sent(source.numbers_to_send(0.0, EVERY_RECORD)[0], "urn:m1", 0.0, 0.0)
     source.replying.add(1)
     again = RMSource.from_state(source.to_state(), source.policy, 1, 1.0)
     assert again.is_complete
@@ -316,7 +319,7 @@ def test_the_estimate_follows_the_round_trip_and_ignores_a_clock_that_went_back(
 
 def asking(source: RMSource, now: float = 0.0) -> dict[int, bool]:
     """What leaves now, and whether it asks for an acknowledgement."""
-    numbers = source.numbers_to_send(now)
+    numbers = source.numbers_to_send(now, EVERY_RECORD)
     asked = {}
     for number in numbers:
         asked[number] = source.asks_with(number, is_last=number == numbers[-1])

@@ -8,6 +8,9 @@ from holdfast.core.source import ANSWERED_ENOUGH, Request, RMSource
 from holdfast.core.states import SourceAction, SourceEvent, SourceState
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 
+EVERY_RECORD = range(1 << 20)
+"""All are in memory."""
+
 
 def open_source(available: int, rm: RM = RM.V1_1) -> RMSource:
     versions = Versions(rm, Addressing.V2005_08, SOAP.V1_2)
@@ -21,7 +24,7 @@ def open_source(available: int, rm: RM = RM.V1_1) -> RMSource:
 
 
 def transmit(source: RMSource, now: float) -> list[int]:
-    numbers = source.numbers_to_send(now)
+    numbers = source.numbers_to_send(now, EVERY_RECORD)
     for number in numbers:
         source.sent(number, None, 0.0, now)
     return numbers

@@ -40,6 +40,9 @@ from holdfast.core.states import (
 from holdfast.core.versions import RM, Versions
 from holdfast.store import MemoryStore
 
+EVERY_RECORD = range(1 << 20)
+"""All are in memory."""
+
 S, V, A = SourceState, SourceEvent, SourceAction
 TO, NAME = "http://d/", "urn:s"
 IN_DOUBT = (S.CREATED, S.ROLLOVER)
@@ -158,7 +161,7 @@ class Outbound:
             source.limit = 3 if event is V.SEND_LAST_NUMBER else 99
             self.acknowledge((1, 2))
             self.effects.clear()
-            source.numbers_to_send(self.now)
+            source.numbers_to_send(self.now, EVERY_RECORD)
         elif event in (V.ALL_ACKNOWLEDGED, V.ALL_NUMBERS_ACKNOWLEDGED):
             source.available = 1 if source.state in IN_DOUBT else source.acknowledged.highest
             source.limit = source.available if event is V.ALL_NUMBERS_ACKNOWLEDGED else 99

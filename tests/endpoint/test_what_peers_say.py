@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reads import take_effects
 
 from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envelope
@@ -206,7 +207,7 @@ class Side:
         sent: list[Transmit] = []
         self.protocol.outbound.pump(self.now)
         for _ in range(50):
-            for effect in self.protocol.take_effects():
+            for effect in take_effects(self.protocol, self.store, self.now):
                 answer = getattr(effect, "envelope", None)
                 if answer is not None:
                     encode(answer)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+from reads import take_effects
+
 from holdfast.core.events import Incident, Respond, Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
 from holdfast.core.policy import DestinationPolicy
@@ -59,6 +61,7 @@ class Endpoint:
             allows=allows,
         )
         self.protocol.recover(self.store.load(), now)
+        self._see_to_effects()
 
     def _identifier(self) -> str:
         self.granted += 1
@@ -76,18 +79,21 @@ class Endpoint:
 
     def settle(self, *, durable: bool = True) -> None:
         while True:
-            for effect in self.protocol.take_effects():
-                if isinstance(effect, Respond):
-                    assert effect.back_channel not in self.answers
-                    self.answers[effect.back_channel] = effect.envelope
-                elif isinstance(effect, Transmit):
-                    self.transmitted.append(effect)
-                elif isinstance(effect, Incident):
-                    self.incidents.append(effect)
+            self._see_to_effects()
             if not (durable and self.protocol.wants_commit):
                 return
             self.store.commit(self.protocol.take_batch())
             self.protocol.batch_durable(self.now)
+
+    def _see_to_effects(self) -> None:
+        for effect in take_effects(self.protocol, self.store, self.now):
+            if isinstance(effect, Respond):
+                assert effect.back_channel not in self.answers
+                self.answers[effect.back_channel] = effect.envelope
+            elif isinstance(effect, Transmit):
+                self.transmitted.append(effect)
+            elif isinstance(effect, Incident):
+                self.incidents.append(effect)
 
     def ask(self, *, durable: bool = True, **fields: Any) -> Envelope | None:
         exchange = object()

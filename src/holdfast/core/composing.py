@@ -116,7 +116,10 @@ class Composer:
         if is_last:
             envelope.control = LastMessage()
             return envelope, None
-        record = outbox.record(outbox.offset_of(number))
+        record = outbox.here[source.start + number - 1]
+        entry = source.flight.get(number)
+        if entry is not None:
+            entry.message_id = record.message_id
         envelope.action = record.action
         envelope.message_id = record.message_id
         envelope.relates_to = record.relates_to

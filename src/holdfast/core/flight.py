@@ -27,6 +27,8 @@ class InFlight:
     """A lower number in flight: it is not sent again before that is acknowledged. 0: none."""
     silences: int = 0
     """How often it was answered with nothing while every lower number was acknowledged."""
+    message_id: str | None = None
+    """Of the message, once it has left; a fault may name it."""
 
 
 class Flight(dict[int, InFlight]):
@@ -36,12 +38,14 @@ class Flight(dict[int, InFlight]):
     says so here; that one is due later, or is acknowledged, may go unsaid: they are looked at once in vain.
     """
 
-    __slots__ = ("_due_from", "_has_waiting", "_leaving", "asking")
+    __slots__ = ("_due_from", "_has_waiting", "_leaving", "asking", "missing")
 
     def __init__(self) -> None:
         super().__init__()
         self.asking: set[int] = set()
         """Those whose last transmission asked for an acknowledgement and has no answer yet."""
+        self.missing = 0
+        """The lowest that is due and cannot leave before its record is read; 0: none, as far as was looked."""
         self._due_from = math.inf
         self._leaving: set[int] = set()
         """Those that were said to be due, and did not leave yet."""
@@ -73,6 +77,11 @@ class Flight(dict[int, InFlight]):
         self._has_waiting = True
         self._due_from = min(self._due_from, due)
 
+    def hold(self, numbers: list[int]) -> None:
+        """Those are due, and cannot leave before their records are read: until then the time alone says nothing."""
+        self.missing = numbers[0]
+        self._leaving.difference_update(numbers)
+
     def remove(self, number: int) -> InFlight | None:
         """``number`` is in flight no more; what it was, None if it was not."""
         entry = self.pop(number, None)
@@ -101,8 +110,9 @@ class Flight(dict[int, InFlight]):
             now: Seconds.
             unreplied: Requests that wait for a reply.
         """
-        if now < self._due_from and not self._leaving:
+        if now < self._due_from and not self._leaving and not self.missing:
             return []
+        self.missing = 0
         numbers: list[int] = []
         self._due_from = math.inf
         self._has_waiting = False

@@ -37,8 +37,10 @@ from holdfast.core.messages import (
 from holdfast.core.outbox import Choice, Outbox, Submitting, outbox_queue, replies_queue, stored_outboxes
 from holdfast.core.policy import Delivery, SourcePolicy
 from holdfast.core.queues import OUTBOUND, Queue, Queues
+from holdfast.core.reading_ahead import ReadingAhead
 from holdfast.core.reasons import DISCARDED, NO_REASON, NOT_DURABLE_YET, UNSENDABLE, WHEN_DUE, Why, event_of
 from holdfast.core.records import Record, Snapshot, State
+from holdfast.core.requests import Requests
 from holdfast.core.source import ANSWERED_ENOUGH, Request, RMSource
 from holdfast.core.states import (
     DoubtAction,
@@ -86,6 +88,8 @@ class Outbound:
         """``local_id`` of every Sequence -> its outbox."""
         self.by_identifier: dict[str, str] = {}
         self.by_offer: dict[str, Outbox] = {}
+        self.requests = Requests()
+        """Those that wait for a reply."""
         self._queues = queues
         self._new_identifier = new_identifier
         self._jitter = jitter
@@ -95,6 +99,7 @@ class Outbound:
         self._ready: dict[str, None] = {}
         self._paused: dict[str, float] = {}
         """Address -> when it wants to be asked again."""
+        self.reading = ReadingAhead(effects, self.outboxes, self._ready)
 
     @property
     def is_anonymous(self) -> bool:
@@ -191,6 +196,7 @@ class Outbound:
     def adopt(self, outbox: Outbox, source: RMSource) -> None:
         """Let ``source`` carry the outbox from now on."""
         outbox.source = source
+        source.requests = self.requests
         self.sources[source.local_id] = outbox
         if source.identifier is not None:
             self.by_identifier[source.identifier] = source.local_id
@@ -209,7 +215,7 @@ class Outbound:
         """Transmit whatever may go and is due."""
         for key in self._deadlines.due(now):
             self._ready[key] = None
-        while self._ready:
+        while self._ready and not self.reading.is_recovering:
             keys = list(self._ready)
             self._ready.clear()
             for key in keys:
@@ -221,7 +227,7 @@ class Outbound:
 
     def deadline(self) -> float | None:
         """When :meth:`pump` has something to do next."""
-        return self._deadlines.next()
+        return None if self.reading.is_recovering else self._deadlines.next()
 
     def pause(self, to: str, seconds: float, now: float) -> float:
         """The destination there asks not to be asked again for so long (Retry-After): nothing goes there meanwhile.
@@ -329,9 +335,10 @@ class Outbound:
 
     def _transmit(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         self._send_due_request(outbox, source, now, why)
-        numbers = source.numbers_to_send(now)
+        numbers = source.numbers_to_send(now, outbox.here)
         for number in numbers:
             self._send_message(outbox, source, number, now, is_last=number == numbers[-1])
+        self.reading.ask(outbox)
 
     def _send_message(self, outbox: Outbox, source: RMSource, number: int, now: float, *, is_last: bool) -> None:
         envelope, wants_reply = self._composer.transmission(outbox, source, number)
@@ -344,9 +351,11 @@ class Outbound:
         assert outbox.to is not None
         self.effects.append(Transmit(outbox.to, envelope, source.local_id, number, attempt))
 
-    def message(self, outbox: Outbox, source: RMSource, number: int) -> Envelope:
-        """Message ``number`` of the Sequence as it goes out, the same every time but for piggybacked headers."""
-        return self._composer.message(outbox, source, number)
+    def message(self, outbox: Outbox, source: RMSource, number: int, again: Callable[[float], None]) -> Envelope | None:
+        """Message ``number`` of the Sequence as it goes out, the same every time but for piggybacked headers. None if
+        it is to be read first: then ``again(now)`` is called when that is done."""
+        is_here = self.reading.has(outbox, source, number, again)
+        return self._composer.message(outbox, source, number) if is_here else None
 
     # --- what comes back ------------------------------------------------------------------------------------------
 
@@ -422,8 +431,7 @@ class Outbound:
         if outbox is None or outbox.source is None:
             return sequence_fault(UNKNOWN_SEQUENCE, ack.identifier)
         source = outbox.source
-        if source.sent_before >= source.next_number:
-            outbox.find_requests(ack.ranges)
+        self.requests.named(source, ack.ranges)
         was_in_doubt = source.in_doubt
         action, newly = source.receive_acknowledgement(ack, now)
         if newly:
@@ -465,11 +473,8 @@ class Outbound:
         if relates_to is None:
             return None
         offered = self.by_offer.get(identifier)
-        for outbox in (offered,) if offered is not None else tuple(self.outboxes.values()):
-            number = outbox.number_of_request(relates_to)
-            if number:
-                return outbox, number
-        return None
+        found = self.requests.find(relates_to, offered.source if offered is not None else None)
+        return None if found is None else (self.sources[found[0].local_id], found[1])
 
     def receive_reply(self, outbox: Outbox, number: int) -> None:
         """The reply to a request (see :meth:`request_of`) is in the open batch: it is acknowledged with that."""
@@ -705,6 +710,7 @@ class Outbound:
 
     def _drop(self, outbox: Outbox, source: RMSource, now: float) -> None:
         outbox.source = None
+        self.requests.forget(source)
         self.sources.pop(source.local_id, None)
         if source.identifier is not None:
             self.by_identifier.pop(source.identifier, None)
@@ -759,6 +765,7 @@ class Outbound:
         for outbox in self.outboxes.values():
             outbox.skip()
             self.ready(outbox)
+            self.reading.recover(outbox)
 
     def _recovered_outbox(self, state: State, parts: dict[str, Snapshot], now: float) -> Outbox:
         key = state["outbox"]

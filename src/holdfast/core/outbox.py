@@ -8,7 +8,7 @@ cursor has not passed is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +21,8 @@ from holdfast.core.states import OUTBOX_TABLE, OutboxAction, OutboxEvent, Outbox
 from holdfast.core.versions import Versions
 
 READ_AHEAD = 64
-"""Records read from the store at once; the window is seldom larger."""
+"""Records that are read from the store at once, while as many are still in front: the window is seldom larger. At most
+three times as many are in memory."""
 
 SAVE_EVERY = 64
 """So many newly acknowledged messages are saved together; losing the newest costs as many retransmissions."""
@@ -111,7 +112,10 @@ class Outbox:
         have arrived in a Sequence that was given up. A Sequence ends before the first of them, the next begins behind.
         """
         self._records: Partition = queue.partitions[partition]
-        self._cache: dict[int, Record] = {}
+        self.here: dict[int, Record] = {}
+        """Offset -> record: those that are in memory, of which there are never many."""
+        self._is_reading = False
+        self._waiting: list[tuple[int, Callable[[float], None]]] = []
 
     @property
     def end(self) -> int:
@@ -155,14 +159,17 @@ class Outbox:
     def append(self, record: Record) -> int:
         """Add a record to the open batch; its offset."""
         offset = self.queue.append(self.partition, record)
-        if len(self._cache) < READ_AHEAD:  # as keep() does, for each message that is sent
-            self._cache[offset] = record
+        here = self.here
+        if len(here) < 2 * READ_AHEAD and (offset - 1 in here or not here):  # as keep() does, for each that is sent
+            here[offset] = record
         return offset
 
     def keep(self, offset: int, record: Record) -> None:
-        """The record there, which came into the queue just now: it need not be read."""
-        if len(self._cache) < READ_AHEAD:
-            self._cache[offset] = record
+        """The record there, which came into the queue just now: it need not be read, if there is room and it follows
+        the last one that was kept. Holes would cost a read each."""
+        here = self.here
+        if len(here) < 2 * READ_AHEAD and (offset - 1 in here or not here):
+            here[offset] = record
 
     def submitted_with(self, opened: Opened, offset: int) -> Submitting:
         """What becomes durable together with the message that was just appended to the open batch."""
@@ -172,19 +179,64 @@ class Outbox:
         together.last = offset
         return together
 
-    def record(self, offset: int) -> Record:
-        """The record at ``offset``, which is durable or in a batch of ours that is not yet taken out of memory."""
-        record = self._cache.get(offset)
-        if record is None:
-            found = self.queue.read(self.partition, offset, min(offset + READ_AHEAD, self.durable_end))
-            self._cache = {number: kept for number, kept in self._cache.items() if number >= self.first}
-            for found_offset, found_record in found[:READ_AHEAD]:
-                if len(self._cache) >= 2 * READ_AHEAD:
-                    break
-                self._cache[found_offset] = found_record
-            assert found and found[0][0] == offset, (self.key, offset)
-            record = found[0][1]
-        return record
+    def record(self, offset: int) -> Record | None:
+        """The record at ``offset`` if it is in memory: what was just submitted, or was read ahead."""
+        return self.here.get(offset)
+
+    def wait_for(self, offset: int, then: Callable[[float], None]) -> None:
+        """Call ``then(now)`` once the record at ``offset`` was read, or is found to be there no more."""
+        self._waiting.append((offset, then))
+
+    def wanted(self) -> tuple[int, int] | None:
+        """What is to be read next, from where to where; None for nothing. Asked for once: :meth:`take` is to follow.
+
+        What somebody waits for comes first. Else it is what comes next, before it is needed: as soon as fewer are in
+        front of the Sequence than are read at once.
+        """
+        if self._is_reading:
+            return None
+        start = self._next_wanted()
+        if start is None:
+            return None
+        self._is_reading = True
+        return start, min(start + READ_AHEAD, self._records.durable_end)
+
+    def _next_wanted(self) -> int | None:
+        here, source = self.here, self.source
+        if self._waiting:
+            return self._waiting[0][0]
+        if source is None or source.polled:
+            return None
+        if source.flight.missing:
+            return self.offset_of(source.flight.missing)
+        start, end = source.start + source.next_number - 1, source.start + source.available
+        if start >= end or (start in here and min(start + READ_AHEAD, end) - 1 in here):
+            return None
+        return next((offset for offset in range(start, min(start + READ_AHEAD, end)) if offset not in here), None)
+
+    def take(self, start: int, found: list[tuple[int, Record]], now: float) -> None:
+        """What was read from ``start`` on is there. Of what was here before, as much stays as there is room: what is to
+        go out next, then what has gone out."""
+        self._is_reading = False
+        found = found[:READ_AHEAD]
+        source = self.source
+        following = self.first if source is None else source.start + source.next_number - 1
+        kept = sorted(offset for offset in self.here if offset >= self.first)
+        if len(kept) + len(found) > 3 * READ_AHEAD:
+            kept = [offset for offset in kept if offset >= following] + [
+                offset for offset in kept if offset < following
+            ]
+            kept = kept[: 3 * READ_AHEAD - len(found)]
+        self.here = {offset: self.here[offset] for offset in kept}
+        self.here.update(found)
+        # It is kept for us as long as it is neither acknowledged nor given up.
+        assert start < self.first or (found and found[0][0] == start) or self._waiting, (self.key, start)
+        waiting, self._waiting = self._waiting, []
+        for offset, then in waiting:
+            if offset in self.here or offset <= start:
+                then(now)
+            else:
+                self._waiting.append((offset, then))
 
     @property
     def next_choice(self) -> Choice | None:
@@ -201,10 +253,9 @@ class Outbox:
 
     def number_of(self, message_id: str | None) -> int:
         """The number of the message in flight that has this MessageID; 0 if there is none."""
-        source = self.source
-        if source is not None and message_id is not None:
-            for number in source.flight:
-                if number != source.last_number and self.record(self.offset_of(number)).message_id == message_id:
+        if self.source is not None and message_id is not None:
+            for number, entry in self.source.flight.items():
+                if entry.message_id == message_id:
                     return number
         return 0
 
@@ -213,38 +264,22 @@ class Outbox:
         assert self.source is not None
         return self.source.start + number - 1
 
-    def number_of_request(self, message_id: str) -> int:
-        """The number of the request with that MessageID, if it was transmitted and its reply is not here; else 0."""
+    def sent_before(self) -> tuple[int, int]:
+        """Offsets of what an earlier run may have transmitted and nobody has acknowledged, from where to where."""
         source = self.source
-        if source is None:
-            return 0
-        for number, known in source.unreplied.items():
-            if known == message_id and number not in source.replying:
-                return number
-        # An earlier run may have transmitted what this one has not come to yet.
-        for number in range(source.next_number, source.sent_before + 1):
-            if number not in source.replying and self._is_unacknowledged(source, number):
-                record = self.record(self.offset_of(number))
-                if record.wants_reply and record.message_id == message_id:
-                    return number
-        return 0
+        if source is None or source.identifier is None or source.polled or self.is_for_replies:
+            return 0, 0  # nothing, or nothing that is a request
+        return self.first, min(source.start + source.sent_before, self._records.durable_end)
 
-    def find_requests(self, ranges: tuple[tuple[int, int], ...]) -> None:
-        """Before an acknowledgement is taken in: what an earlier run transmitted may be requests without a reply."""
+    def found_before(self, found: list[tuple[int, Record]]) -> None:
+        """Some of that was read: what are requests among them may be answered from now on."""
         source = self.source
-        if source is None:
-            return
-        for lower, upper in ranges:
-            for number in range(max(lower, source.next_number), min(upper, source.sent_before) + 1):
-                if self._is_unacknowledged(source, number):
-                    record = self.record(self.offset_of(number))
-                    if record.wants_reply and record.message_id is not None:
-                        source.unreplied[number] = record.message_id
-
-    def _is_unacknowledged(self, source: RMSource, number: int) -> bool:
-        if number in source.acknowledged or number == source.last_number:
-            return False
-        return self.first <= self.offset_of(number) < self.durable_end
+        assert source is not None
+        for offset, record in found:
+            self.keep(offset, record)
+            number = offset - source.start + 1
+            if record.wants_reply and record.message_id is not None and number not in source.acknowledged:
+                source.requests.found_before(record.message_id, source, number)
 
     def update_available(self) -> None:
         """Tell the present Sequence how far durable messages reach that are its own."""
@@ -309,7 +344,7 @@ class Outbox:
             return False
         first = min(source.start + source.records_done, self._records.end)
         for offset in range(self.first, first):
-            self._cache.pop(offset, None)
+            self.here.pop(offset, None)
         self.first = max(self.first, first)
         if len(self.left_out):
             self.skip()

@@ -248,10 +248,6 @@ class Queue:
         """Have records read that the store has there: see :class:`~holdfast.core.events.ReadWanted`."""
         self._effects.append(ReadWanted(self.name, partition, start, end, take))
 
-    def read(self, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
-        """The records that the store has there, ascending, as many as it cares to read."""
-        return self._read(self.name, partition, start, end)
-
     def look(self, partition: int, offset: int) -> Record | None:
         """The record there, None if it is gone."""
         found = self._read(self.name, partition, offset, offset + 1)

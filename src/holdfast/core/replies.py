@@ -247,7 +247,10 @@ class Replies:
             self._answer_last_message(destination, number, back_channel, now)
         elif reply_number is not None and outbox is not None and source is not None and back_channel is not None:
             source.issue(now)
-            envelope = self._outbound.message(outbox, source, reply_number)
+            read = partial(self.again, destination, number, back_channel, asked=asked)
+            envelope = self._outbound.message(outbox, source, reply_number, read)
+            if envelope is None:
+                return  # it follows
             envelope.acknowledgements = (destination.acknowledgement(),)
             self._effects.append(Respond(back_channel, envelope))
         elif number in destination.answered and not asked:

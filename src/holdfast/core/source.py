@@ -6,6 +6,7 @@ Sequence's beginning is durable, so that after a crash the same message gets the
 
 from __future__ import annotations
 
+from collections.abc import Container
 from enum import Enum
 
 from holdfast.core.flight import Flight, InFlight
@@ -13,6 +14,7 @@ from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
+from holdfast.core.requests import Requests
 from holdfast.core.retransmission import RoundTrip
 from holdfast.core.states import (
     DOUBT_TABLE,
@@ -114,6 +116,8 @@ class RMSource:
         "request_sent_at",
         "reduced_at",
         "replying",
+        "requests",
+        "requests_before",
         "round_trip",
         "sent_before",
         "start",
@@ -154,6 +158,11 @@ class RMSource:
         self.flight = Flight()
         self.unreplied: dict[int, str] = {}
         """Transmitted requests whose reply is not here: number -> MessageID. Acknowledged only together with it."""
+        self.requests_before: dict[int, str] = {}
+        """Requests that may have been transmitted before, and are not in flight now: by an earlier run, or above the
+        limit. Number -> MessageID."""
+        self.requests = Requests()
+        """Where a reply finds them all; one for every Sequence of this side, once it carries an outbox."""
         self.replying: set[int] = set()
         """Requests whose reply is in a batch on its way to the store; saved as acknowledged in that same batch, so
         that a request is never asked again of a destination that may forget its reply."""
@@ -327,8 +336,13 @@ class RMSource:
             for gap_lower, gap_upper in acknowledged.gaps(upper):
                 if gap_upper >= lower:
                     fresh.add_range(max(lower, gap_lower), gap_upper)
-        for number in self.unreplied:
-            fresh.discard(number)
+        for lower, upper in list(fresh):
+            if upper - lower < len(self.unreplied):
+                waiting = [number for number in range(lower, upper + 1) if number in self.unreplied]
+            else:
+                waiting = [number for number in self.unreplied if lower <= number <= upper]
+            for number in waiting:
+                fresh.discard(number)
         return list(fresh)
 
     def _resend_what_followed(self, resent_at: float, now: float) -> None:
@@ -343,7 +357,10 @@ class RMSource:
         """The reply to request ``number`` is durable here; whether that was news. Stands for its acknowledgement."""
         self.last_heard = now
         self.replying.discard(number)
-        if self.unreplied.pop(number, None) is None and number in self.acknowledged:
+        message_id = self.unreplied.pop(number, None) or self.requests_before.pop(number, None)
+        if message_id is not None:
+            self.requests.remove(message_id, self, number)
+        elif number in self.acknowledged:
             return False
         entry = self.flight.remove(number)
         if entry is not None:
@@ -361,16 +378,31 @@ class RMSource:
         window = int(self._window)
         return window if self.buffer_remaining is None else min(window, self.buffer_remaining)
 
-    def numbers_to_send(self, now: float) -> list[int]:
-        """Numbers to transmit now, ascending: those due again first of all, then new ones as the window allows."""
+    def numbers_to_send(self, now: float, here: Container[int]) -> list[int]:
+        """Numbers to transmit now, ascending: those due again first of all, then new ones as the window allows.
+
+        Args:
+            now: Seconds.
+            here: Offsets of the records that are in memory. What is due and is not among them stays due; what is new
+                waits until it is.
+        """
+        before = self.start - 1
         due = self.flight.due(now, self.unreplied)
-        if due and any(self.flight[number].attempts for number in due):
-            due = self._slow_down(due, now)
+        if due:
+            if any(self.flight[number].attempts for number in due):
+                due = self._slow_down(due, now)
+            missing = [number for number in due if before + number not in here and number != self.last_number]
+            if missing:
+                self.flight.hold(missing)
+                due = [number for number in due if number not in missing]
         window = self.window
         while len(self.flight) < window and self._has_new():
-            if self.next_number not in self.acknowledged:
-                due.append(self.next_number)
-                self.flight.begin(self.next_number, now)
+            number = self.next_number
+            if number not in self.acknowledged:
+                if before + number not in here and number != self.last_number:
+                    break
+                due.append(number)
+                self.flight.begin(number, now)
             self._number()
         return due
 
@@ -431,7 +463,8 @@ class RMSource:
         above = [number for number in self.flight if number > self.limit]
         for number in above:
             self.flight.remove(number)
-            self.unreplied.pop(number, None)
+            if number in self.unreplied:
+                self.requests_before[number] = self.unreplied.pop(number)
         return bool(above)
 
     def _doubts(self, event: DoubtEvent) -> DoubtAction | None:
@@ -495,7 +528,9 @@ class RMSource:
         entry.waits_for = 0
         entry.sent_at = now
         self.flight.left(number, now + self.round_trip.delay(entry.tries, jitter))
-        if message_id is not None:
+        if message_id is not None and number not in self.unreplied:
+            if self.requests_before.pop(number, None) is None:
+                self.requests.add(message_id, self, number)
             self.unreplied[number] = message_id
         return entry.attempts
 

@@ -367,10 +367,15 @@ class Engine:
 
     async def caught_up(self) -> None:
         """Wait until what the core wants read by now is read, or the store has failed because it cannot be."""
-        while self._scheduled and self.failure is None:
-            await asyncio.sleep(0)
-        if self._reading is not None:
-            await self._reading.caught_up()
+        while True:
+            if self.protocol.outbound.reading.is_recovering:  # what was read may be followed by more
+                self.touch()
+            while self._scheduled and self.failure is None:
+                await asyncio.sleep(0)
+            if self._reading is not None:
+                await self._reading.caught_up()
+            if self.failure is not None or not self.protocol.outbound.reading.is_recovering:
+                return
 
     async def give_up(self) -> None:
         """End the threads, if there are any, and leave undone what was asked for: starting has failed."""

@@ -24,10 +24,20 @@ class Listener:
         self._engine = engine
         self._envelopes = envelopes
         self._pauses = pauses
+        self._early: list[Exchange] | None = []
+
+    def begin(self) -> None:
+        """The source has recovered: take in what came meanwhile, and all that comes."""
+        early, self._early = self._early, None
+        for exchange in early or ():
+            self.handle(exchange)
 
     def handle(self, exchange: Exchange) -> None:
-        """Take one HTTP request; the answer follows."""
-        if not refuse_unless_soap(exchange):
+        """Take one HTTP request; the answer follows. Those that come before :meth:`begin` wait for that: no more than
+        there are connections."""
+        if self._early is not None:
+            self._early.append(exchange)
+        elif not refuse_unless_soap(exchange):
             self._envelopes.receive(exchange, self._take)
 
     def _take(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:

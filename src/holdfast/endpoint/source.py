@@ -322,6 +322,7 @@ class Source:
             self._headers,
             on_transport_error=self._transport_error,
         )
+        listener = None
         if self._listen is not None:
             listener = Listener(self._engine, self._envelopes, self._sender.pauses)
             self._server = await listen_for_answers(listener.handle, *self._listen)
@@ -345,6 +346,10 @@ class Source:
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
             self._engine.protocol.outbound.ready(outbox)
         self._engine.touch()
+        await self._engine.caught_up()  # nothing is sent or taken in before it knows what an earlier run sent
+        self._engine.check()
+        if listener is not None:
+            listener.begin()
 
     def _in_the_loop(self, call: Callable[[], None]) -> None:
         if threading.get_ident() == self._thread:

@@ -61,7 +61,8 @@ _REPORTS = frozenset(
         "failed",
         "succeeded",
         # What follows from other fields: states and records kept for the next use.
-        "_cache",
+        "here",
+        "requests",
         "_fixed",
         "_state",
         "_usual",

@@ -239,6 +239,11 @@ class Node:
     # --- inputs ---------------------------------------------------------------------------------------------------
 
     @property
+    def is_listening(self) -> bool:
+        """Whether it takes in what comes: not before it has read what an earlier run may have sent."""
+        return self.is_up and not self.protocol.outbound.reading.is_recovering
+
+    @property
     def now(self) -> float:
         """What its clock shows."""
         return self.world.clock.local(self.index)

@@ -94,12 +94,17 @@ class _Twin:
         disk, name = deepcopy(node.store.durable), _Name(node)
         protocol = node.make_protocol(disk.read, name.new_identifier)
         protocol.recover(disk.load(), node.now)
-        return cls(protocol, disk, node.now)
+        twin = cls(protocol, disk, node.now)
+        twin._settle(BackChannel(object()))  # it takes nothing in before it has read what it needs
+        return twin
 
     def ask(self, envelope: Envelope) -> str:
         """What it answers, in words; "nothing yet" if that takes time."""
         asker = BackChannel(object())
         self._protocol.receive(replace(envelope), asker, self._now)
+        return self._settle(asker)
+
+    def _settle(self, asker: BackChannel) -> str:
         answer = "nothing yet"
         while True:
             for effect in self._protocol.take_effects():

@@ -404,7 +404,7 @@ class Simulator:
 
     def _arrive(self, journey: Journey, response_delay: float | None) -> Node | None:
         node = self.world.nodes[journey.receiver]
-        if not node.is_up:
+        if not node.is_listening:
             self._at(self.network.delay(), partial(self._fail, journey))
             return None
         self.world.note(lambda: f"#{journey.number} arrives at {node.name}")
