@@ -10,7 +10,6 @@ from functools import partial
 
 from holdfast.core.acknowledging import Acknowledging, asks
 from holdfast.core.answering import Answering
-from holdfast.core.controls import Incoming
 from holdfast.core.destination import RMDestination, Verdict
 from holdfast.core.events import BackChannel, Incident
 from holdfast.core.faults import (
@@ -23,6 +22,7 @@ from holdfast.core.faults import (
     sequence_fault,
 )
 from holdfast.core.inbound import Inbound
+from holdfast.core.incoming import Incoming
 from holdfast.core.messages import Envelope, Fault, LastMessage
 from holdfast.core.outbound import Outbound
 from holdfast.core.records import Record

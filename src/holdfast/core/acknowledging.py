@@ -7,11 +7,11 @@ hears, never what. That is the destination's to say.
 from __future__ import annotations
 
 from holdfast.core.answering import Answering, envelope_in
-from holdfast.core.controls import Incoming
 from holdfast.core.destination import RMDestination
 from holdfast.core.events import BackChannel, Effect, Respond
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.inbound import Inbound
+from holdfast.core.incoming import Incoming
 from holdfast.core.messages import Acknowledge, Envelope, Fault
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.states import DestinationAction

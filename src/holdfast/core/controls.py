@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import Protocol, get_args
 
-from holdfast.core.destination import RMDestination
-from holdfast.core.events import BackChannel
+from holdfast.core.acknowledging import Acknowledging
+from holdfast.core.ending import Ending
+from holdfast.core.granting import Granting
+from holdfast.core.inbound import Inbound
+from holdfast.core.incoming import Incoming
 from holdfast.core.messages import (
     Acknowledge,
     CloseSequence,
@@ -15,8 +18,6 @@ from holdfast.core.messages import (
     Control,
     CreateSequence,
     CreateSequenceResponse,
-    Envelope,
-    Fault,
     LastMessage,
     RequestAcknowledgement,
     TerminateSequence,
@@ -24,30 +25,14 @@ from holdfast.core.messages import (
 )
 from holdfast.core.states import DestinationEvent
 
-if TYPE_CHECKING:
-    from holdfast.core.protocol import RMProtocol
 
+class Takers(Protocol):
+    """The rooms that take RM protocol messages."""
 
-@dataclass(slots=True)
-class Incoming:
-    """A message without a Sequence header on its way to who takes it.
-
-    Args:
-        envelope: The message.
-        back_channel: Where its answer may go; None if it came as an answer, or has its answer.
-        now: Seconds.
-        party: Whose it is, "" if that is not known.
-        problem: The fault for another of its headers, None for none.
-        asked: The Sequences with an anonymous AcksTo that it asks an acknowledgement of. An answer that is another's
-            leaves them out: .NET reads one acknowledgement in it, and no second.
-    """
-
-    envelope: Envelope
-    back_channel: BackChannel | None
-    now: float
-    party: str = ""
-    problem: Fault | None = None
-    asked: Sequence[RMDestination] = ()
+    acknowledging: Acknowledging
+    ending: Ending
+    granting: Granting
+    inbound: Inbound
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,43 +45,43 @@ class Row:
         event: What it is to the inbound Sequence that it names, if it is about the end of one.
     """
 
-    take: Callable[[RMProtocol, Incoming], None]
+    take: Callable[[Takers, Incoming], None]
     answers: frozenset[type[Control]] = frozenset()
     event: DestinationEvent | None = None
 
-    def yields(self, protocol: RMProtocol, control: Control) -> bool:
+    def yields(self, takers: Takers, control: Control) -> bool:
         """Whether the fault for another of its headers may be the answer to it (WS-RM 3.2): for an answer, which has
         none, and for the first that ends a Sequence, whose repeat gets its response. What goes with the headers alone
         says it in its own answer, and a CreateSequence would be taken for refused."""
         if self.event is None:
             return not self.answers
-        destination = protocol.inbound.destinations.get(getattr(control, "identifier", ""))
+        destination = takers.inbound.destinations.get(getattr(control, "identifier", ""))
         return destination is not None and destination.moves_at(self.event)
 
 
 _HEADERS_ALONE = Row(
-    lambda protocol, incoming: protocol.acknowledging.answer(incoming),
+    lambda takers, incoming: takers.acknowledging.answer(incoming),
     answers=frozenset({Acknowledge}),
 )
 
 CONTROLS: dict[type[Control], Row] = {
     CreateSequence: Row(
-        lambda protocol, incoming: protocol.granting.create(incoming),
+        lambda takers, incoming: takers.granting.create(incoming),
         answers=frozenset({CreateSequenceResponse}),
     ),
-    CreateSequenceResponse: Row(lambda protocol, incoming: protocol.granting.created(incoming)),
+    CreateSequenceResponse: Row(lambda takers, incoming: takers.granting.created(incoming)),
     CloseSequence: Row(
-        lambda protocol, incoming: protocol.ending.close(incoming),
+        lambda takers, incoming: takers.ending.close(incoming),
         answers=frozenset({CloseSequenceResponse}),
         event=DestinationEvent.CLOSE_SEQUENCE,
     ),
-    CloseSequenceResponse: Row(lambda protocol, incoming: protocol.ending.closed(incoming)),
+    CloseSequenceResponse: Row(lambda takers, incoming: takers.ending.closed(incoming)),
     TerminateSequence: Row(
-        lambda protocol, incoming: protocol.ending.terminate(incoming),
+        lambda takers, incoming: takers.ending.terminate(incoming),
         answers=frozenset({TerminateSequenceResponse, TerminateSequence}),
         event=DestinationEvent.TERMINATE_SEQUENCE,
     ),
-    TerminateSequenceResponse: Row(lambda protocol, incoming: protocol.ending.terminated(incoming)),
+    TerminateSequenceResponse: Row(lambda takers, incoming: takers.ending.terminated(incoming)),
     LastMessage: _HEADERS_ALONE,
     Acknowledge: _HEADERS_ALONE,
     RequestAcknowledgement: _HEADERS_ALONE,

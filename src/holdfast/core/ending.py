@@ -14,11 +14,11 @@ from functools import partial
 
 from holdfast.core.answering import Answering, envelope_in, response_to
 from holdfast.core.commit import GroupCommit
-from holdfast.core.controls import Incoming
 from holdfast.core.destination import RMDestination
 from holdfast.core.events import BackChannel
 from holdfast.core.faults import SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.inbound import Inbound, nothing
+from holdfast.core.incoming import Incoming
 from holdfast.core.messages import (
     CloseSequence,
     CloseSequenceResponse,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.answering import Answering, response_to
-from holdfast.core.controls import Incoming
 from holdfast.core.destination import RMDestination
 from holdfast.core.events import Incident
 from holdfast.core.faults import creation_refused
 from holdfast.core.inbound import Inbound
+from holdfast.core.incoming import Incoming
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     CreateSequence,

@@ -15,7 +15,7 @@ from holdfast.core.acknowledging import Acknowledging
 from holdfast.core.addresses import Addresses
 from holdfast.core.answering import Answering
 from holdfast.core.commit import GroupCommit
-from holdfast.core.controls import CONTROLS, Incoming
+from holdfast.core.controls import CONTROLS
 from holdfast.core.destination import RMDestination
 from holdfast.core.ending import Ending
 from holdfast.core.events import BackChannel, Effect, ReadWanted, Transmit
@@ -24,6 +24,7 @@ from holdfast.core.granting import Granting
 from holdfast.core.handling import Handling
 from holdfast.core.hearing import Hearing, is_reply
 from holdfast.core.inbound import Inbound
+from holdfast.core.incoming import Incoming
 from holdfast.core.messages import (
     ANONYMOUS,
     Control,
