@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast import Destination, Source
 from holdfast.core.records import Batch, Record
-from holdfast.endpoint.inspection import describe_snapshot
+from holdfast.endpoint.inspection import describe_protocol, describe_snapshot
 from holdfast.store.rocksdb import RocksDBStore
 
 ACTION = "urn:test:submit"
@@ -55,6 +55,19 @@ async def test_a_source_and_its_offered_sequence_are_described(serve: Any, tmp_p
         assert inbound["age"] == outbound["age"] == 0.0, "a clock that is behind shows no negative age"
         assert (live["waiting"], live["to"]) == (0, url)
         assert outbound["identifier"] == live["identifier"]
+
+
+async def test_why_replies_are_stopped_is_shown_of_a_running_destination(serve: Any) -> None:
+    app = Destination(":memory:")
+    app.on(ACTION)(lambda message: "<done/>")
+    async with Source((await serve(app)).url, ":memory:", offer=True) as source:
+        await source.request("<a/>", action=ACTION, timeout=60)
+        (replies,) = app.engine.protocol.outbound.outboxes.values()
+        replies.stop("Sender")
+        described = describe_protocol(app.engine.protocol, app.engine.clock())
+        (shown,) = [one for one in described if one["role"] == "source"]
+        assert (shown["key"], shown["suspended"]) == (replies.key, "Sender")
+        replies.resume()
 
 
 async def test_messages_that_wait_for_a_sequence_are_shown_with_the_reason_and_none_is_shown_for_an_empty_outbox(

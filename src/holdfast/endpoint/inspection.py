@@ -91,8 +91,7 @@ def describe_protocol(protocol: RMProtocol, now: float) -> list[dict[str, Any]]:
     for outbox in protocol.outbound.outboxes.values():
         where = outbox.queue.name, outbox.partition
         snapshot.bounds[where] = (outbox.queue.partitions[outbox.partition].first, outbox.durable_end)
-        if not outbox.is_for_replies:
-            snapshot.cursors[*where, outbox.cursor] = outbox.about() | {"offset": outbox.first}
+        snapshot.cursors[*where, outbox.cursor] = outbox.about() | {"offset": outbox.first}
         if outbox.source is not None:
             snapshot.sequences[outbox.source.local_id] = outbox.source.to_state()
     return describe_snapshot(snapshot, now)
