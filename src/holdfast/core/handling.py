@@ -277,7 +277,7 @@ class Handling:
         """
         if self._is_letter(handle):
             self.letters.discard(handle.offset)
-            self._retried(handle, Incident("dead letter handled", detail={"letter": handle.offset}))
+            self._letter_handled(handle)
         else:
             self._finish(handle, reply, now)
         self.succeeded += 1
@@ -310,7 +310,7 @@ class Handling:
 
     def _alone_durable(self, handle: Handle, now: float) -> None:
         if self._is_letter(handle):
-            self._retried(handle, Incident("dead letter handled", detail={"letter": handle.offset}))
+            self._letter_handled(handle)
         else:
             self._go_on_behind(handle, now)
         self.succeeded += 1
@@ -419,6 +419,9 @@ class Handling:
         self._letter = self._unseal(found[0][1])
         record = replace(self._letter.record, wants_reply=False)
         self._effects.append(Handle(self.letters.name, 0, letter, record, self._letter.attempts + 1))
+
+    def _letter_handled(self, handle: Handle) -> None:
+        self._retried(handle, Incident("dead letter handled", detail={"letter": handle.offset}))
 
     def _retried(self, handle: Handle, told: Incident) -> None:
         self._retrying = self._letter = None

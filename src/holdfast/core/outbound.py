@@ -117,16 +117,13 @@ class Outbound:
             choices: What to try with CreateSequence, first to last. Outboxes to one address share one list, so that
                 what one learns of the peer serves all: what was refused is tried last.
         """
-        outbox = self.outboxes.get(key)
-        if outbox is None:
+        known = self.outboxes.get(key)
+        if known is not None:
+            queue = known.queue
+        else:
             queue = self._queues.outbox(outbox_queue(key))
             queue.describe_again()
-            outbox = self._make(key, queue, 0, to)
-            outbox.choices = choices
-            outbox.save()
-        outbox.choices = choices
-        self.ready(outbox)
-        return outbox
+        return self.forward(key, to, choices, queue, 0)
 
     def forward(
         self, key: str, to: str, choices: list[Choice], queue: Queue, partition: int, start: int | None = None

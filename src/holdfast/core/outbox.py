@@ -159,9 +159,7 @@ class Outbox:
     def append(self, record: Record) -> int:
         """Add a record to the open batch; its offset."""
         offset = self.queue.append(self.partition, record)
-        here = self.here
-        if len(here) < 2 * READ_AHEAD and (offset - 1 in here or not here):  # as keep() does, for each that is sent
-            here[offset] = record
+        self.keep(offset, record)
         return offset
 
     def keep(self, offset: int, record: Record) -> None:
@@ -317,16 +315,19 @@ class Outbox:
         if source is None or source.identifier is None:
             return False
         number = offset - source.start + 1
-        highest = min(max(source.highest_sent, source.sent_before), source.limit, source.available)
-        return 1 <= number <= highest and number != source.last_number
+        return 1 <= number <= self._highest_left(source) and number != source.last_number
+
+    @staticmethod
+    def _highest_left(source: RMSource) -> int:
+        """The highest number that may have been transmitted and is a record's."""
+        return min(max(source.highest_sent, source.sent_before), source.limit, source.available)
 
     def in_doubt(self) -> int:
         """How many records may have been transmitted in the present Sequence and are not acknowledged."""
         source = self.source
         if source is None:
             return 0
-        highest = min(max(source.highest_sent, source.sent_before), source.limit, source.available)
-        return sum(upper - lower + 1 for lower, upper in source.acknowledged.gaps(highest))
+        return sum(upper - lower + 1 for lower, upper in source.acknowledged.gaps(self._highest_left(source)))
 
     def leave_out_arrived(self) -> None:
         """The present Sequence is given up: what is known to have arrived behind a gap is not sent again."""

@@ -13,8 +13,8 @@ from holdfast.core.messages import Envelope
 from holdfast.endpoint.logs import log
 
 PAUSE = 0.05
-"""Seconds. A CXF client loses an answer that overtakes its 202, and the call fails: one in twenty without a pause, none
-of six hundred with this one."""
+"""Seconds. A CXF client loses an answer that overtakes its 202, and the call fails: one in thirty without a pause, one
+of six hundred with this one, on a busy machine."""
 
 _HASTY = (b"Apache-CXF",)
 """How the User-Agent of those begins that are known to lose such an answer, and not to ask again."""

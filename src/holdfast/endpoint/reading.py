@@ -108,10 +108,11 @@ class Reading:
 
     def _done(self, wanted: ReadWanted, reading: asyncio.Future[Records]) -> None:
         self._under_way.discard(reading)
+        # Asked for also where nobody listens any more: what several reads fail with at once is the same, and told once.
+        error = None if reading.cancelled() else reading.exception()
         if self._is_closed or reading.cancelled():
             return
         where = (wanted.queue, wanted.partition)
-        error = reading.exception()
         if error is not None:
             self._is_closed = True  # the store is of no use any more
             self._lines.clear()

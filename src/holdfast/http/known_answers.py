@@ -44,8 +44,8 @@ class KnownAnswers:
         """
         end = data.find(b"\r\n\r\n") + 4
         length = len(data) - end
-        declared = response.headers.get("content-length", "")
-        if end > MAX_HEAD_BYTES or length != len(response.body) or not declared.isdigit() or int(declared) != length:
+        declared = response.headers.get("content-length")
+        if end > MAX_HEAD_BYTES or length != len(response.body) or declared != str(length):
             return
         if "transfer-encoding" in response.headers or "upgrade" in response.headers:
             return

@@ -45,7 +45,8 @@ class KnownHeads:
         headers = request.headers
         end = data.find(b"\r\n\r\n") + 4
         length = len(data) - end
-        if end > MAX_HEAD_BYTES or length != len(request.body) or length != int(headers.get(b"content-length", b"0")):
+        declared = headers.get(b"content-length", b"0")
+        if end > MAX_HEAD_BYTES or length != len(request.body) or declared != b"%d" % length:
             return
         if b"expect" in headers or b"transfer-encoding" in headers or b"upgrade" in headers:
             return
