@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import traceback
 from functools import partial
@@ -131,6 +132,22 @@ async def test_a_store_that_fails_is_told_once_and_nothing_more_is_read() -> Non
     assert [str(error) for error in one.failures] == ["the disk is gone"]
     assert one.answers == [] and not one.reading.is_busy
     await one.reading.close()
+
+
+async def test_reads_that_fail_at_once_are_told_once_and_none_of_their_errors_is_left_to_the_loop() -> None:
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unheard.append(context))
+    store = SlowStore()
+    store.fails = True
+    one = Asker(filled(store))
+    for queue in range(3):
+        one.ask(f"q{queue}", 0, 1)
+    store.may_go.set()
+    async with asyncio.timeout(60):
+        await one.reading.caught_up()
+    await one.reading.close()
+    gc.collect()
+    assert len(one.failures) == 1 and unheard == []
 
 
 @pytest.mark.parametrize("fails", [False, True])
