@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -475,6 +476,33 @@ def tables() -> list[str]:
     return list(importlib.import_module("holdfast.core.states").TABLES)
 
 
+# --- measurements ----------------------------------------------------------------------------------------------------
+
+
+def paper() -> str:
+    """What ``holdfast bench paper --json`` printed in the run that is kept, as a table, with its notes below it."""
+    rows = json.loads((DOCS / "internals" / "paper" / "run.json").read_text(encoding="utf-8"))["rows"]
+    lines = [
+        "| operation | 2005 | here | times as fast | deviation | error | outliers | min | max | memory | 2005 |",
+        "| --- |" + " ---: |" * 10,
+    ]
+    notes: dict[str, int] = {}
+    for row in rows:
+        name, here, printed = row["operation"], row["here"], row["paper"]
+        if row["remark"]:
+            name += f" ({notes.setdefault(row['remark'], len(notes) + 1)})"
+        then = f"{row['paper_mean']:,.2f}" if row["paper_mean"] is not None else ""
+        figures = [""] * 8
+        if here is not None:
+            ratio = f"{row['times_as_fast']:.1f}" if row["times_as_fast"] is not None else ""
+            middle = [f"{here[one]:,.2f}" for one in ("deviation", "error")]
+            ends = [f"{here[one]:,.2f}" for one in ("smallest", "largest")]
+            figures = [f"{here['mean']:,.2f}", ratio, *middle, str(here["outliers"]), *ends, f"{row['memory']:,}"]
+        memory = f"{printed['memory']:,}" if printed is not None else ""
+        lines.append(f"| {' | '.join([name, then, *figures, memory])} |")
+    return "\n".join([*lines, "", *(f"{number}. {note}" for note, number in notes.items())])
+
+
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 WHOLE: dict[str, Callable[[], str]] = {"reference/api.md": api, "reference/commands.md": commands}
@@ -482,6 +510,7 @@ PARTS: dict[str, Callable[[], str]] = {
     **{f"settings {name}": partial(settings, name) for _, name, _ in SETTINGS},
     "metrics": metrics,
     "incidents": incidents,
+    "paper": paper,
     "spark options": spark_options,
     "spark columns": spark_columns,
     **{f"states {name}": partial(states, name) for name in tables()},

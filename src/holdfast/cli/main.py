@@ -40,6 +40,7 @@ COMMANDS = {
     "land": ("holdfast.pipeline.land_job", "land_command", "Land a queue as Parquet files, with Spark."),
     "reland": ("holdfast.pipeline.reland_job", "reland_command", "Read landed bodies again, by another schema."),
     "simulate": ("holdfast.cli.simulate", "simulate", "Run the shipped simulator."),
+    "bench": ("holdfast.cli.bench", "bench", "Measure Holdfast on this machine."),
 }
 """Name -> module, attribute, and the line for the list; a module is imported when its command is run."""
 

@@ -1,0 +1,237 @@
+"""The operations of the paper's table, as Holdfast does them: each a function that does it once.
+
+Owns what is done, on which messages. How it is timed, and what the paper says of it, is :mod:`holdfast.bench.paper`'s.
+What ends in an envelope or an element ends in its bytes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from holdfast import wire
+from holdfast.core.messages import (
+    ANONYMOUS_EPR,
+    Acknowledge,
+    AckRequested,
+    Control,
+    CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
+    Envelope,
+    Fault,
+    Offer,
+    Sequence,
+    SequenceAcknowledgement,
+    TerminateSequence,
+)
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.wire import rm_200702
+from holdfast.wire.addressing import encode_epr_content
+from holdfast.wire.rm import encode_acknowledgement, encode_control, encode_sequence
+
+IDENTIFIER = "urn:uuid:714a9d3e-97fd-455e-b2b5-a24fb0471ee4"
+MESSAGE_ID = "urn:uuid:1d30edae-60df-42df-9150-a1a9aad30a8d"
+SERVICE, CLIENT = "http://server.example/services/orders", "http://client.example/listener"
+ACTION = "urn:example:orders/put"
+DIALECT = rm_200702.DIALECT
+KEY = (b'<k:customer xmlns:k="urn:k">4711</k:customer>',)
+"""A reference parameter; 2004/08's ReferenceProperties, which the paper's EPRs had, became this."""
+SMALL = b'<p:put xmlns:p="urn:x"><k>1</k><d>' + b"x" * 60 + b"</d></p:put>"
+DENSE = b"<o xmlns='urn:o'>%b</o>" % b"".join(
+    b"<item><sku>A%d</sku><qty>2</qty><price>3.5</price><note>%b</note></item>" % (n, b"x" * 40) for n in range(95)
+)
+"""Ten kilobytes in which every twenty-fifth octet begins a tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something that is done once, whole, each time it is called."""
+
+    run: Callable[[], object]
+    remark: str = ""
+    """What to know of how it compares, if anything."""
+
+
+def message(body: bytes) -> Envelope:
+    """An application message with all the headers of the paper's largest envelope, and a Sequence."""
+    return Envelope(
+        SOAP.V1_2,
+        Addressing.V2005_08,
+        RM.V1_1,
+        action=ACTION,
+        to=SERVICE,
+        message_id=MESSAGE_ID,
+        reply_to=ANONYMOUS_EPR,
+        from_=EndpointReference(CLIENT),
+        sequence=Sequence(IDENTIFIER, 3),
+        ack_requested=(AckRequested(IDENTIFIER),),
+        body=body,
+    )
+
+
+def with_most_headers() -> bytes:
+    """An envelope with the message information headers of WS-Addressing, and none of WS-RM."""
+    return wire.encode(
+        Envelope(
+            SOAP.V1_2,
+            Addressing.V2005_08,
+            action=ACTION,
+            to=SERVICE,
+            message_id=MESSAGE_ID,
+            relates_to=IDENTIFIER,
+            reply_to=ANONYMOUS_EPR,
+            fault_to=ANONYMOUS_EPR,
+            from_=EndpointReference(CLIENT),
+            reference_parameters=KEY,
+            body=SMALL,
+        )
+    )
+
+
+def targeted() -> bytes:
+    """An envelope whose To, Action and reference parameters are those of an EPR."""
+    epr = EndpointReference(SERVICE, KEY)
+    return wire.encode(
+        Envelope(
+            SOAP.V1_2, Addressing.V2005_08, action=ACTION, to=epr.address, reference_parameters=epr.reference_parameters
+        )
+    )
+
+
+def controlling(make: Callable[[], Control]) -> Callable[[], bytes]:
+    """An RM message, whole: the message itself, its headers, its envelope."""
+    return lambda: wire.encode(
+        Envelope(
+            SOAP.V1_2,
+            Addressing.V2005_08,
+            RM.V1_1,
+            to=SERVICE,
+            message_id=MESSAGE_ID,
+            reply_to=ANONYMOUS_EPR,
+            control=make(),
+        )
+    )
+
+
+def acknowledgement_of(numbers: set[int]) -> Callable[[], str]:
+    """From a set of message numbers to the header block."""
+
+    def run() -> str:
+        ordered = sorted(numbers)
+        gaps = [(lower, upper) for lower, upper in pairwise(ordered) if upper - lower > 1]
+        lowers, uppers = [ordered[0], *(upper for _, upper in gaps)], [*(lower for lower, _ in gaps), ordered[-1]]
+        ranges = tuple(zip(lowers, uppers, strict=True))
+        return encode_acknowledgement(SequenceAcknowledgement(IDENTIFIER, ranges), DIALECT)
+
+    return run
+
+
+def some_numbers(count: int, highest: int) -> set[int]:
+    """So many numbers from 1 to the highest, the same in every run."""
+    return set(random.Random(2005).sample(range(1, highest + 1), count))
+
+
+def add_sequence() -> Callable[[], Envelope]:
+    """Adds a Sequence to an envelope that is there, as the paper does: to the document, not to its bytes."""
+    existing = message(SMALL)
+
+    def run() -> Envelope:
+        existing.sequence = Sequence(IDENTIFIER, 4)
+        return existing
+
+    return run
+
+
+def fault() -> bytes:
+    """An UnknownSequence fault, its whole envelope."""
+    unknown = Fault(
+        "UnknownSequence", "The value is not a known Sequence identifier.", is_rm=True, identifier=IDENTIFIER
+    )
+    return wire.encode(Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, relates_to=MESSAGE_ID, fault=unknown))
+
+
+def of_paper() -> dict[str, Operation]:
+    """The rows of the paper by its names, in its order, but for those in :func:`holdfast.bench.paper.left_out`."""
+    addressing = Addressing.V2005_08
+    ready = message(SMALL)
+    whole = wire.encode(ready)
+    offer = Offer(IDENTIFIER, ANONYMOUS_EPR)
+    response = CreateSequenceResponse(IDENTIFIER, 3600.0, accept_acks_to=EndpointReference(SERVICE))
+    size = f"{len(whole):,} bytes"
+    return {
+        "Create a schema-typed (XMLBeans) SOAP envelope document": Operation(
+            lambda: wire.encode(Envelope(SOAP.V1_2, body=SMALL)), "the envelope's bytes, Body included"
+        ),
+        "Create an Axis SOAPMessage": Operation(lambda: Envelope(SOAP.V1_2), "the envelope as an object"),
+        "Convert envelope document to SOAPMessage": Operation(
+            lambda: wire.decode(whole), f"{size} of text to the object, headers read, Body checked"
+        ),
+        "Convert SOAPMessage to envelope document": Operation(lambda: wire.encode(ready), f"the object to {size}"),
+        "Create a WS-Addressing EPR (URL only)": Operation(
+            lambda: encode_epr_content(EndpointReference(CLIENT), addressing)
+        ),
+        "Create a WS-Addressing EPR (with ReferenceProperties)": Operation(
+            lambda: encode_epr_content(EndpointReference(CLIENT, KEY), addressing)
+        ),
+        "Create an envelope targeted to an EPR": Operation(targeted),
+        "Same, with most WSA message information headers": Operation(with_most_headers),
+        "Parse an envelope to its WSA message information headers": Operation(
+            lambda: wire.decode(whole), f"{size} of text, RM headers too, Body checked"
+        ),
+        "Create a WSRM fault": Operation(fault, "its whole envelope"),
+        "Create a CreateSequence request": Operation(
+            controlling(lambda: CreateSequence(ANONYMOUS_EPR, 3600.0, offer)), "its whole envelope, with an Offer"
+        ),
+        "Create a CreateSequenceResponse": Operation(controlling(lambda: response), "its whole envelope"),
+        "Create a Sequence element": Operation(lambda: encode_sequence(Sequence(IDENTIFIER, 3), DIALECT)),
+        "Add a Sequence element to an existing envelope": Operation(
+            add_sequence(), "to the object, as in the paper; its bytes are made when the envelope is written"
+        ),
+        "Create a SequenceAcknowledgement from a set of message numbers": Operation(
+            acknowledgement_of(some_numbers(10, 14)), "ten numbers"
+        ),
+        "Create a TerminateSequence": Operation(
+            lambda: encode_control(TerminateSequence(IDENTIFIER, 7), DIALECT, addressing)
+        ),
+    }
+
+
+def of_ours() -> dict[str, tuple[str, Operation]]:
+    """Rows that the paper does not have: what it is -> the paper's row to see it beside ("" for none), and how."""
+    dense = wire.encode(message(DENSE))
+    spread = AcknowledgementRanges([(1, 10), (12, 40), (42, 50), (60, 99)])
+    acknowledging = Envelope(
+        SOAP.V1_2,
+        Addressing.V2005_08,
+        RM.V1_1,
+        control=Acknowledge(),
+        acknowledgements=(SequenceAcknowledgement(IDENTIFIER, ((1, 37),), buffer_remaining=8),),
+    )
+    acknowledged = wire.encode(acknowledging)
+    set_row = "Create a SequenceAcknowledgement from a set of message numbers"
+    return {
+        f"Parse an envelope of {len(dense):,} bytes of dense markup": (
+            "Parse an envelope to its WSA message information headers",
+            Operation(
+                lambda: wire.decode(dense),
+                "ten times the size of the row above, 760 tags of it in the Body, each of which expat checks",
+            ),
+        ),
+        "Create a SequenceAcknowledgement from a set of 996 numbers": (
+            set_row,
+            Operation(acknowledgement_of(some_numbers(996, 1000)), "sorting them is most of it"),
+        ),
+        "Create a SequenceAcknowledgement of 4 ranges": (
+            set_row,
+            Operation(
+                lambda: encode_acknowledgement(SequenceAcknowledgement(IDENTIFIER, tuple(spread)), DIALECT),
+                "what Holdfast does: it keeps ranges, no sets",
+            ),
+        ),
+        "Write an acknowledgement, whole envelope": ("", Operation(lambda: wire.encode(acknowledging))),
+        "Read an acknowledgement, whole envelope": ("", Operation(lambda: wire.decode(acknowledged))),
+    }

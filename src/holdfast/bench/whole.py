@@ -1,0 +1,214 @@
+"""A message's whole processing, one at a time, each side with its store on a disk. Knows not what it is compared with.
+
+At a source it is from the call to the acknowledgement, at a sink from a request's bytes to the acknowledgement's. Both
+are the real thing but for HTTP, which the paper does not count either: the source's transport answers at once, and the
+sink is handed a request in the same process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from holdfast import wire
+from holdfast.bench.operations import ACTION, CLIENT, MESSAGE_ID, SERVICE
+from holdfast.core.messages import (
+    ANONYMOUS_EPR,
+    Acknowledge,
+    AckRequested,
+    CloseSequence,
+    CloseSequenceResponse,
+    Control,
+    CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
+    Envelope,
+    SequenceAcknowledgement,
+    TerminateSequenceResponse,
+)
+from holdfast.core.messages import Sequence as SequenceHeader
+from holdfast.core.versions import RM, SOAP, Addressing, Versions
+from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.source import Source
+from holdfast.exceptions import HoldfastError
+from holdfast.http.exchange import Exchange, Request
+from holdfast.http.outcome import Done, Response
+
+SIZES = (100, 1_000, 10_000)
+"""Bytes of the bodies; between them lie the paper's."""
+
+Once = Callable[[], Awaitable[None]]
+"""Does it once; what is not part of it was done before."""
+
+_HEADERS = {b"content-type": b"application/soap+xml; charset=utf-8"}
+_OPEN = "urn:uuid:714a9d3e-97fd-455e-b2b5-a24fb0471ee4"
+"""The Sequence at the destination that is none."""
+_NUMBER = re.compile(rb"MessageNumber>(\d+)<")
+
+
+def body_of(size: int) -> bytes:
+    """A body of so many bytes, one element with text."""
+    start, end = b"<o xmlns='urn:holdfast:bench'>", b"</o>"
+    return start + b"x" * (size - len(start) - len(end)) + end
+
+
+class _Asked(Exchange):
+    """A request handed to a Destination in the same process."""
+
+    def __init__(self, body: bytes) -> None:
+        self.request = Request("POST", "/", _HEADERS, body, None, False)
+        self.answered: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+
+    def respond(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: bytes | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        self.answered.set_result((status, body))
+
+    def start(
+        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        raise NotImplementedError("a destination answers whole")
+
+    def write(self, data: bytes) -> bool:
+        raise NotImplementedError("a destination answers whole")
+
+    async def drain(self) -> None:
+        raise NotImplementedError("a destination answers whole")
+
+    def finish(self) -> None:
+        raise NotImplementedError("a destination answers whole")
+
+
+def _envelope(**said: object) -> Envelope:
+    said = {"to": SERVICE, "message_id": MESSAGE_ID, "reply_to": ANONYMOUS_EPR, **said}
+    return Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, **said)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def sink(directory: Path, size: int) -> AsyncIterator[Callable[[], Once]]:
+    """An RM Destination with one Sequence open; gives what prepares the next message.
+
+    Args:
+        directory: Where its store is made.
+        size: Of each body, in bytes.
+
+    Raises:
+        HoldfastError: a message was not acknowledged.
+    """
+    destination = Destination(store=directory)
+    await destination.start()
+    try:
+        creating = _Asked(wire.encode(_envelope(control=CreateSequence(ANONYMOUS_EPR))))
+        destination.handle(creating)
+        status, answer = await creating.answered
+        created = wire.decode(answer).control
+        if not isinstance(created, CreateSequenceResponse):
+            raise HoldfastError(f"CreateSequence was answered {status}: {answer!r}", remedy="Report it.")
+        identifier, body, numbers = created.identifier, body_of(size), itertools.count(1)
+
+        def prepare() -> Once:
+            number = next(numbers)
+            asked = _Asked(
+                wire.encode(
+                    _envelope(
+                        action=ACTION,
+                        message_id=f"{MESSAGE_ID}-{number}",
+                        from_=EndpointReference(CLIENT),
+                        sequence=SequenceHeader(identifier, number),
+                        ack_requested=(AckRequested(identifier),),
+                        body=body,
+                    )
+                )
+            )
+
+            async def once() -> None:
+                destination.handle(asked)
+                status, answer = await asked.answered
+                if status != 200 or b'Upper="%d"' % number not in answer:
+                    raise HoldfastError(f"message {number} was answered {status}: {answer!r}", remedy="Report it.")
+
+            return once
+
+        yield prepare
+    finally:
+        await destination.close()
+
+
+class _Acknowledging:
+    """Carries requests to nobody, and answers each as an RM Destination would that has everything: a Transport."""
+
+    def __init__(self) -> None:
+        self._acknowledgement = (b"", b"")
+
+    def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
+        found = _NUMBER.search(body)
+        if found is not None:  # first, and by the octets: the peer's cost is not the source's
+            before, after = self._acknowledgement
+            answer = before + found[1] + after
+        else:
+            answer = self._answer(wire.decode(body))
+        asyncio.get_running_loop().call_soon(done, Response(200, {"content-type": "application/soap+xml"}, answer))
+
+    def _answer(self, envelope: Envelope) -> bytes:
+        answer: Control
+        match envelope.control:
+            case CreateSequence():
+                answer = CreateSequenceResponse(_OPEN)
+                said = SequenceAcknowledgement(_OPEN, ((1, 4711),))
+                whole = wire.encode(_envelope(control=Acknowledge(), acknowledgements=(said,)))
+                before, _, after = whole.partition(b"4711")
+                self._acknowledgement = (before, after)
+            case CloseSequence():
+                answer = CloseSequenceResponse(_OPEN)
+            case _:
+                answer = TerminateSequenceResponse(_OPEN)
+        return wire.encode(_envelope(to=None, reply_to=None, relates_to=envelope.message_id, control=answer))
+
+    async def close(self) -> None:
+        """Nothing is under way."""
+
+
+@asynccontextmanager
+async def source(directory: Path, size: int) -> AsyncIterator[Callable[[], Once]]:
+    """An RM Source with one Sequence open; gives what prepares the next message.
+
+    Args:
+        directory: Where its store is made.
+        size: Of each body, in bytes.
+    """
+    body = body_of(size)
+    versions = Versions("1.1", "2005/08", "1.2")
+    async with Source(SERVICE, directory, versions=versions, offer=False, transport=_Acknowledging()) as sender:
+
+        async def once() -> None:
+            sent = await sender.send(body, action=ACTION)
+            await sent.acknowledged(60.0)
+
+        await once()  # the Sequence is created
+        yield lambda: once
+
+
+@asynccontextmanager
+async def file(directory: Path, size: int) -> AsyncIterator[Callable[[], Once]]:
+    """A file that is appended to and synced: the least that any store on this disk can take. Arguments as above."""
+    directory.mkdir()
+    data = body_of(size)
+    descriptor = os.open(directory / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+
+    async def once() -> None:
+        os.write(descriptor, data)
+        os.fdatasync(descriptor)
+
+    try:
+        yield lambda: once
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,135 @@
+"""``holdfast bench``: what can be measured where Holdfast is installed. Thin: everything is in holdfast.bench."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.progress import LOG_INTERVAL
+from holdfast.cli.tables import json_option, print_table
+
+if TYPE_CHECKING:
+    from holdfast.bench.paper import Row
+
+
+@click.group()
+def bench() -> None:
+    """Measure Holdfast on this machine.
+
+    \b
+    holdfast bench paper
+    holdfast bench paper --json --plots figures
+
+    Nothing here passes or fails.
+    """
+
+
+@bench.command()
+@click.option("--runs", type=click.IntRange(1), default=100, show_default=True, help="Of each operation.")
+@click.option(
+    "--directory",
+    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+    help="Where stores are made and removed: on the disk whose syncs are meant.  [default: that of temporary files]",
+)
+@click.option(
+    "--plots",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Draw the runs as PNG files there; needs the extra 'bench'.",
+)
+@json_option
+def paper(runs: int, directory: Path | None, plots: Path | None, as_json: bool) -> None:
+    """Every operation that a paper of 2005 measured of a WS-RM implementation, and what it takes here.
+
+    \b
+    holdfast bench paper
+    holdfast bench paper --directory /var/lib/holdfast --json --plots figures
+
+    Times are microseconds by the clock, mean and deviation of what an outlier rule leaves of the runs: what lies more
+    than two deviations from the mean of all is removed, once. Memory is the most that a run held, in bytes. It takes
+    some ten seconds.
+    """
+    from holdfast.bench.paper import measure
+
+    if plots is not None:
+        from holdfast.bench.plots import check_installed
+
+        check_installed()
+    rows = measure(runs, directory, _Progress())
+    if plots is not None:
+        from holdfast.bench.plots import draw
+
+        for file in draw(rows, plots):
+            click.echo(f"drawn: {file}", err=True)
+    if as_json:
+        click.echo(json.dumps({"runs": runs, "rows": [row.as_json() for row in rows]}, indent=2))
+        return
+    _print(rows)
+
+
+class _Progress:
+    """What is measured now: a line that is written over on a terminal, one every few seconds elsewhere.
+
+    Nothing is shown while something is measured: a thread that showed it would be measured too.
+    """
+
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+
+    def __call__(self, done: int, total: int, name: str) -> None:
+        text = f"{done}/{total} {name}"
+        if sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{text if done < total else ''}", nl=False, err=True)
+        elif time.monotonic() - self._told >= LOG_INTERVAL:
+            self._told = time.monotonic()
+            click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+
+
+def _print(rows: list[Row]) -> None:
+    from holdfast.bench.paper import TARGET
+
+    columns = [
+        "operation",
+        "2005, us",
+        "here, us",
+        "times",
+        "dev",
+        "error",
+        "outliers",
+        "min",
+        "max",
+        "memory",
+        "2005, B",
+    ]
+    print_table(columns, [_cells(row) for row in rows], right=columns[1:])
+    slower = [row for row in rows if row.times_as_fast is None or row.times_as_fast < TARGET]
+    notes = [f"{row.name}: {row.remark}" for row in slower if row.remark]
+    click.echo(f"\nNot {TARGET:.0f} times as fast as in 2005, or not beside it:")
+    for note in notes:
+        click.echo(f"  {note}")
+
+
+def _cells(row: Row) -> list[str]:
+    here, ratio = row.here, row.times_as_fast
+    then = [f"{row.paper:,.2f}" if row.paper is not None else "-"]
+    memory = str(row.printed.memory) if row.printed is not None else "-"
+    if here is None:
+        return [row.name, *then, *["-"] * 8, memory]
+    figures = [f"{value:,.2f}" for value in (here.deviation, here.error)]
+    ends = [f"{value:,.2f}" for value in (here.smallest, here.largest)]
+    faster = f"{ratio:.1f}" if ratio is not None else "-"
+    return [
+        row.name,
+        *then,
+        f"{here.mean:,.2f}",
+        faster,
+        *figures,
+        str(here.outliers),
+        *ends,
+        f"{row.held:,.0f}",
+        memory,
+    ]
