@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.events import ReadWanted, Submitted, Transmit
+from holdfast.core.events import ReadWanted, Stopped, Submitted, Transmit
+from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     Acknowledge,
@@ -26,7 +27,7 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.outbox import SAVE_EVERY, Outbox
-from holdfast.core.policy import SourcePolicy
+from holdfast.core.policy import Assurance, ForwardingPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import HANDLER, TRIM_EVERY, Queue
 from holdfast.core.ranges import AcknowledgementRanges
@@ -113,8 +114,10 @@ class Relay:
             self.protocol.receive(envelope, object(), self.now)
         self.settle()
 
-    def forward(self, key: str = "next", partition: int = 0, start: int | None = None) -> Outbox:
-        outbox = self.protocol.outbound.forward(key, NEXT, CHOICES, self.queue, partition, start)
+    def forward(
+        self, key: str = "next", partition: int = 0, start: int | None = None, policy: ForwardingPolicy | None = None
+    ) -> Outbox:
+        outbox = self.protocol.outbound.forward(key, NEXT, CHOICES, self.queue, partition, start, policy)
         self.settle()
         return outbox
 
@@ -318,6 +321,38 @@ def test_no_reader_can_move_the_cursor_of_a_forwarder() -> None:
     assert not relay.queue.drop_cursor(outbox.cursor, relay.now)
     described = relay.queue.describe(relay.now, {})["cursors"]
     assert [(one["kind"], one["lag"]) for one in described] == [("outbound", 1)]
+
+
+def test_each_forwarder_has_a_policy_of_its_own_which_its_present_sequence_takes_over_at_the_next_start() -> None:
+    relay = Relay(window=64)
+    relay.come(*names(20))
+    narrow = ForwardingPolicy(sending=SourcePolicy(retransmission=STEADY, window=2, initial_window=2, expires=60.0))
+    relay.forward("narrow", policy=narrow)
+    asked = relay.sent[-1].envelope.control
+    assert isinstance(asked, CreateSequence) and asked.expires == 60.0
+    relay.forward("wide")
+    sent = [one.source for one in relay.take()]
+    assert [sent.count(local_id) for local_id in relay.protocol.outbound.sources] == [2, 20]
+    patient = ForwardingPolicy(sending=SourcePolicy(retransmission=RetransmissionPolicy(initial=9.0), window=4))
+    relay = Relay(relay)
+    outbox = relay.protocol.outbound.forward("narrow", NEXT, CHOICES, relay.queue, 0, policy=patient)
+    source = outbox.source
+    assert source is not None and source.policy is patient.sending is outbox.policy
+    assert source.round_trip.policy is patient.sending.retransmission
+    assert relay.protocol.outbound.outboxes["wide"].policy.window == 64
+
+
+def test_messages_of_a_lost_sequence_go_in_a_new_one_by_themselves_only_if_the_forwarder_may_send_twice() -> None:
+    relay = Relay()
+    relay.come("m0")
+    at_least_once = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse("at-least-once"))
+    relay.forward("twice", policy=ForwardingPolicy(sending=at_least_once))
+    relay.forward("once")
+    for sent in relay.take():
+        assert sent.envelope.sequence is not None
+        relay.answer(sent, fault=sequence_fault(UNKNOWN_SEQUENCE, sent.envelope.sequence.identifier))
+    assert [one.key for one in relay.told if isinstance(one, Stopped)] == ["once"]
+    assert [one.envelope.body for one in relay.take()] == [b"m0"]
 
 
 @settings(max_examples=50)

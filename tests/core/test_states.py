@@ -57,7 +57,7 @@ def source(rm: RM, state: SourceState = SourceState.NONE) -> RMSource:
 def outbox() -> Outbox:
     queue = Queue("outbox/key")
     queue.follow("outbound/key", 0, None, lambda *_: None)
-    return Outbox("key", queue, 0, "http://d/")
+    return Outbox("key", queue, 0, "http://d/", SourcePolicy())
 
 
 def check(cell: Any, state: Enum, event: Event, handle: Any, now: Any) -> None:

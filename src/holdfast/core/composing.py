@@ -21,7 +21,6 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.core.outbox import Outbox
-from holdfast.core.policy import SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.source import Request, RMSource
 from holdfast.core.versions import Addressing
@@ -47,14 +46,12 @@ class Composer:
     """Makes the envelopes of outbound Sequences.
 
     Args:
-        policy: How long a Sequence is asked to live.
         local: The address the peer can send to; :data:`ANONYMOUS` for one without a listener.
         offered: The Sequences that this side offered for replies, which are acknowledged along with all else.
         new_identifier: Makes a URI never used before.
     """
 
-    def __init__(self, policy: SourcePolicy, local: str, offered: Offered, new_identifier: Callable[[], str]) -> None:
-        self._policy = policy
+    def __init__(self, local: str, offered: Offered, new_identifier: Callable[[], str]) -> None:
         self._local = EndpointReference(local) if local != ANONYMOUS else ANONYMOUS_EPR
         self._offered = offered
         self._new_identifier = new_identifier
@@ -137,7 +134,7 @@ class Composer:
         offer = None
         if source.offer is not None:
             offer = Offer(source.offer, self._local if source.versions.rm.can.offers_endpoint else None)
-        return CreateSequence(self._local, self._policy.expires, offer)
+        return CreateSequence(self._local, source.policy.expires, offer)
 
     def _piggyback(self, source: RMSource, envelope: Envelope) -> None:
         if source.offer is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from holdfast.core.circuit import Circuits
 from holdfast.core.commit import GroupCommit
 from holdfast.core.composing import Composer, Offered
 from holdfast.core.events import (
@@ -34,12 +35,12 @@ from holdfast.core.messages import (
     RequestAcknowledgement,
     SequenceAcknowledgement,
 )
-from holdfast.core.outbox import Choice, Outbox, Submitting, outbox_queue, replies_queue, stored_outboxes
-from holdfast.core.policy import Delivery, SourcePolicy
+from holdfast.core.outbox import Choice, Outbox, Submitting, outbox_queue, replies_queue
+from holdfast.core.policy import Delivery, ForwardingPolicy, SourcePolicy
 from holdfast.core.queues import OUTBOUND, Queue, Queues
 from holdfast.core.reading_ahead import ReadingAhead
-from holdfast.core.reasons import DISCARDED, NO_REASON, NOT_DURABLE_YET, UNSENDABLE, WHEN_DUE, Why, event_of
-from holdfast.core.records import Record, Snapshot, State
+from holdfast.core.reasons import DISCARDED, NO_REASON, UNSENDABLE, WHEN_DUE, Why, event_of
+from holdfast.core.records import Record
 from holdfast.core.requests import Requests
 from holdfast.core.source import ANSWERED_ENOUGH, Request, RMSource
 from holdfast.core.states import (
@@ -59,7 +60,7 @@ class Outbound:
     """The sending half of one side.
 
     Args:
-        policy: Limits and timers of its Sequences.
+        policy: Limits and timers of its Sequences, but for those of forwarders that have their own.
         commit: Where its changes go.
         effects: Where its effects go.
         queues: Where what it sends is.
@@ -93,12 +94,11 @@ class Outbound:
         self._queues = queues
         self._new_identifier = new_identifier
         self._jitter = jitter
-        self._composer = Composer(policy, local, offered, new_identifier)
+        self._composer = Composer(local, offered, new_identifier)
         self._offered = offered
         self._deadlines = Deadlines()
         self._ready: dict[str, None] = {}
-        self._paused: dict[str, float] = {}
-        """Address -> when it wants to be asked again."""
+        self._circuits = Circuits(self._deadlines)
         self.reading = ReadingAhead(effects, self.outboxes, self._ready)
 
     @property
@@ -123,10 +123,17 @@ class Outbound:
         else:
             queue = self._queues.outbox(outbox_queue(key))
             queue.describe_again()
-        return self.forward(key, to, choices, queue, 0)
+        return self._open(key, to, choices, queue, 0, None)
 
     def forward(
-        self, key: str, to: str, choices: list[Choice], queue: Queue, partition: int, start: int | None = None
+        self,
+        key: str,
+        to: str,
+        choices: list[Choice],
+        queue: Queue,
+        partition: int,
+        start: int | None = None,
+        policy: ForwardingPolicy | None = None,
     ) -> Outbox:
         """The outbox ``key``, made if it is not there, that sends what comes into a partition of some queue.
 
@@ -140,20 +147,29 @@ class Outbound:
             queue: The queue.
             partition: Which of its partitions.
             start: The offset where it begins, if it is new; None: with the first record that is there.
+            policy: How it treats what it sends on. It is not saved: say it at each start, before anything is sent.
         """
+        outbox = self._open(key, to, choices, queue, partition, start)
+        outbox.forwarding = policy or ForwardingPolicy()
+        outbox.use(outbox.forwarding.sending or self.policy)
+        return outbox
+
+    def _open(
+        self, key: str, to: str, choices: list[Choice], queue: Queue, partition: int, start: int | None
+    ) -> Outbox:
         outbox = self.outboxes.get(key)
         if outbox is None:
-            outbox = self._make(key, queue, partition, to, start)
+            outbox = self.make(key, queue, partition, to, start)
             outbox.choices = choices
             outbox.save()
         outbox.choices = choices
         self.ready(outbox)
         return outbox
 
-    def _make(self, key: str, queue: Queue, partition: int, to: str | None, start: int | None = None) -> Outbox:
+    def make(self, key: str, queue: Queue, partition: int, to: str | None, start: int | None = None) -> Outbox:
         """An outbox, with its cursor if that is not there."""
         queue.follow(OUTBOUND + key, partition, start, partial(self._grown, key))
-        outbox = self.outboxes[key] = Outbox(key, queue, partition, to)
+        outbox = self.outboxes[key] = Outbox(key, queue, partition, to, self.policy)
         return outbox
 
     def _grown(self, key: str, offset: int, record: Record | None) -> None:
@@ -166,7 +182,7 @@ class Outbound:
 
     def open_replies(self, source: RMSource, now: float) -> Outbox:
         """The outbox of a Sequence that answers: its key is what it is saved under, and it needs no CreateSequence."""
-        outbox = self._make(source.key, self._queues.outbox(replies_queue(source.key)), 0, source.to)
+        outbox = self.make(source.key, self._queues.outbox(replies_queue(source.key)), 0, source.to)
         source.state = SourceState.CREATED
         self.adopt(outbox, source)
         self.commit.save_new(source.local_id, source, outbox.queue.name, outbox.partition)
@@ -217,7 +233,7 @@ class Outbound:
             self._ready.clear()
             for key in keys:
                 outbox = self.outboxes.get(key)
-                if outbox is None or self._is_paused(outbox, now):
+                if outbox is None or self._circuits.holds(outbox, now):
                     continue
                 if outbox.handle(OutboxEvent.TURN) is OutboxAction.SEND:
                     self._pump_one(outbox, now)
@@ -233,18 +249,8 @@ class Outbound:
             The seconds it is given, at most the policy's ``max_retry_after``.
         """
         seconds = min(seconds, self.policy.retransmission.max_retry_after)
-        self._paused[to] = max(self._paused.get(to, now), now + seconds)
+        self._circuits.pause(to, seconds, now)
         return seconds
-
-    def _is_paused(self, outbox: Outbox, now: float) -> bool:
-        until = self._paused.get(outbox.to or "")
-        if until is None:
-            return False
-        if until <= now:
-            del self._paused[outbox.to or ""]
-            return False
-        self._deadlines.want(outbox.key, until)
-        return True
 
     def _pump_one(self, outbox: Outbox, now: float) -> None:
         source = outbox.source
@@ -308,7 +314,7 @@ class Outbound:
 
     def _begin(self, outbox: Outbox, choice: Choice, now: float) -> None:
         versions, with_offer = choice
-        source = RMSource(self._new_identifier(), outbox.key, versions, self.policy, now)
+        source = RMSource(self._new_identifier(), outbox.key, versions, outbox.policy, now)
         source.start = outbox.first
         source.offer = self._new_identifier() if with_offer else None
         source.message_ids[Request.CREATE.value] = source.local_id
@@ -644,7 +650,7 @@ class Outbound:
         first = outbox.first
         last = outbox.offset_of(source.highest_sent)
         self._drop(outbox, source, now)
-        if self.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and outbox.choices:
+        if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and outbox.choices:
             self.ready(outbox)  # duplicates are allowed: go on in a new Sequence
             return
         self._stop(outbox, why.code, why.reason, now, first, last)
@@ -728,48 +734,6 @@ class Outbound:
             self._drop(outbox, outbox.source, now)
         self._deadlines.forget(key)
         self._queues.delete(outbox.queue)
-
-    # --- recovery -------------------------------------------------------------------------------------------------
-
-    def recover(self, snapshot: Snapshot, now: float) -> None:
-        """Take over what the store held."""
-        parts = snapshot.by_queue()
-        for key, name, partition, about in stored_outboxes(snapshot):
-            queue = self._queues.recover(name, parts[name], now)
-            if partition >= len(queue.partitions):
-                continue  # whoever opened the queue will refuse
-            is_new = OUTBOUND + key not in queue.cursors
-            outbox = self._make(key, queue, partition, about.get("to"))
-            outbox.recover(about)
-            if is_new:  # a version that had no cursor for it left all this in the queue's description
-                queue.describe_again()
-                outbox.save()
-        for state in snapshot.sequences.values():
-            if state["role"] != "source":
-                continue
-            outbox = self._recovered_outbox(state, parts, now)
-            available = outbox.run_end(state["start"]) - state["start"]
-            source = RMSource.from_state(state, self.policy, available, now)
-            if state.get("suspended", NOT_DURABLE_YET) not in ("", NOT_DURABLE_YET) and not outbox.stopped:
-                outbox.stop(state["suspended"])  # as it was saved once: with the Sequence
-            if source.state is SourceState.NONE and not source.polled:
-                source.create(now)
-            self.adopt(outbox, source)
-            self.commit.settle(source.local_id, outbox.queue.name, outbox.partition, snapshot)
-            outbox.first = max(outbox.first, source.start + source.records_done)
-            if source.polled:
-                source.issue(now)
-        for outbox in self.outboxes.values():
-            outbox.skip()
-            self.ready(outbox)
-            self.reading.recover(outbox)
-
-    def _recovered_outbox(self, state: State, parts: dict[str, Snapshot], now: float) -> Outbox:
-        key = state["outbox"]
-        if key not in self.outboxes:
-            name = replies_queue(key)
-            self._make(key, self._queues.recover(name, parts.get(name, Snapshot()), now), 0, state["to"])
-        return self.outboxes[key]
 
 
 _DO: dict[SourceAction, Callable[[Outbound, Outbox, RMSource, float, Why], None]] = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.core.commit import Opened
+from holdfast.core.policy import ForwardingPolicy, SourcePolicy
 from holdfast.core.queues import OUTBOUND, OUTBOX, Partition, Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
@@ -81,13 +82,17 @@ class Outbox:
         queue: Where its records are; its cursor is there already.
         partition: In which partition.
         to: The address it sends to; None for an anonymous one.
+        policy: How its Sequences are treated.
     """
 
-    def __init__(self, key: str, queue: Queue, partition: int, to: str | None):
+    def __init__(self, key: str, queue: Queue, partition: int, to: str | None, policy: SourcePolicy):
         self.key = key
         self.queue = queue
         self.partition = partition
         self.to = to
+        self.policy = policy
+        self.forwarding: ForwardingPolicy | None = None
+        """What it gives up by itself, if it sends on what came in; None: nothing, as nobody but its owner may."""
         self.cursor = OUTBOUND + key
         """The name of its cursor, which is moved now and then."""
         self._cursor = queue.cursors[self.cursor]
@@ -126,6 +131,13 @@ class Outbox:
     def durable_end(self) -> int:
         """Records below it are durable."""
         return self._records.durable_end
+
+    def use(self, policy: SourcePolicy) -> None:
+        """Treat its Sequences so from now on, the present one too."""
+        self.policy = policy
+        if self.source is not None:
+            self.source.policy = policy
+            self.source.round_trip.policy = policy.retransmission
 
     def handle(self, event: OutboxEvent) -> OutboxAction | None:
         """Move by the table.

@@ -145,3 +145,50 @@ class SourcePolicy:
 
     def __post_init__(self) -> None:
         check_settings(self, most={"max_message_number": MAX_MESSAGE_NUMBER})
+
+
+class OnRefused(str, Enum):
+    """What becomes of a message that is refused for good, and of those behind it."""
+
+    WAIT = "wait"
+    DEAD_LETTER = "dead-letter"
+
+
+class OnExpired(str, Enum):
+    """What becomes of a message that is too old to be sent."""
+
+    DEAD_LETTER = "dead-letter"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardingPolicy:
+    """How a forwarder treats what it sends on: beyond how its Sequences are treated, what it gives up by itself.
+
+    A message is refused if the destination answers it with a fault that is not the answer to a request. It is sent
+    again, and is refused for good once that has happened ``refusals`` times and for as long as ``patience`` says.
+
+    Args:
+        sending: How its Sequences are treated; None: as all others of this side.
+        refusals: So often a message is refused before it is refused for good.
+        patience: Seconds from its first refusal before it is refused for good. Ten minutes, since a service whose
+            database is away answers everything with faults.
+        on_refused: What becomes of a message that is refused for good. "dead-letter": it goes there with what the
+            destination said, and the rest goes on. "wait": nothing goes on until somebody decides. None: it waits if
+            the assurance is in order, and is a dead letter if not.
+        expires: Seconds since a message was received, after which it is not sent any more if it never was; None: never.
+        on_expired: What becomes of it then.
+
+    Raises:
+        ConfigurationError: for a number that cannot be.
+    """
+
+    sending: SourcePolicy | None = None
+    refusals: int = 10
+    patience: float = 600.0
+    on_refused: OnRefused | None = None
+    expires: float | None = None
+    on_expired: OnExpired = OnExpired.DEAD_LETTER
+
+    def __post_init__(self) -> None:
+        check_settings(self, least={"patience": 0})

@@ -36,6 +36,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.queues import Queue, Queues, ReadRecords
 from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.recovering import recover_outbound
 from holdfast.core.refusals import refusal
 from holdfast.core.replies import Replies
 
@@ -178,7 +179,7 @@ class RMProtocol:
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """Take over what the store held. Once, before anything else."""
         self.inbound.recover(snapshot, now)
-        self.outbound.recover(snapshot, now)
+        recover_outbound(self.outbound, self.queues, snapshot, now)
         self.replies.recover(now)
 
     # --- calls ----------------------------------------------------------------------------------------------------

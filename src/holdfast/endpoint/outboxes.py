@@ -18,6 +18,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.queues import Queues, ReadRecords
 from holdfast.core.records import Record
+from holdfast.core.recovering import recover_outbound
 from holdfast.endpoint.engine import new_identifier
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import Store
@@ -179,7 +180,7 @@ def outboxes_of(store: Store, now: float) -> tuple[Outboxes, GroupCommit]:
     effects: list[Effect] = []
     queues = Queues(commit, effects, store.read)
     outbound = Outbound(SourcePolicy(), commit, effects, queues, new_identifier, random.random, ANONYMOUS, offered)
-    outbound.recover(store.load(), now)
+    recover_outbound(outbound, queues, store.load(), now)
     return Outboxes(outbound, store.read), commit
 
 
