@@ -38,6 +38,7 @@ from holdfast.core.states import (
     SettlingEvent,
     SettlingState,
 )
+from holdfast.core.steering import Steering
 from holdfast.core.versions import RM, Versions
 from holdfast.store.memory import MemoryStore
 
@@ -120,10 +121,13 @@ class Inbound:
         numbers = {
             E.NEW_MESSAGE: 3,
             E.MESSAGE_WITHOUT_ROOM: 50,
+            E.MESSAGE_WHILE_SUSPENDED: 3,
             E.DUPLICATE_MESSAGE: 1,
             E.MESSAGE_ABOVE_LIMIT: 100,
             E.MESSAGE_AFTER_LAST: 7,
         }
+        if event is E.MESSAGE_WHILE_SUSPENDED:
+            Steering(self.protocol).suspend_inbound(self.destination, "in this test")
         if event in numbers:
             self.send(numbers[event])
         elif event in (E.ACK_REQUESTED, E.ACK_REQUESTED_BEFORE_END_IS_TOLD):
@@ -209,7 +213,7 @@ def test_what_comes_of_an_event_is_what_its_cell_says(rm: RM, state: D, event: E
 @pytest.mark.parametrize("event", [event for event in E if not event.is_ours])
 def test_an_event_of_the_peers_without_a_cell_is_answered_as_of_an_unknown_sequence(rm: RM, state: D, event: E) -> None:
     table = DESTINATION_TABLES[rm]
-    cannot_happen = (E.MESSAGE_WITHOUT_ROOM, E.ACK_REQUESTED_BEFORE_END_IS_TOLD, *RESPONSES)
+    cannot_happen = (E.MESSAGE_WITHOUT_ROOM, E.MESSAGE_WHILE_SUSPENDED, E.ACK_REQUESTED_BEFORE_END_IS_TOLD, *RESPONSES)
     is_state = any(before is state for before, _ in table)
     if (state, event) in table or event in cannot_happen or not is_state:
         return  # room is a question only while it is open; what is itself an answer gets none

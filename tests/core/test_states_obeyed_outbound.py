@@ -37,6 +37,7 @@ from holdfast.core.states import (
     SourceEvent,
     SourceState,
 )
+from holdfast.core.steering import NotSteered, Steering
 from holdfast.core.versions import RM, Versions
 from holdfast.store import MemoryStore
 
@@ -292,13 +293,16 @@ def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome:
     outbound, outbox = one.outbound, one.outbox
     one.bring_to(S.CREATED)
     one.now += 20.0  # beyond the pause, and 2 is due again
-    if state in (OS.ENDING, OS.STOPPED_ENDING):
+    if state in (OS.ENDING, OS.SUSPENDED_ENDING, OS.STOPPED_ENDING):
         outbound.want_end(outbox, one.now)
     if state in (OS.STOPPED, OS.STOPPED_ENDING):
-        outbound._stop(outbox, "before", "in this test", one.now)
+        outbound.stop(outbox, "before", "in this test", one.now)
+    elif state in (OS.SUSPENDED, OS.SUSPENDED_ENDING):
+        outbox.suspend("before")
+        outbox.save()
     if event is OV.EMPTIED:
         outbox.first = outbox.end
-        outbound._drop(outbox, one.source, one.now)
+        outbound.drop(outbox, one.source, one.now)
     while one.protocol.wants_commit:
         one.store.commit(one.protocol.take_batch())
         one.protocol.commit.durable(one.now)
@@ -311,7 +315,14 @@ def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome:
     elif event is OV.WANT_END:
         outbound.want_end(outbox, one.now)
     elif event is OV.STOP:
-        outbound._stop(outbox, "now", "in this test", one.now)
+        outbound.stop(outbox, "now", "in this test", one.now)
+    elif event is OV.SUSPEND and action is OA.HOLD_BACK:
+        Steering(one.protocol).suspend(outbox, "now")
+        assert [effect.name for effect in one.protocol.take_effects()] == ["sending suspended"]
+    elif event is OV.SUSPEND:
+        with pytest.raises(NotSteered, match="stopped already"):
+            Steering(one.protocol).suspend(outbox, "now")
+        assert outbox.suspend("now") is action
     else:
         outbound.resume(outbox, outbox.choices, one.now)
     assert outbox.state is after
@@ -324,10 +335,13 @@ def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome:
         OA.SEND: ({Transmit}, False, ""),
         OA.END: (set(), True, outbox.stopped),
         OA.TELL_ENDED: ({Ended}, False, ""),
+        OA.HOLD_BACK: (set(), True, ""),
         OA.TELL_STOPPED: ({Stopped}, True, "now"),
         OA.GO_ON: (set(), True, ""),
         OA.NOTHING: (set(), False, outbox.stopped),
     }
     assert (kinds, is_saved, outbox.stopped) == shown[action]
+    is_held = after in (OS.SUSPENDED, OS.SUSPENDED_ENDING)
+    assert outbox.suspended == (("now" if action is OA.HOLD_BACK else "before") if is_held else None)
     if action is OA.END:
         assert one.source.end is EndState.WANTED

@@ -102,7 +102,7 @@ class HandlerCursor:
         skipped."""
         assert offset == self.next_offset, (offset, self.next_offset)
         self.next_offset = offset + 1
-        if self.is_done(offset):
+        if self.is_done(offset) or offset in self._running:
             return False
         entry = _Entry(offset, sequence)
         if not self.in_order:
@@ -167,6 +167,39 @@ class HandlerCursor:
         entry.due = now + min(self.policy.backoff_cap, self.policy.backoff * 2.0 ** min(entry.attempts - 1, 30))
         self._delayed.append(entry)
         return True
+
+    def skip(self, offset: int) -> bool:
+        """Nobody is to get the record: it counts as done with. False if it is with a handler, or done with already."""
+        if offset in self._running or self.is_done(offset):
+            return False
+        self._done.add(offset + 1)
+        self._ready.pop(offset, None)
+        self._delayed = [entry for entry in self._delayed if entry.offset != offset]
+        for sequence, line in self._waiting.items() if offset < self.next_offset else ():
+            entry = next((entry for entry in line if entry.offset == offset), None)
+            if entry is not None:
+                self._take_from_line(sequence, line, entry)
+                break
+        return True
+
+    def _take_from_line(self, sequence: str, line: deque[_Entry], entry: _Entry) -> None:
+        was_first = line[0] is entry
+        line.remove(entry)
+        if not line:
+            del self._waiting[sequence]
+        elif was_first:
+            self._ready[line[0].offset] = line[0]
+
+    def rewind(self, offset: int) -> None:
+        """Everything from ``offset`` on is to be handed over once more. What is with a handler now is not offered again
+        as long as it is there; the rest of its Sequence waits for it."""
+        self._done = AcknowledgementRanges([(1, offset)] if offset else [])
+        self.next_offset = offset
+        self._ready.clear()
+        self._delayed.clear()
+        self._waiting = {}
+        if self.in_order:
+            self._waiting = {entry.sequence: deque([entry]) for entry in self._running.values()}
 
     def deadline(self) -> float | None:
         """When a delayed record is due, None if none is."""

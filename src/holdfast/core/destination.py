@@ -107,6 +107,7 @@ class RMDestination:
         "replying",
         "settling",
         "state",
+        "suspended",
         "versions",
         "waived",
     )
@@ -154,6 +155,8 @@ class RMDestination:
         self.last_activity = now
         self.ended_at: float | None = None
         self.last_fault = ""
+        self.suspended: str | None = None
+        """What somebody gave as the reason to hold it back: no new message is accepted; None: nobody does."""
         self.gap_reported: list[int] = []
         self.settling = SettlingState.OPEN
         """How far its end has come."""
@@ -223,6 +226,8 @@ class RMDestination:
             event = DestinationEvent.MESSAGE_ABOVE_LIMIT
         elif self.last_message_number is not None and number > self.last_message_number:
             event = DestinationEvent.MESSAGE_AFTER_LAST
+        elif self.suspended is not None and self.state is _CREATED:
+            event = DestinationEvent.MESSAGE_WHILE_SUSPENDED
         elif self.state is _CREATED and not (self._has_room(number) and (not awaits_reply or self._takes_request())):
             event = DestinationEvent.MESSAGE_WITHOUT_ROOM
         else:
@@ -472,6 +477,8 @@ class RMDestination:
             state["last_fault"] = self.last_fault
         if self.gap_reported:
             state["gaps"] = self.gap_reported
+        if self.suspended is not None:
+            state["suspended"] = self.suspended
         return state
 
     def _usual_state(self) -> State:
@@ -545,6 +552,7 @@ class RMDestination:
         destination.ended_at = None if state["ended_at"] is None else min(state["ended_at"], now)
         destination.last_fault = state["last_fault"]
         destination.gap_reported = list(state["gaps"])
+        destination.suspended = state.get("suspended")
         return destination
 
     def _acknowledge_range(self, lower: int, upper: int) -> None:

@@ -155,6 +155,11 @@ class Handling:
         self._when_done.append(call)
 
     @property
+    def is_at_most_once(self) -> bool:
+        """Whether no message may be handed over twice."""
+        return self._is_at_most_once
+
+    @property
     def unhandled(self) -> int:
         """Delivered records that are not done with, and letters that are to be tried again."""
         lines = zip(self.cursors, self._lines, strict=True)
@@ -204,14 +209,18 @@ class Handling:
             return
         line.is_reading = True
         end = min(line.end, self.cursors[partition].limit)
-        self._effects.append(ReadWanted(self.queue.name, partition, offset, end, partial(self._read, partition)))
+        self._effects.append(
+            ReadWanted(self.queue.name, partition, offset, end, partial(self._read, partition, offset))
+        )
 
-    def _read(self, partition: int, found: list[tuple[int, Record]], now: float) -> None:
+    def _read(self, partition: int, start: int, found: list[tuple[int, Record]], now: float) -> None:
         cursor, line = self.cursors[partition], self._lines[partition]
         line.is_reading = False
-        assert found and found[0][0] == cursor.next_offset, (partition, cursor.next_offset)  # it is kept for us
+        # It is kept for us, unless an operator gave it up meanwhile.
+        assert cursor.next_offset != start or (found and found[0][0] == start), (partition, start)
         for offset, record in found:
-            self._keep(line, offset, record)
+            if offset >= cursor.next_offset:
+                self._keep(line, offset, record)
         self._fill(partition, now)
         self._begin(now)
 
@@ -392,6 +401,34 @@ class Handling:
         Nobody waits for its reply: a request was answered when it became a letter.
         """
         count = self.letters.ask(letter)
+        self._commit.then(self._begin)
+        return count
+
+    # --- what an operator decides ---------------------------------------------------------------------------------
+
+    def rewind(self, partition: int, offset: int, now: float) -> None:
+        """Hand everything from ``offset`` on over once more; what is deleted stands for the first record.
+
+        Whoever asked for a reply has it: a second one is given to nobody. At most once is at most once no more.
+        """
+        cursor = self.cursors[partition]
+        cursor.rewind(max(offset, self.queue.partitions[partition].first))
+        self.queue.put_cursor(HANDLER, partition, cursor.floor, now, cursor.to_state())
+        self._fill(partition, now)
+        self._commit.then(self._begin)
+
+    def give_up(self, partition: int, records: list[tuple[int, Record]], now: float) -> int:
+        """Nobody is to handle these records: who waits for a reply is told so. How many that are; those that are with a
+        handler, or done with, are not."""
+        cursor, line, count = self.cursors[partition], self._lines[partition], 0
+        for offset, record in records:
+            if cursor.skip(offset):
+                count += 1
+                self._drop(line, offset)
+                self._replies.reply(record, self._set_aside(record), now)
+        self._ready[partition] = None
+        self._save(partition, now)
+        self._fill(partition, now)
         self._commit.then(self._begin)
         return count
 

@@ -535,14 +535,14 @@ class Outbound:
         # CXF refuses a repeated CreateSequence, the first of which it granted: its Offer is in use. Another one is not.
         is_repeated = source.request_sent_at is None  # that is kept of the first one only
         is_new = source.offer is None or not is_repeated
-        self._drop(outbox, source, now)
+        self.drop(outbox, source, now)
         if is_new:
             outbox.refuse((source.versions, source.offer is not None))
         self.effects.append(
             Incident("sequence refused", level="warning", detail={"key": outbox.key, "reason": why.reason})
         )
         if outbox.next_choice is None:
-            self._stop(outbox, why.code, why.reason, now)
+            self.stop(outbox, why.code, why.reason, now)
         self.ready(outbox)
 
     def _stop_numbering(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
@@ -563,7 +563,7 @@ class Outbound:
         skipped: so somebody decides."""
         self.commit.save(source.local_id, source)
         refused = (source.identifier or "", why.number) if why.number else None
-        self._stop(outbox, why.code, why.reason, now, refused=refused)
+        self.stop(outbox, why.code, why.reason, now, refused=refused)
 
     def receive_close_response(self, identifier: str, now: float) -> None:
         """CloseSequenceResponse."""
@@ -630,7 +630,7 @@ class Outbound:
     def _finish(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         """It is over. What is known to have arrived, also above a limit, is not sent again."""
         outbox.leave_out_arrived()
-        self._drop(outbox, source, now)
+        self.drop(outbox, source, now)
         self.effects.append(Incident("sequence terminated", source.identifier or ""))
         self.ready(outbox)
 
@@ -649,13 +649,13 @@ class Outbound:
         self.effects.append(Incident("sequence lost", source.identifier or "", level="error", detail=detail))
         first = outbox.first
         last = outbox.offset_of(source.highest_sent)
-        self._drop(outbox, source, now)
+        self.drop(outbox, source, now)
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and outbox.choices:
             self.ready(outbox)  # duplicates are allowed: go on in a new Sequence
             return
-        self._stop(outbox, why.code, why.reason, now, first, last)
+        self.stop(outbox, why.code, why.reason, now, first, last)
 
-    def _stop(
+    def stop(
         self,
         outbox: Outbox,
         code: str,
@@ -700,9 +700,9 @@ class Outbound:
         if source is not None and outbox.may_have_left(offset):
             in_doubt = outbox.in_doubt() - 1
             outbox.leave_out_arrived()
-            self._drop(outbox, source, now)
+            self.drop(outbox, source, now)
             if in_doubt and not outbox.stopped:
-                self._stop(outbox, DISCARDED, f"{in_doubt} others of its Sequence may have arrived", now)
+                self.stop(outbox, DISCARDED, f"{in_doubt} others of its Sequence may have arrived", now)
         outbox.leave_out(offset, offset)
         if outbox.source is not None:
             self.commit.save(outbox.source.local_id, outbox.source)  # with what is trimmed, that it is acknowledged
@@ -711,7 +711,8 @@ class Outbound:
         self.commit.then(partial(self._tell, Discarded(outbox.key, offset)))
         self.ready(outbox)
 
-    def _drop(self, outbox: Outbox, source: RMSource, now: float) -> None:
+    def drop(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """Give the Sequence up, whatever becomes of what it has not delivered."""
         outbox.source = None
         self.requests.forget(source)
         self.sources.pop(source.local_id, None)
@@ -731,7 +732,7 @@ class Outbound:
         if outbox is None:
             return
         if outbox.source is not None:
-            self._drop(outbox, outbox.source, now)
+            self.drop(outbox, outbox.source, now)
         self._deadlines.forget(key)
         self._queues.delete(outbox.queue)
 

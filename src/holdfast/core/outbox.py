@@ -25,6 +25,8 @@ READ_AHEAD = 64
 """Records that are read from the store at once, while as many are still in front: the window is seldom larger. At most
 three times as many are in memory."""
 
+_ENDING = (OutboxState.ENDING, OutboxState.SUSPENDED_ENDING, OutboxState.STOPPED_ENDING)
+
 SAVE_EVERY = 64
 """So many newly acknowledged messages are saved together; losing the newest costs as many retransmissions."""
 
@@ -108,6 +110,8 @@ class Outbox:
         self.state = OutboxState.OPEN
         self.stopped = ""
         """Why nothing is sent until somebody resumes it; empty: it is sent."""
+        self.suspended: str | None = None
+        """What somebody gave as the reason to hold it back; None: nobody does."""
         self.answers: str | None = None
         """The inbound Sequence whose requests it answers, for an outbox of replies."""
         self.submitting: Submitting | None = None
@@ -152,21 +156,30 @@ class Outbox:
         self.state = cell[1]
         return cell[0]
 
+    def suspend(self, reason: str) -> OutboxAction | None:
+        """Send nothing until somebody lets it go on, whose ``reason`` is theirs. One that is stopped stays so."""
+        action = self.handle(OutboxEvent.SUSPEND)
+        if action is OutboxAction.HOLD_BACK:
+            self.suspended = reason
+        return action
+
     def stop(self, code: str) -> OutboxAction | None:
         """Send nothing until somebody decides; ``code`` says why."""
         self.stopped = code
+        self.suspended = None
         return self.handle(OutboxEvent.STOP)
 
     def resume(self) -> OutboxAction | None:
         """Somebody decided that it goes on."""
         self.stopped = ""
+        self.suspended = None
         self.refused.clear()
         return self.handle(OutboxEvent.RESUME)
 
     @property
     def is_ending(self) -> bool:
         """Whether nothing more will be put in."""
-        return self.state is OutboxState.ENDING or self.state is OutboxState.STOPPED_ENDING
+        return self.state in _ENDING
 
     def append(self, record: Record) -> int:
         """Add a record to the open batch; its offset."""
@@ -334,12 +347,21 @@ class Outbox:
         """The highest number that may have been transmitted and is a record's."""
         return min(max(source.highest_sent, source.sent_before), source.limit, source.available)
 
-    def in_doubt(self) -> int:
-        """How many records may have been transmitted in the present Sequence and are not acknowledged."""
+    def in_doubt(self, start: int = 0) -> int:
+        """How many records from ``start`` on may have been transmitted in the present Sequence and are not
+        acknowledged."""
         source = self.source
         if source is None:
             return 0
-        return sum(upper - lower + 1 for lower, upper in source.acknowledged.gaps(self._highest_left(source)))
+        first = start - source.start + 1
+        gaps = source.acknowledged.gaps(self._highest_left(source))
+        return sum(upper - max(lower, first) + 1 for lower, upper in gaps if upper >= first)
+
+    def rewind(self, offset: int, now: float) -> None:
+        """Go back to an earlier record. All from there on is to be sent in Sequences that have not begun yet."""
+        assert self.source is None, self.key
+        self.left_out = AcknowledgementRanges()
+        self.first = self.queue.put_cursor(self.cursor, self.partition, offset, now)
 
     def leave_out_arrived(self) -> None:
         """The present Sequence is given up: what is known to have arrived behind a gap is not sent again."""
@@ -401,12 +423,16 @@ class Outbox:
     def about(self) -> State:
         """What is saved with its cursor."""
         choices = [[v.rm.value, v.addressing.value, v.soap.value, offer] for v, offer in self.choices]
-        return {"to": self.to, "choices": choices, "stopped": self.stopped, "left_out": self.left_out.to_state()}
+        about: State = {"to": self.to, "choices": choices, "stopped": self.stopped}
+        about["left_out"] = self.left_out.to_state()
+        return about if self.suspended is None else about | {"suspended": self.suspended}
 
     def recover(self, about: State) -> None:
         """Take over what was saved with its cursor."""
         if about.get("stopped"):
             self.stop(about["stopped"])
+        elif isinstance(about.get("suspended"), str):
+            self.suspend(about["suspended"])
         self.left_out = AcknowledgementRanges.from_state(about.get("left_out", []))
         # Nobody but a peer's request opens an outbox of replies again, so it must know what to speak.
         self.choices = [

@@ -318,6 +318,31 @@ class Queue:
         # else the trim says where it stands, which spares a write for each message of a queue that is only sent.
         return stands
 
+    def put_cursor(self, name: str, partition: int, offset: int, now: float, state: State | None = None) -> int:
+        """Put a cursor elsewhere, also back; durable with the open batch. Its owner must know of it.
+
+        Args:
+            name: The cursor, which is there.
+            partition: Where.
+            offset: All below is done with. What is deleted stands for the first record, what is not there for the end.
+            now: Seconds.
+            state: What to save, for one that knows more than an offset.
+
+        Returns:
+            Where it stands.
+        """
+        cursor, one = self.cursors[name], self.partitions[partition]
+        stands = cursor.offsets[partition] = min(max(offset, one.first), one.durable_end)
+        cursor.moved_at = now
+        if state is None:
+            self._save_cursor(cursor, partition)
+        else:
+            self._commit.batch.cursors[self.name, partition, name] = state
+        self._look_again(now)
+        if self._drops_now:
+            self.trim(partition)
+        return stands
+
     def _save_cursor(self, cursor: Cursor, partition: int) -> None:
         state: State = {**cursor.about, "offset": cursor.offsets[partition]}
         if cursor.moved_at is not None:
@@ -412,7 +437,7 @@ class Queue:
             return one.first
         floor = one.durable_end
         if not self._drops_now:
-            floor = min(floor, one.first if self.retention is None else one.expired)
+            floor = min(floor, one.expired)
         limited = floor
         for cursor in self.cursors.values():
             offset = cursor.offsets.get(partition, floor)
@@ -429,6 +454,14 @@ class Queue:
     def has_limited_cursors(self, partition: int) -> bool:
         """Whether there are cursors that protect up to a limit only."""
         return any(partition in cursor.offsets and self._is_limited(cursor) for cursor in self.cursors.values())
+
+    def purge(self, partition: int, offset: int) -> None:
+        """Let go of what is below ``offset``, whatever the retention says and readers protect. It is deleted as far as
+        handlers and Sequences have passed it, and the rest when they have. Only a restart forgets that."""
+        one = self.partitions[partition]
+        offset = min(offset, one.durable_end)
+        one.expired, one.lapsed = max(one.expired, offset), max(one.lapsed, offset)
+        self.trim(partition)
 
     def trim(self, partition: int) -> None:
         """Delete what need not be kept. Where readers may come, the last record that goes is read before, so that its

@@ -82,6 +82,7 @@ class DestinationEvent(Event):
 
     NEW_MESSAGE = "new message"
     MESSAGE_WITHOUT_ROOM = "new message, for which there is no room yet"
+    MESSAGE_WHILE_SUSPENDED = "new message, while somebody holds the Sequence back"
     DUPLICATE_MESSAGE = "duplicate message"
     MESSAGE_ABOVE_LIMIT = "message number above the limit"
     MESSAGE_AFTER_LAST = "message number after LastMessage"
@@ -127,6 +128,7 @@ DestinationTable = dict[tuple[DestinationState, DestinationEvent], tuple[Destina
 _DESTINATION: DestinationTable = {
     (_D.CREATED, _E.NEW_MESSAGE): (_A.ACCEPT, _D.CREATED),
     (_D.CREATED, _E.MESSAGE_WITHOUT_ROOM): (_A.LEAVE, _D.CREATED),
+    (_D.CREATED, _E.MESSAGE_WHILE_SUSPENDED): (_A.LEAVE, _D.CREATED),
     (_D.CREATED, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.CREATED),
     (_D.CREATED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.CREATED),
     (_D.CREATED, _E.MESSAGE_AFTER_LAST): (_A.RAISE_SEQUENCE_CLOSED, _D.CREATED),
@@ -585,6 +587,8 @@ class OutboxState(_Name):
 
     OPEN = "open"
     ENDING = "ending"
+    SUSPENDED = "suspended"
+    SUSPENDED_ENDING = "suspended, ending"
     STOPPED = "stopped"
     STOPPED_ENDING = "stopped, ending"
 
@@ -595,6 +599,7 @@ class OutboxEvent(Event):
     TURN = "its turn to send", OURS
     WANT_END = "nothing more will be put in", OURS
     EMPTIED = "it is empty, and no Sequence carries it", OURS
+    SUSPEND = "somebody holds it back", OURS
     STOP = "it cannot go on by itself", OURS
     RESUME = "somebody decides that it goes on", OURS
 
@@ -605,6 +610,7 @@ class OutboxAction(_Name):
     SEND = "send"
     END = "end its Sequence once all is acknowledged"
     TELL_ENDED = "report that it has ended"
+    HOLD_BACK = "save why, and send nothing"
     TELL_STOPPED = "save and report why"
     GO_ON = "save, and go on"
     NOTHING = "nothing"
@@ -616,17 +622,32 @@ OUTBOX_TABLE: dict[tuple[OutboxState, OutboxEvent], tuple[OutboxAction, OutboxSt
     (_O.OPEN, _OE.TURN): (_OA.SEND, _O.OPEN),
     (_O.OPEN, _OE.WANT_END): (_OA.END, _O.ENDING),
     (_O.OPEN, _OE.EMPTIED): (_OA.NOTHING, _O.OPEN),
+    (_O.OPEN, _OE.SUSPEND): (_OA.HOLD_BACK, _O.SUSPENDED),
     (_O.OPEN, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED),
     (_O.ENDING, _OE.TURN): (_OA.SEND, _O.ENDING),
     (_O.ENDING, _OE.WANT_END): (_OA.NOTHING, _O.ENDING),
     (_O.ENDING, _OE.EMPTIED): (_OA.TELL_ENDED, _O.OPEN),
+    (_O.ENDING, _OE.SUSPEND): (_OA.HOLD_BACK, _O.SUSPENDED_ENDING),
     (_O.ENDING, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED_ENDING),
+    (_O.SUSPENDED, _OE.TURN): (_OA.NOTHING, _O.SUSPENDED),
+    (_O.SUSPENDED, _OE.WANT_END): (_OA.END, _O.SUSPENDED_ENDING),
+    (_O.SUSPENDED, _OE.SUSPEND): (_OA.HOLD_BACK, _O.SUSPENDED),
+    # What the peer says meanwhile may need a decision, which is another than to let it go on.
+    (_O.SUSPENDED, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED),
+    (_O.SUSPENDED, _OE.RESUME): (_OA.GO_ON, _O.OPEN),
+    (_O.SUSPENDED_ENDING, _OE.TURN): (_OA.NOTHING, _O.SUSPENDED_ENDING),
+    (_O.SUSPENDED_ENDING, _OE.WANT_END): (_OA.NOTHING, _O.SUSPENDED_ENDING),
+    (_O.SUSPENDED_ENDING, _OE.SUSPEND): (_OA.HOLD_BACK, _O.SUSPENDED_ENDING),
+    (_O.SUSPENDED_ENDING, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED_ENDING),
+    (_O.SUSPENDED_ENDING, _OE.RESUME): (_OA.GO_ON, _O.ENDING),
     (_O.STOPPED, _OE.TURN): (_OA.NOTHING, _O.STOPPED),
     (_O.STOPPED, _OE.WANT_END): (_OA.END, _O.STOPPED_ENDING),
+    (_O.STOPPED, _OE.SUSPEND): (_OA.NOTHING, _O.STOPPED),
     (_O.STOPPED, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED),
     (_O.STOPPED, _OE.RESUME): (_OA.GO_ON, _O.OPEN),
     (_O.STOPPED_ENDING, _OE.TURN): (_OA.NOTHING, _O.STOPPED_ENDING),
     (_O.STOPPED_ENDING, _OE.WANT_END): (_OA.NOTHING, _O.STOPPED_ENDING),
+    (_O.STOPPED_ENDING, _OE.SUSPEND): (_OA.NOTHING, _O.STOPPED_ENDING),
     (_O.STOPPED_ENDING, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED_ENDING),
     (_O.STOPPED_ENDING, _OE.RESUME): (_OA.GO_ON, _O.ENDING),
 }
