@@ -105,7 +105,7 @@ async def test_a_store_with_another_number_of_partitions_is_refused_and_left_as_
     serve: Any, tmp_path: Path
 ) -> None:
     service = await serve(Destination(tmp_path / "inbox", partitions=4))
-    await service.app.readers.advance("audit", {})
+    await service.app.readers["inbox"].advance("audit", {})
     await service.close()
     for partitions in (1, 8):
         with pytest.raises(ConfigurationError, match="4 partitions"):

@@ -97,6 +97,21 @@ def test_a_held_record_moves_with_all_its_content(opened, record):
     assert opened.store.load().held == {}
 
 
+def test_a_held_record_may_go_into_several_queues_at_once(opened, record):
+    opened.store.commit(Batch(holds=[("urn:s", 2, record(2))]))
+    stored, new = ("urn:s", 2), ("urn:s", 3)
+    opened.store.commit(
+        Batch(
+            holds=[(*new, record(3))],
+            releases=[(*one, queue, 1, n, 9.5) for queue in ("q", "r") for n, one in enumerate((stored, new))],
+        )
+    )
+    store = opened.reopen()
+    for queue in ("q", "r"):
+        assert store.read(queue, 1, 0, 9) == [(n, replace(record(n + 2), released_at=9.5)) for n in range(2)]
+    assert store.load().held == {}
+
+
 def test_drops_throw_held_records_away_also_those_of_the_same_batch(opened, record):
     opened.store.commit(Batch(holds=[("urn:s", n, record(n)) for n in (2, 3, 4)]))
     opened.store.commit(

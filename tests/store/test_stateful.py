@@ -117,6 +117,11 @@ class Stores(RuleBasedStateMachine):
                 batch.appends.append((*where, offset, self.record("urn:a")))
             else:
                 batch.releases.append((*one, *where, offset, 1000.0 + offset))
+        if batch.releases and data.draw(st.booleans(), label="into another queue as well?"):
+            again = before.bounds.get(("copies", 0), (0, 0))[1]
+            batch.releases += [
+                (*release[:2], "copies", 0, offset, 2000.0) for offset, release in enumerate(batch.releases, again)
+            ]
         batch.drops = [one for one in sorted(held) if data.draw(st.integers(0, 5), label="drop?") == 0]
         self.save(data, batch)
         for partition in PARTITIONS:

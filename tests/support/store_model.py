@@ -78,10 +78,15 @@ def _apply(batch: Batch, content: Content) -> None:
         if number < 0:
             raise RuleBroken("a number below 0")
         content.held[sequence, number] = record
+    released: dict[tuple[str, int], Record] = {}
+    if len({release[:3] for release in batch.releases}) < len(batch.releases):
+        raise RuleBroken("released twice into one queue")
     for sequence, number, queue, partition, offset, now in batch.releases:
-        if (sequence, number) not in content.held:
+        if (sequence, number) in content.held:
+            released[sequence, number] = content.held.pop((sequence, number))
+        if (sequence, number) not in released:
             raise RuleBroken("what is released is not held")
-        place((queue, partition), offset, replace(content.held.pop((sequence, number)), released_at=now))
+        place((queue, partition), offset, replace(released[sequence, number], released_at=now))
     for where, offsets in placed.items():
         end = content.ends.get(where, 0)
         if sorted(offsets) != list(range(end, end + len(offsets))):

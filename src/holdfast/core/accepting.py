@@ -166,6 +166,8 @@ class Accepting:
         return addressing_fault(ONLY_ANONYMOUS_ADDRESS_SUPPORTED, reason) if reason else None
 
     def _awaits_reply(self, envelope: Envelope) -> bool:
+        if envelope.routed is not None and envelope.routed.replied is not None:
+            return envelope.routed.replied and _wants_reply(envelope)
         # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08). But
         # no ReplyTo is an anonymous one in WS-Addressing 1.0 (core, section 3.2), and gSOAP's requests may have
         # neither of the two: then only the operation tells.

@@ -91,6 +91,7 @@ class RMDestination:
         "expires",
         "expires_at",
         "gap_reported",
+        "routed",
         "heard",
         "held",
         "identifier",
@@ -158,6 +159,8 @@ class RMDestination:
         self.suspended: str | None = None
         """What somebody gave as the reason to hold it back: no new message is accepted; None: nobody does."""
         self.gap_reported: list[int] = []
+        self.routed: dict[int, list[str]] = {}
+        """Held messages that go elsewhere than to the usual queue: number -> the names of their queues."""
         self.settling = SettlingState.OPEN
         """How far its end has come."""
         self.decisions = 0
@@ -479,6 +482,8 @@ class RMDestination:
             state["gaps"] = self.gap_reported
         if self.suspended is not None:
             state["suspended"] = self.suspended
+        if self.routed:
+            state["routed"] = [[number, *names] for number, names in self.routed.items()]
         return state
 
     def _usual_state(self) -> State:
@@ -553,6 +558,7 @@ class RMDestination:
         destination.last_fault = state["last_fault"]
         destination.gap_reported = list(state["gaps"])
         destination.suspended = state.get("suspended")
+        destination.routed = {number: names for number, *names in state.get("routed", ())}
         return destination
 
     def _acknowledge_range(self, lower: int, upper: int) -> None:

@@ -5,7 +5,7 @@ It answers nobody itself: what is to be said goes through :class:`Answers`, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 from zlib import crc32
@@ -27,6 +27,9 @@ from holdfast.core.records import Record, Snapshot
 from holdfast.core.shares import Shares
 from holdfast.core.states import DestinationAction, DestinationEvent
 from holdfast.core.timers import Deadlines
+
+Delivery = tuple[Queue, int, int, Record | None]
+"""Queue, partition and offset of what is in it with the open batch; no record: it must be read from the store."""
 
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 
@@ -76,6 +79,8 @@ class Inbound:
         commit: Where its changes go.
         effects: Where its effects go.
         queue: Where messages go.
+        further: Other queues, where those go that are routed there. All have as many partitions, so that a Sequence has
+            the same one in each.
     """
 
     answers: Answers
@@ -89,11 +94,15 @@ class Inbound:
         commit: GroupCommit,
         effects: list[Effect],
         queue: Queue,
+        further: Iterable[Queue] = (),
     ):
         self.policy = policy
         self.commit = commit
         self.effects = effects
         self.queue = queue
+        self.queues = {one.name: one for one in (queue, *further)}
+        assert all(len(one.partitions) == len(queue.partitions) for one in self.queues.values()), self.queues
+        self._usual = (queue,)
         self.destinations: dict[str, RMDestination] = {}
         self.offered: dict[str, str] = {}
         """Offered Identifier -> the Sequence it was offered with, as long as that is remembered."""
@@ -151,12 +160,12 @@ class Inbound:
         awaits_reply = awaits_reply and not destination.is_too_late(number)
         if isinstance(envelope.control, LastMessage):
             destination.marker = number
-            deliveries: list[tuple[int, int, Record | None]] = []
+            deliveries: list[Delivery] = []
         else:
             if awaits_reply:
                 destination.awaiting.add(number)
             record = self._record(destination, envelope, awaits_reply, now)
-            deliveries = self._place(destination, number, record, is_kept)
+            deliveries = self._place(destination, number, record, self._queues_of(envelope) if is_kept else ())
         if released := destination.release():
             deliveries += self._release(destination, released, now)
         self.commit.save(destination.identifier, destination)
@@ -184,44 +193,63 @@ class Inbound:
             envelope.transport,
         )
 
+    def _queues_of(self, envelope: Envelope) -> tuple[Queue, ...]:
+        routed = envelope.routed
+        return self._usual if routed is None else tuple(self.queues[name] for name in routed.queues)
+
     def _place(
-        self, destination: RMDestination, number: int, record: Record, is_kept: bool
-    ) -> list[tuple[int, int, Record | None]]:
-        """Put a new message into the queue, or hold it until its turn."""
+        self, destination: RMDestination, number: int, record: Record, queues: tuple[Queue, ...]
+    ) -> list[Delivery]:
+        """Put a new message into its queues, or hold it until its turn."""
         if destination.hold(number):
+            if queues is not self._usual:
+                destination.routed[number] = [one.name for one in queues]
             self.queue.hold(destination.identifier, number, record)
             return []
         if destination.is_too_late(number):
             return []
         destination.released(number)
-        if not is_kept:
-            return []
-        return [(destination.partition, self.queue.append(destination.partition, record), record)]
+        partition = destination.partition
+        return [(queue, partition, queue.append(partition, record), record) for queue in queues]
 
-    def _release(
-        self, destination: RMDestination, numbers: list[int], now: float
-    ) -> list[tuple[int, int, Record | None]]:
-        """Move held messages into the queue."""
+    def _release(self, destination: RMDestination, numbers: list[int], now: float) -> list[Delivery]:
+        """Move held messages into their queues."""
         partition, identifier = destination.partition, destination.identifier
-        return [(partition, self.queue.release(partition, identifier, number, now), None) for number in numbers]
+        deliveries: list[Delivery] = []
+        for number in numbers:
+            queues = self._held_for(destination, number)
+            if not queues:
+                self.queue.drop_held(identifier, [number])
+            deliveries += [
+                (queue, partition, queue.release(partition, identifier, number, now), None) for queue in queues
+            ]
+        return deliveries
+
+    def _held_for(self, destination: RMDestination, number: int) -> tuple[Queue, ...]:
+        """Where a held message goes. A queue that is no more was taken away meanwhile: then it is the usual one."""
+        names = destination.routed.pop(number, None)
+        if names is None:
+            return self._usual
+        there = tuple(self.queues[name] for name in names if name in self.queues)
+        return there if there or not names else self._usual
 
     def take_plain(self, record: Record) -> None:
         """A message that came without a Sequence header into the queue, durably."""
-        deliveries: list[tuple[int, int, Record | None]] = [(0, self.queue.append(0, record), record)]
+        deliveries: list[Delivery] = [(self.queue, 0, self.queue.append(0, record), record)]
         self.commit.then(partial(self._delivered, deliveries))
 
-    def _delivered(self, deliveries: list[tuple[int, int, Record | None]], now: float) -> None:
-        for partition, offset, record in deliveries:
-            self.queue.stored(partition, offset, now, record)
-            self.effects.append(Delivered(self.queue.name, partition, offset, record))
-            if self.handling is not None:
+    def _delivered(self, deliveries: list[Delivery], now: float) -> None:
+        for queue, partition, offset, record in deliveries:
+            queue.stored(partition, offset, now, record)
+            self.effects.append(Delivered(queue.name, partition, offset, record))
+            if self.handling is not None and queue is self.queue:
                 self.handling.delivered(partition, offset, record, now)
 
     def _stored(
         self,
         destination: RMDestination,
         number: int,
-        deliveries: list[tuple[int, int, Record | None]],
+        deliveries: list[Delivery],
         envelope: Envelope,
         back_channel: BackChannel | None,
         awaits_reply: bool,
@@ -265,9 +293,11 @@ class Inbound:
         discard: list[int],
         gaps: list[tuple[int, int]],
         now: float,
-    ) -> list[tuple[int, int, Record | None]]:
+    ) -> list[Delivery]:
         """Release or discard what was held, and tell of what is missing."""
         self.queue.drop_held(destination.identifier, discard)
+        for number in discard:
+            destination.routed.pop(number, None)
         if gaps:
             destination.gap_reported = [number for gap in gaps for number in gap]
             self.effects.append(
@@ -283,7 +313,7 @@ class Inbound:
     def _settled(
         self,
         destination: RMDestination,
-        deliveries: list[tuple[int, int, Record | None]],
+        deliveries: list[Delivery],
         decision: int,
         now: float,
     ) -> None:
@@ -304,7 +334,8 @@ class Inbound:
     def pump(self, now: float) -> None:
         """End Sequences whose time is up, forget those that ended long ago, delete what is kept no longer."""
         # WS-RM 3.4
-        self.queue.pump(now)
+        for queue in self.queues.values():
+            queue.pump(now)
         for identifier in self._deadlines.due(now):
             destination = self.destinations.get(identifier)
             if destination is None:
@@ -351,8 +382,12 @@ class Inbound:
 
     def deadline(self) -> float | None:
         """When :meth:`pump` has something to do next."""
-        sequences, queue = self._deadlines.next(), self.queue.deadline()
-        return sequences if queue is None else queue if sequences is None else min(sequences, queue)
+        earliest = self._deadlines.next()
+        for queue in self.queues.values():
+            due = queue.deadline()
+            if due is not None and (earliest is None or due < earliest):
+                earliest = due
+        return earliest
 
     def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
         """What may be acknowledged of an inbound Sequence now; None if it is unknown."""
@@ -368,7 +403,8 @@ class Inbound:
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """Take over what the store held."""
-        self.queue.recover(snapshot, now)
+        for queue in self.queues.values():
+            queue.recover(snapshot, now)
         states = [state for state in snapshot.sequences.values() if state["role"] == "destination"]
         held = snapshot.held
         known = [

@@ -214,6 +214,19 @@ class Fault:
 # --- the envelope ----------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Where an application message goes, as whoever looks at messages decided.
+
+    Args:
+        queues: The names of its queues; for more than one it is a record in each. Empty: nobody reads it.
+        replied: Whether somebody behind them replies to requests; None: as the application's handlers say.
+    """
+
+    queues: tuple[str, ...]
+    replied: bool | None = None
+
+
 @dataclass(slots=True)
 class Envelope:
     """One SOAP message, in or out.
@@ -242,6 +255,7 @@ class Envelope:
         reference_parameters: Out only: the target's reference parameters, written as headers (marked in 2005/08).
         contradiction: In only: how the Body and the Action contradict each other, "" if they do not.
         transport: In only: what its transport said of it, in the endpoint's own bytes, to be kept with its record.
+        routed: In only: where an application message goes; None: to the queue that there is, or the first of several.
     """
 
     soap: SOAP
@@ -265,6 +279,7 @@ class Envelope:
     reference_parameters: tuple[bytes, ...] = field(default=())
     contradiction: str = ""
     transport: bytes = b""
+    routed: Routed | None = None
 
     @property
     def versions(self) -> Versions | None:

@@ -8,7 +8,7 @@ to be called next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from holdfast.core.accepting import Accepting
 from holdfast.core.acknowledging import Acknowledging
@@ -54,6 +54,7 @@ class RMProtocol:
 
     Args:
         queue: Where inbound messages go.
+        further: Other queues, for those that are routed there.
         read: Reads records back from the store.
         new_identifier: Makes a URI never used before.
         jitter: A number in [0, 1), another at each call.
@@ -74,6 +75,7 @@ class RMProtocol:
         new_identifier: Callable[[], str],
         jitter: Callable[[], float],
         *,
+        further: Iterable[Queue] = (),
         destination_policy: DestinationPolicy | None = None,
         source_policy: SourcePolicy | None = None,
         allows: Callable[[str], bool] = _never,
@@ -87,8 +89,9 @@ class RMProtocol:
         self.commit = GroupCommit()
         self.effects: list[Effect] = []
         self.queues = Queues(self.commit, self.effects, read)
-        self.queues.add(queue)
-        self.inbound = Inbound(self.policy, self.commit, self.effects, queue)
+        self.inbound = Inbound(self.policy, self.commit, self.effects, queue, further)
+        for one in self.inbound.queues.values():
+            self.queues.add(one)
         self.outbound = Outbound(
             source_policy or SourcePolicy(),
             self.commit,

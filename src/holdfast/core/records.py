@@ -60,7 +60,7 @@ class Batch:
         appends: ``(queue, partition, offset, record)``.
         holds: ``(sequence, message_number, record)``: accepted, acknowledged, but not yet in its queue.
         releases: ``(sequence, message_number, queue, partition, offset, now)``: a held record moves into the queue,
-            where ``now`` is its ``released_at``.
+            where ``now`` is its ``released_at``; or into several, each said by itself.
         drops: ``(sequence, message_number)``: a held record is thrown away.
         sequences: Identifier -> state to save; None forgets the sequence.
         cursors: ``(queue, partition, name)`` -> state to save; None forgets the cursor.

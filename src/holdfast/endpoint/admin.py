@@ -88,10 +88,10 @@ class Admin:
         self._collector.ages = await self._ages()
         asked.exchange.respond(200, generate_latest(self._registry), CONTENT_TYPE_LATEST.encode())
 
-    async def _ages(self) -> dict[str, float]:
+    async def _ages(self) -> dict[str, dict[str, float]]:
         """None are told of a store that cannot be read: there are the other metrics still."""
         try:
-            return await ages(self._app.engine, self._app.queue)
+            return {name: await ages(self._app.engine, queue) for name, queue in self._app.queues.items()}
         except StoreError:
             return {}
 

@@ -10,7 +10,7 @@ import contextlib
 import json
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -33,7 +33,7 @@ from holdfast.core.events import (
     Unheard,
 )
 from holdfast.core.handling import Handling
-from holdfast.core.messages import CreateSequence, Envelope, Fault
+from holdfast.core.messages import CreateSequence, Envelope, Fault, Routed
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.queues import Queue
 from holdfast.core.retention import RetentionPolicy
@@ -73,6 +73,9 @@ from holdfast.wire import DEFAULT, Limits
 SOURCES_QUEUE = "replies"
 """The queue of what a :class:`~holdfast.Source` receives, by which a store is known for a source's."""
 
+Router = Callable[[Envelope], Routed | Fault]
+"""Says where an application message goes, or the fault that it is refused with."""
+
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
 _UNSAID = "unsaid"
@@ -90,7 +93,11 @@ class Destination:
         store: The directory of its store, ":memory:", or an open store.
         assurance: Words such as "exactly-once in-order" (WS-RM Policy's delivery assurances).
         queue: The queue that messages go to.
-        partitions: Of the queue, fixed when the store is made; a Sequence stays in one, so its order is kept.
+        further_queues: Other queues, by name, and how long each keeps messages, as ``retention`` says it. Messages come
+            there that the ``router`` sends there; handlers have those of ``queue`` only.
+        router: Says of an application message where it goes, or the fault that it is refused with; None: all go to
+            ``queue``.
+        partitions: Of each queue, fixed when the store is made; a Sequence stays in one, so its order is kept.
         retention: How long the queue keeps messages, whoever reads them: words such as "7d", "12h 10GB", "none", or
             "7d readers 30d", which limits what a reader's cursor protects beyond that. None: seven days, of any size;
             but as long as there are handlers, and never was a reader, a message is deleted once it is handled.
@@ -125,6 +132,8 @@ class Destination:
         *,
         assurance: str | Assurance | None = None,
         queue: str = "inbox",
+        further_queues: Mapping[str, str | RetentionPolicy | None] | None = None,
+        router: Router | None = None,
         partitions: int = 4,
         retention: str | RetentionPolicy | None = None,
         restored: bool = False,
@@ -167,6 +176,12 @@ class Destination:
             drops_passed=retention is None,
             dead_letters=self.dead_letters,
         )
+        self.queues = {queue: self.queue}
+        """Every queue that messages come to, by name; the first is the one without a route."""
+        for name, keeps in (further_queues or {}).items():
+            check_queue_name(name)
+            self.queues[name] = Queue(name, partitions, to_retention(keeps), drops_passed=keeps is None)
+        self._router = router
         self.dispatcher: Dispatcher | None = None
         self.store_location = store
         """Where its store is or will be opened; may be changed before it is started."""
@@ -285,6 +300,7 @@ class Destination:
         handling = self._new_handling() if self.handlers else None
         snapshot = self.engine.start(
             self.queue,
+            further=[one for one in self.queues.values() if one is not self.queue],
             destination_policy=self.policy,
             source_policy=self._source_policy,
             allows=self._allowed.allows,
@@ -299,16 +315,16 @@ class Destination:
                 f"the store {self.store_location} is a source's: it holds what was sent, and the replies",
                 remedy="Name another store: a destination and a source have one each.",
             )
-        stored = self.queue.stored_partitions
-        if stored not in (None, len(self.queue.partitions)):
-            raise ConfigurationError(
-                f"the queue {self.queue.name!r} in this store has {stored} partitions, "
-                f"not {len(self.queue.partitions)}",
-                remedy=f"Say partitions={stored}, or use another store: messages of a Sequence must stay in one.",
-            )
+        for queue in self.queues.values():
+            stored = queue.stored_partitions
+            if stored not in (None, len(queue.partitions)):
+                raise ConfigurationError(
+                    f"the queue {queue.name!r} in this store has {stored} partitions, not {len(queue.partitions)}",
+                    remedy=f"Say partitions={stored}, or use another store: messages of a Sequence must stay in one.",
+                )
         if handling is not None:
             self.dispatcher = Dispatcher(self.engine, handling, self.handlers)
-        self.readers = Readers(self.engine, self.queue)
+        self.readers = {name: Readers(self.engine, queue) for name, queue in self.queues.items()}
         self.sender = Sender(
             self.engine,
             HTTPClient(
@@ -443,6 +459,13 @@ class Destination:
             envelope.transport = self._keeper.facts_of(exchange.request)
             self.sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
             party = party_of(exchange.request) if isinstance(envelope.control, CreateSequence) else ""
+            if self._router is not None and envelope.sequence is not None and envelope.control is None:
+                routed = self._router(envelope)
+                if isinstance(routed, Fault):
+                    protocol.refuse(envelope, routed, back_channel)
+                    self.engine.touch()
+                    return
+                envelope.routed = routed
             protocol.receive(envelope, back_channel, self.engine.clock(), party=party)
         else:
             protocol.refuse(envelope, refusal, back_channel)
@@ -456,7 +479,7 @@ class Destination:
                 self._envelopes.respond(exchange, effect.envelope)
         elif isinstance(effect, Delivered):
             self.accepted += 1
-            self.readers.delivered()
+            self.readers[effect.queue].delivered()
         elif isinstance(effect, Handle):
             assert self.dispatcher is not None
             self.dispatcher.hand_over(effect)

@@ -12,7 +12,7 @@ import random
 import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -122,6 +122,7 @@ class Engine:
         self,
         queue: Queue,
         *,
+        further: Iterable[Queue] = (),
         destination_policy: DestinationPolicy | None = None,
         source_policy: SourcePolicy | None = None,
         allows: Callable[[str], bool] = lambda _address: False,
@@ -133,7 +134,7 @@ class Engine:
         is_restored: bool = False,
     ) -> Snapshot:
         """Recover what the store holds and run in the current loop; the arguments are :class:`RMProtocol`'s, and
-        ``is_restored``: whether the store was put back to an earlier state, so that its queue needs a new epoch.
+        ``is_restored``: whether the store was put back to an earlier state, so that its queues need a new epoch.
 
         Returns:
             What the store held.
@@ -144,6 +145,7 @@ class Engine:
             self.read,
             new_identifier,
             random.random,
+            further=further,
             destination_policy=destination_policy,
             source_policy=source_policy,
             allows=allows,
@@ -157,8 +159,9 @@ class Engine:
         self._thread = CommitThread(self.store, self._loop, self._durable, self._failed)
         self._reading = Reading(self.store, self._loop, self._read, self.fail)
         self.protocol.recover(snapshot, self.clock())
-        if not queue.epoch or is_restored:
-            queue.begin(secrets.token_hex(8))
+        for one in self.protocol.inbound.queues.values():
+            if not one.epoch or is_restored:
+                one.begin(secrets.token_hex(8))
         self._look_after()
         return snapshot
 

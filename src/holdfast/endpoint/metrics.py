@@ -16,7 +16,7 @@ class DestinationCollector(Collector):
 
     def __init__(self, app: Destination) -> None:
         self._app = app
-        self.ages: Mapping[str, float] = {}
+        self.ages: Mapping[str, Mapping[str, float]] = {}
         """For each cursor how old what it has not passed is: to be read from the store before it is asked."""
 
     def collect(self) -> Iterator[Metric]:
@@ -55,9 +55,10 @@ class DestinationCollector(Collector):
         for (role, state), count in states.items():
             sequences.add_metric([role, state], count)
         yield sequences
-        backlog = GaugeMetricFamily("holdfast_queue_records", "Records kept in the queue.", labels=["partition"])
-        for partition, (first, end) in enumerate(zip(app.queue.firsts, app.queue.ends, strict=True)):
-            backlog.add_metric([str(partition)], end - first)
+        backlog = GaugeMetricFamily("holdfast_queue_records", "Records kept in a queue.", labels=["queue", "partition"])
+        for queue in app.queues.values():
+            for partition, (first, end) in enumerate(zip(queue.firsts, queue.ends, strict=True)):
+                backlog.add_metric([queue.name, str(partition)], end - first)
         yield backlog
         yield from self._cursors()
         if app.dispatcher is not None:
@@ -69,19 +70,20 @@ class DestinationCollector(Collector):
 
     def _cursors(self) -> Iterator[Metric]:
         lag = GaugeMetricFamily(
-            "holdfast_cursor_lag_records", "Records a cursor has not passed.", labels=["cursor", "kind"]
+            "holdfast_cursor_lag_records", "Records a cursor has not passed.", labels=["queue", "cursor", "kind"]
         )
         age = GaugeMetricFamily(
             "holdfast_cursor_age_seconds",
             "Seconds the oldest of them has been in the queue.",
-            labels=["cursor", "kind"],
+            labels=["queue", "cursor", "kind"],
         )
-        queue = self._app.queue
         now = self._app.engine.clock()
-        for cursor in queue.cursors.values():
-            described = queue.describe_cursor(cursor, now, self.ages)
-            lag.add_metric([described["name"], described["kind"]], described["lag"])
-            age.add_metric([described["name"], described["kind"]], described["age"])
+        for queue in self._app.queues.values():
+            for cursor in queue.cursors.values():
+                described = queue.describe_cursor(cursor, now, self.ages.get(queue.name, {}))
+                labels = [queue.name, described["name"], described["kind"]]
+                lag.add_metric(labels, described["lag"])
+                age.add_metric(labels, described["age"])
         yield lag
         yield age
 

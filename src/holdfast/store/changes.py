@@ -130,7 +130,7 @@ class Changes:
 
     def _move(self) -> None:
         moves = self.plan.moves
-        stored = [(move.sequence, move.number) for move in moves if move.record is None]
+        stored = list(dict.fromkeys((move.sequence, move.number) for move in moves if move.record is None))
         data_of = dict(zip(stored, self._store.read_held(stored), strict=True)) if stored else {}
         for move in moves:
             if move.record is not None:

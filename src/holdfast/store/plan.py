@@ -174,15 +174,21 @@ class Plan:
             self.held.setdefault(sequence, {})[number] = record
 
     def _release(self, batch: Batch) -> None:
+        released: dict[tuple[str, int], tuple[Record | None, set[str]]] = {}
         for sequence, number, queue, partition, offset, now in batch.releases:
-            if not self._is_held(sequence, number):
+            if self._is_held(sequence, number):
+                record = self.held.setdefault(sequence, {}).get(number)
+                self.held[sequence][number] = None
+                released[sequence, number] = (record, {queue})
+            elif (sequence, number) in released and queue not in released[sequence, number][1]:
+                record, into = released[sequence, number]
+                into.add(queue)
+            else:
                 raise StoreFailed(
                     f"Message {number} of {sequence} is to be released but is not held.", remedy=BATCH_REMEDY
                 )
-            numbers = self.held.setdefault(sequence, {})
             where = (queue, partition)
-            self.moves.append(Move(sequence, number, where, offset, now, numbers.get(number)))
-            numbers[number] = None
+            self.moves.append(Move(sequence, number, where, offset, now, record))
             first, end = self.bounds_of(where) or self._begin(where)
             if offset == end:
                 end += 1
