@@ -247,8 +247,8 @@ async def test_cursors_are_listed_with_how_far_behind_they_are(admin: Client) ->
     assert (cursor["name"], cursor["kind"], cursor["offsets"], cursor["lag"]) == ("spark", "reader", {"0": 2}, 3)
     assert cursor["age"] >= 0
     _, metrics = await admin.ask("/metrics")
-    assert b'holdfast_cursor_lag_records{cursor="spark",kind="reader"} 3.0' in metrics
-    assert b'holdfast_cursor_age_seconds{cursor="spark",kind="reader"}' in metrics
+    assert b'holdfast_cursor_lag_records{cursor="spark",kind="reader",queue="inbox"} 3.0' in metrics
+    assert b'holdfast_cursor_age_seconds{cursor="spark",kind="reader",queue="inbox"}' in metrics
 
 
 # --- fingerprints -------------------------------------------------------------------------------------------------

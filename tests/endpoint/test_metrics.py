@@ -54,7 +54,10 @@ async def test_they_count_what_happened(serve: Any) -> None:
     assert after["holdfast_commits_total"] > before["holdfast_commits_total"]
     assert after["holdfast_commit_seconds_total"] > 0
     assert "holdfast_transmissions_total" in after
-    assert {"holdfast_queue_records{partition=0}", "holdfast_queue_records{partition=1}"} <= set(after)
+    assert {
+        "holdfast_queue_records{partition=0,queue=inbox}",
+        "holdfast_queue_records{partition=1,queue=inbox}",
+    } <= set(after)
 
 
 async def test_without_handlers_the_queues_backlog_shows_and_no_handler_counts(serve: Any) -> None:
@@ -64,5 +67,5 @@ async def test_without_handlers_the_queues_backlog_shows_and_no_handler_counts(s
             await source.send(f"<n>{number}</n>", action=ACTION)
         await source.flush(60)
     found = await scrape(service.admin_url)
-    assert found["holdfast_queue_records{partition=0}"] == 3
+    assert found["holdfast_queue_records{partition=0,queue=inbox}"] == 3
     assert "holdfast_messages_handled_total" not in found

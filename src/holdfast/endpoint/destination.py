@@ -152,7 +152,6 @@ class Destination:
     ):
         check_whole("partitions", partitions)
         check_whole("concurrency", concurrency)
-        check_queue_name(queue)
         check_store(store)
         check_class("policy", policy, DestinationPolicy)
         check_class("source_policy", source_policy, SourcePolicy)
@@ -169,18 +168,11 @@ class Destination:
         self.accepted = 0
         self._unanswered: set[Exchange] = set()
         self.dead_letters = DeadLetters()
-        self.queue = Queue(
-            queue,
-            partitions,
-            to_retention(retention),
-            drops_passed=retention is None,
-            dead_letters=self.dead_letters,
-        )
-        self.queues = {queue: self.queue}
+        kept = {queue: retention, **(further_queues or {})}
+        self.queues = {name: self._new_queue(name, partitions, keeps) for name, keeps in kept.items()}
         """Every queue that messages come to, by name; the first is the one without a route."""
-        for name, keeps in (further_queues or {}).items():
-            check_queue_name(name)
-            self.queues[name] = Queue(name, partitions, to_retention(keeps), drops_passed=keeps is None)
+        self.queue = self.queues[queue]
+        self.queue.dead_letters = self.dead_letters
         self._router = router
         self.dispatcher: Dispatcher | None = None
         self.store_location = store
@@ -203,6 +195,11 @@ class Destination:
         self._envelopes = Envelopes("destination", self.incidents, processors, wire_limits)
         self._starting: asyncio.Lock | None = None
         self._started = False
+
+    @staticmethod
+    def _new_queue(name: str, partitions: int, retention: str | RetentionPolicy | None) -> Queue:
+        check_queue_name(name)
+        return Queue(name, partitions, to_retention(retention), drops_passed=retention is None)
 
     def keep(self, retention: str | RetentionPolicy | None = None, *, restored: bool = False) -> None:
         """Say otherwise, before it is started, how long its queue keeps messages, or that its store was put back.
