@@ -63,7 +63,7 @@ def main() -> None:
             load.plain(b"x" * 1100),
             connections=options.connections,
             seconds=options.seconds,
-            pid=child.pid,
+            pids=[child.pid],
         )
         child.stdin.close()
     print(result)

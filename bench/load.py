@@ -1,13 +1,18 @@
-"""A lean load generator: N connections, each sending its next request as soon as the last was answered.
+"""A lean load generator: N connections, each sending its next request when the last was answered, or when it is due.
 
 Run it in a process of its own, so that its cost is not the server's::
 
     python bench/load.py --url http://127.0.0.1:8080/rm --connections 64 --seconds 3
+    python bench/load.py --url http://127.0.0.1:8080/rm --rate 2000
     python bench/load.py --url http://127.0.0.1:8080/ --plain --pid 4711 --json
+
+With ``--rate`` so many requests are due a second, evenly, over all connections, and a latency counts from when its
+request was due, not from when a connection was free for it: a server that stalls is not asked less for it.
 
 or from another benchmark: ``measure(url, reliable(...))``, or ``in_process([...])`` for a child process with the same
 arguments. What is sent is a Script per connection; ``reliable`` creates a Sequence per connection and sends numbered
 messages in it, checking that every answer acknowledges the number just sent; ``plain`` sends the same bytes for ever.
+The messages are ``notify`` of the interoperability tests' contract, so that every peer there is can be loaded.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ import sys
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -31,13 +36,18 @@ from urllib.parse import urlsplit
 
 import httptools
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+from holdfast.bench.summary import quantile
+
+CONTRACT = "urn:holdfast:interop"
 SOAP = {
     "1.1": ("http://schemas.xmlsoap.org/soap/envelope/", "text/xml; charset=utf-8"),
     "1.2": ("http://www.w3.org/2003/05/soap-envelope", "application/soap+xml; charset=utf-8"),
 }
 RM = {"1.0": "http://schemas.xmlsoap.org/ws/2005/02/rm", "1.1": "http://docs.oasis-open.org/ws-rx/wsrm/200702"}
 ADDRESSING = "http://www.w3.org/2005/08/addressing"
-ANONYMOUS = f"{ADDRESSING}/anonymous"
+ANONYMOUS, NOBODY = f"{ADDRESSING}/anonymous", f"{ADDRESSING}/none"
 IDENTIFIER = re.compile(rb"<(?:[\w.-]+:)?Identifier[^>]*>\s*([^<\s]+)\s*<")
 UPPER = re.compile(rb"""\bUpper\s*=\s*["'](\d+)["']""")
 
@@ -66,17 +76,18 @@ class Result:
     p50: float
     p90: float
     p99: float
+    p999: float
     longest: float
     errors: dict[str, int] = field(default_factory=dict)
     server_cpu_us: float | None = None
-    """The server process's CPU microseconds per request, if its pid was given."""
+    """The server processes' CPU microseconds per request, if a pid was given."""
 
     def __str__(self) -> str:
         cpu = "" if self.server_cpu_us is None else f"  server {self.server_cpu_us:.1f} us CPU/request"
         errors = "".join(f"\n  {count} x {error}" for error, count in self.errors.items())
         return (
             f"{self.rate:,.0f} requests/s  p50 {self.p50:.2f}  p90 {self.p90:.2f}  p99 {self.p99:.2f}  "
-            f"longest {self.longest:.2f} ms{cpu}{errors}"
+            f"p99.9 {self.p999:.2f}  longest {self.longest:.2f} ms{cpu}{errors}"
         )
 
 
@@ -158,14 +169,14 @@ class Reliable:
         return self._http_head(f"{RM[self._rm]}/CreateSequence") + b"%d\r\n\r\n%b" % (len(content), content)
 
     def _use(self, identifier: str) -> None:
-        action = "urn:holdfast:bench/Submit"
+        action = f"{CONTRACT}/notify"
         must = "1" if self._soap == "1.1" else "true"
         sequence = (
             f'<r:Sequence s:mustUnderstand="{must}"><r:Identifier>{identifier}</r:Identifier>'
             "<r:MessageNumber>@NUMBER@</r:MessageNumber></r:Sequence>"
             f"<r:AckRequested><r:Identifier>{identifier}</r:Identifier></r:AckRequested>"
         )
-        envelope = self._envelope(action, f"{self._unique}@ID@", sequence, self._body)
+        envelope = self._envelope(action, f"{self._unique}@ID@", sequence, self._body, NOBODY)
         start, _, rest = envelope.encode().partition(b"@ID@")
         middle, _, end = rest.partition(b"@NUMBER@")
         self._pieces = [self._http_head(action), start, middle, end]
@@ -176,20 +187,19 @@ class Reliable:
             return _head(self._url, (f"Content-Type: {content_type}", f'SOAPAction: "{action}"'))
         return _head(self._url, (f'Content-Type: {content_type}; action="{action}"',))
 
-    def _envelope(self, action: str, message_id: str, header: str, body: str) -> str:
+    def _envelope(self, action: str, message_id: str, header: str, body: str, reply_to: str = ANONYMOUS) -> str:
         return (
             f'<s:Envelope xmlns:s="{SOAP[self._soap][0]}" xmlns:a="{ADDRESSING}" xmlns:r="{RM[self._rm]}"><s:Header>'
             f"<a:To>{self._url}</a:To><a:Action>{action}</a:Action><a:MessageID>{message_id}</a:MessageID>"
-            f"<a:ReplyTo><a:Address>{ANONYMOUS}</a:Address></a:ReplyTo>{header}</s:Header><s:Body>{body}</s:Body>"
+            f"<a:ReplyTo><a:Address>{reply_to}</a:Address></a:ReplyTo>{header}</s:Header><s:Body>{body}</s:Body>"
             "</s:Envelope>"
         )
 
 
 def reliable(soap: str = "1.2", rm: str = "1.1", body_bytes: int = 370) -> MakeScript:
     """One Sequence per connection, numbered messages of about 730 bytes beside a body of ``body_bytes``."""
-    wrapper = "<order xmlns='urn:holdfast:bench'></order>"
-    filler = "x" * max(0, body_bytes - len(wrapper))
-    body = wrapper.replace("><", f">{filler}<")
+    start, end = f"<notify xmlns='{CONTRACT}'><key>k</key><number>1</number><body>", "</body></notify>"
+    body = start + "x" * max(0, body_bytes - len(start) - len(end)) + end
     return lambda url, number: Reliable(url, number, soap, rm, body)
 
 
@@ -200,15 +210,31 @@ class _Connection(asyncio.Protocol):
         self._run, self._script = run, script
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
-        self._sent_at = 0.0
+        self._due = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
         self._run.transports.append(self._transport)
 
-    def send(self) -> None:
-        self._sent_at = time.perf_counter()
-        self._transport.write(self._script.next_request())
+    def begin(self, share: float) -> None:
+        """Send the first; ``share`` is where between two of this connection's requests, if they are paced."""
+        self._due = time.perf_counter() + share * self._run.interval
+        self._next()
+
+    def _next(self) -> None:
+        if not self._run.interval:
+            self._due = time.perf_counter()
+            self._send()
+            return
+        wait = self._due - time.perf_counter()
+        if wait > 0:
+            self._run.loop.call_later(wait, self._send)
+        else:
+            self._send()
+
+    def _send(self) -> None:
+        if not self._run.stopped:
+            self._transport.write(self._script.next_request())
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -220,7 +246,7 @@ class _Connection(asyncio.Protocol):
         run = self._run
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
-        run.latencies.append(time.perf_counter() - self._sent_at)
+        run.latencies.append(time.perf_counter() - self._due)
         problem = self._script.check(self._parser.get_status_code(), body)
         if problem:
             run.errors[problem] += 1
@@ -228,7 +254,8 @@ class _Connection(asyncio.Protocol):
             run.errors["the server closes the connection"] += 1
             self._transport.close()
         elif not run.stopped:
-            self.send()
+            self._due += run.interval
+            self._next()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._run.stopped:
@@ -237,7 +264,9 @@ class _Connection(asyncio.Protocol):
 
 
 class _Run:
-    def __init__(self) -> None:
+    def __init__(self, interval: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.interval = interval  # seconds between two requests of a connection; 0: as fast as they are answered
         self.stopped = False
         self.lost = 0
         self.transports: list[asyncio.Transport] = []
@@ -255,7 +284,8 @@ def measure(
     connections: int = 64,
     seconds: float = 3.0,
     warmup: float = 0.5,
-    pid: int | None = None,
+    rate: float = 0.0,
+    pids: Sequence[int] = (),
 ) -> Result:
     """Load a server and tell how it went.
 
@@ -265,12 +295,13 @@ def measure(
         connections: Requests in flight, one per connection.
         seconds: How long to count, after the warm-up.
         warmup: Seconds before counting; what goes wrong in it counts too.
-        pid: The server's process, on this machine, to measure the CPU time of.
+        rate: Requests that are due a second; 0: each as soon as the one before it was answered.
+        pids: The server's processes, on this machine, to measure the CPU time of, with all that they started.
 
     Raises:
         OSError: The server takes no connection.
     """
-    return _runner().run(_load(url, make_script, connections, seconds, warmup, pid))
+    return _runner().run(_load(url, make_script, connections, seconds, warmup, rate, pids))
 
 
 def _runner() -> asyncio.Runner:
@@ -282,54 +313,61 @@ def _runner() -> asyncio.Runner:
 
 
 async def _load(
-    url: str, make_script: MakeScript, connections: int, seconds: float, warmup: float, pid: int | None
+    url: str,
+    make_script: MakeScript,
+    connections: int,
+    seconds: float,
+    warmup: float,
+    rate: float,
+    pids: Sequence[int],
 ) -> Result:
     loop = asyncio.get_running_loop()
     parts = urlsplit(url)
-    run = _Run()
+    run = _Run(connections / rate if rate else 0.0)
     peers = []
     for number in range(connections):
         _, peer = await loop.create_connection(
             lambda number=number: _Connection(run, make_script(url, number)), parts.hostname, parts.port or 80
         )
         peers.append(peer)
-    for peer in peers:
-        peer.send()
+    for number, peer in enumerate(peers):
+        peer.begin(number / connections)
     await asyncio.sleep(warmup)
     early = run.errors
     run.reset()
-    cpu, begun = _cpu_seconds(pid), time.perf_counter()
+    cpu, begun = cpu_seconds(pids), time.perf_counter()
     deadline = begun + seconds
     while time.perf_counter() < deadline and run.lost < connections:
         await asyncio.sleep(min(0.1, max(0.0, deadline - time.perf_counter())))
-    cpu, elapsed = _cpu_seconds(pid) - cpu, time.perf_counter() - begun
+    cpu, elapsed = cpu_seconds(pids) - cpu, time.perf_counter() - begun
     run.stopped = True
     latencies, errors = sorted(run.latencies), early + run.errors
     for transport in run.transports:
         transport.close()
     count = len(latencies)
-
-    def quantile(share: float) -> float:
-        return 1000 * latencies[min(count - 1, int(share * count))] if count else float("nan")
-
-    return Result(
-        seconds=elapsed,
-        requests=count,
-        rate=count / elapsed,
-        p50=quantile(0.5),
-        p90=quantile(0.9),
-        p99=quantile(0.99),
-        longest=quantile(1.0),
-        errors=dict(errors),
-        server_cpu_us=1e6 * cpu / count if pid is not None and count else None,
-    )
+    ms = [1000 * quantile(latencies, share) if count else float("nan") for share in (0.5, 0.9, 0.99, 0.999, 1.0)]
+    cpu_us = 1e6 * cpu / count if pids and count else None
+    return Result(elapsed, count, count / elapsed, *ms, dict(errors), cpu_us)
 
 
-def _cpu_seconds(pid: int | None) -> float:
-    if pid is None:
-        return 0.0
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Processor time of these processes and all that they started, whether it runs or has ended (Linux)."""
+    parents: dict[int, list[int]] = {}
+    times: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        pid = int(stat.parent.name)
+        parents.setdefault(int(fields[1]), []).append(pid)
+        times[pid] = sum(map(int, fields[11:15]))  # its own, and of children that ended and were waited for
+    waiting, ticks = list(pids), 0
+    while waiting:
+        pid = waiting.pop()
+        ticks += times.get(pid, 0)
+        waiting += parents.get(pid, [])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def in_process(arguments: Sequence[str]) -> Result:
@@ -355,7 +393,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rm", choices=RM, default="1.1")
     parser.add_argument("--body-bytes", type=int, default=370, help="the body's size; the rest is about 730")
     parser.add_argument("--plain", action="store_true", help="1,100 bytes of nothing in particular; any 2xx will do")
-    parser.add_argument("--pid", type=int, help="the server's process, to measure its CPU time")
+    parser.add_argument("--rate", type=float, default=0.0, help="requests due a second; 0: as many as are answered")
+    parser.add_argument("--pid", type=int, nargs="+", default=[], help="the server's processes, whose CPU is measured")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     script = plain(b"x" * 1100) if options.plain else reliable(options.soap, options.rm, options.body_bytes)
@@ -365,7 +404,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         connections=options.connections,
         seconds=options.seconds,
         warmup=options.warmup,
-        pid=options.pid,
+        rate=options.rate,
+        pids=options.pid,
     )
     print(json.dumps(asdict(result)) if options.json else result)
     return 1 if result.errors or not result.requests else 0

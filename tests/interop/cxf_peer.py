@@ -50,8 +50,12 @@ def available() -> str | None:
     return None
 
 
-def build(cache_dir: Path) -> str:
+def build(cache_dir: Path, project: Path = _PROJECT) -> str:
     """Fetch the jars and compile the peer under ``cache_dir``, unless the same was done there before.
+
+    Args:
+        cache_dir: where what was made is kept.
+        project: the folder of a ``pom.xml`` that names the jars, with all sources in folders below it.
 
     Returns:
         The class path.
@@ -60,14 +64,14 @@ def build(cache_dir: Path) -> str:
         Unavailable: Maven does not find the jars.
         RuntimeError: the peer does not compile; the message ends with what the compiler said.
     """
-    sources = sorted((_PROJECT / "peer").glob("*.java"))
-    jars = cache_dir / f"jars-{_fingerprint([_PROJECT / 'pom.xml'])}"
-    classes = cache_dir / f"classes-{_fingerprint([_PROJECT / 'pom.xml', *sources])}"
+    sources, pom = sorted(project.rglob("*.java")), project / "pom.xml"
+    jars = cache_dir / f"jars-{_fingerprint([pom])}"
+    classes = cache_dir / f"classes-{_fingerprint([pom, *sources])}"
     cache_dir.mkdir(parents=True, exist_ok=True)
     with (cache_dir / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test workers may want it, and Maven should be asked once
         if not jars.is_dir():
-            _make(jars, _copy_jars)
+            _make(jars, lambda aside: _copy_jars(pom, aside))
         if not classes.is_dir():
             _make(classes, lambda aside: _compile(sources, jars, aside))
     return f"{classes}{os.pathsep}{jars}/*"
@@ -90,8 +94,8 @@ def _make(directory: Path, fill: Callable[[Path], None]) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _copy_jars(directory: Path) -> None:
-    command = ["mvn", "-B", "-q", "-Dstyle.color=never", "-f", str(_PROJECT / "pom.xml"), _COPY]
+def _copy_jars(pom: Path, directory: Path) -> None:
+    command = ["mvn", "-B", "-q", "-Dstyle.color=never", "-f", str(pom), _COPY]
     command += [f"-DoutputDirectory={directory}", "-DincludeScope=runtime"]
     try:
         told = subprocess.run(

@@ -42,7 +42,7 @@ def available() -> str | None:
 
 
 def _fingerprint() -> str:
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(os.environ.get("CFLAGS", "").encode())
     for path in [*sorted(_SOURCES.iterdir()), *sorted((_SHARE / "plugin").glob("ws[ar][am]api.[ch]"))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
@@ -99,16 +99,20 @@ class GsoapServer:
         log: file to which it appends each delivered message.
         stock: leave out what gSOAP's plugin leaves out: acknowledgements for one-way messages from anonymous
             sources, and the replay of a lost reply.
+        threads: a thread for each connection, which is kept open; one-way messages alone, and no log of them.
         port: where it listens on 127.0.0.1; 0 takes a free one. A server started again where another one was killed
             knows nothing of that one's Sequences.
     """
 
-    def __init__(self, built: Path, rm: Rm, log: Path, *, stock: bool = False, port: int = 0) -> None:
+    def __init__(
+        self, built: Path, rm: Rm, log: Path, *, stock: bool = False, threads: bool = False, port: int = 0
+    ) -> None:
         self._command = [str(built / _DIRECTORIES[rm] / "server"), "--port", str(port), "--log", str(log)]
-        self._command += ["--stock"] if stock else []
+        self._command += ["--stock"] * stock + ["--threads"] * threads
         self._log = log
         self._process: subprocess.Popen[str] | None = None
         self.url = ""
+        self.pid = 0
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
@@ -118,6 +122,7 @@ class GsoapServer:
             self.__exit__()
             raise RuntimeError(f"the gSOAP server did not start: {self._command}")
         self.url = f"http://127.0.0.1:{first[1]}/"
+        self.pid = self._process.pid
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,19 +1,23 @@
 /* An RM Destination built with gSOAP, for interoperability tests: accepts Sequences, delivers each message once,
    answers `echo`, and appends a line {"key":...,"number":...,"operation":...} to FILE for every delivered message.
 
-   server --port P [--log FILE] [--stock]
+   server --port P [--log FILE] [--stock] [--threads]
 
    Prints "ready PORT" when it listens (port 0: any free one). The RM version is the one it was built for.
 
    gSOAP's plugin leaves two things to the service, and both matter to an RM Source that can only be answered on
    the connection it opened: acknowledgements for one-way messages, and the reply to a request whose first reply
    was lost. This service does both, by the plugin's own functions. With --stock it does neither and is what the
-   plugin's documentation shows: one-way messages and duplicates are answered 202 with nothing in it. */
+   plugin's documentation shows: one-way messages and duplicates are answered 202 with nothing in it.
+
+   With --threads it is what bench/broker.py loads: a thread for each connection, which is kept open, and no list of
+   what was delivered, which takes the longer the more there was. Only one-way messages are served then. */
 
 #include "interop.nsmap"
 #include "json.h"
 #include "wsrmapi.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
@@ -30,7 +34,7 @@ struct delivered
 
 static struct delivered *all_delivered;
 static FILE *log_file;
-static int stock;
+static int stock, threads;
 
 static struct delivered *find_delivered(const char *identifier, ULONG64 number)
 {
@@ -64,7 +68,7 @@ static struct delivered *duplicate(struct soap *soap)
 {
   struct soap_wsrm_sequence *seq;
   int living;
-  if (stock || !soap->header || !soap->header->wsrm__Sequence)
+  if (stock || threads || !soap->header || !soap->header->wsrm__Sequence)
     return NULL;
   seq = soap_wsrm_seq(soap);
   if (!seq)
@@ -129,7 +133,8 @@ int t__notify(struct soap *soap, char *key, ULONG64 number, char *body)
   {
     if (soap_wsrm_check(soap))
       return soap->error;
-    deliver(soap, "notify", key, number);
+    if (!threads)
+      deliver(soap, "notify", key, number);
   }
   return acknowledge(soap);
 }
@@ -195,6 +200,35 @@ static void serve_one(struct soap *soap)
   soap_end(soap);
 }
 
+static void *serve_connection(void *argument)
+{
+  struct soap *soap = argument;
+  do
+  {
+    soap->keep_alive = 1;
+    if (soap_begin_serve(soap))
+      break;
+    if (soap_serve_request(soap) && soap->error < SOAP_STOP)
+      soap_send_fault(soap);
+    soap_destroy(soap);
+    soap_end(soap);
+  } while (soap->keep_alive);
+  soap_closesock(soap);
+  soap_destroy(soap);
+  soap_end(soap);
+  soap_free(soap);
+  return NULL;
+}
+
+static void serve_in_threads(struct soap *soap)
+{
+  pthread_t thread;
+  soap_set_mode(soap, SOAP_IO_KEEPALIVE);
+  while (soap_valid_socket(soap_accept(soap)))
+    if (!pthread_create(&thread, NULL, serve_connection, soap_copy(soap)))
+      pthread_detach(thread);
+}
+
 static int parse(int argc, char **argv, int *port)
 {
   int i;
@@ -202,6 +236,8 @@ static int parse(int argc, char **argv, int *port)
   for (i = 1; i < argc; i++)
     if (!strcmp(argv[i], "--stock"))
       stock = 1;
+    else if (!strcmp(argv[i], "--threads"))
+      threads = 1;
     else if (!strcmp(argv[i], "--port") && i + 1 < argc)
       *port = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--log") && i + 1 < argc)
@@ -226,7 +262,7 @@ int main(int argc, char **argv)
   int port;
   if (!parse(argc, argv, &port))
   {
-    fprintf(stderr, "usage: server --port P [--log FILE] [--stock]\n");
+    fprintf(stderr, "usage: server --port P [--log FILE] [--stock] [--threads]\n");
     return 2;
   }
   signal(SIGPIPE, SIG_IGN);
@@ -242,6 +278,8 @@ int main(int argc, char **argv)
   }
   printf("ready %d\n", ntohs(address.sin_port));
   fflush(stdout);
+  if (threads)
+    serve_in_threads(soap);
   while (soap_valid_socket(soap_accept(soap)))
     serve_one(soap);
   soap_print_fault(soap, stderr);

@@ -1,0 +1,176 @@
+"""What bench/broker.py measures, one adapter each: how it is started, where it answers, which processes it is.
+
+A system runs in processes of its own from ``with`` to its end. One that cannot be had here says why; the others are
+measured without it. Knows nothing of what is asked of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "interop"))
+
+import cxf_peer
+import gsoap_peer
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE / ".cache"
+"""Where what has to be built is kept."""
+
+
+class Unavailable(Exception):
+    """A system cannot be had on this machine; says why."""
+
+
+@dataclass
+class System:
+    """One that is to be measured.
+
+    Args:
+        name: What it is called in tables.
+        keeps: Where a message is when it is acknowledged: "disk", "memory", or "" for what takes no messages.
+        warmup: Seconds of load before it is measured.
+    """
+
+    name: str
+    keeps: str
+    warmup: float = 1.0
+
+    def start(self, directory: Path) -> list[str]:
+        """What to build and prepare; gives the command to run.
+
+        Args:
+            directory: For whatever it stores; its own.
+
+        Raises:
+            Unavailable: it cannot be had here.
+        """
+        raise NotImplementedError
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is asked with any bytes rather than with messages."""
+        return not self.keeps
+
+
+@dataclass
+class Python(System):
+    """A script of this folder."""
+
+    script: str = ""
+    arguments: tuple[str, ...] = ()
+
+    def start(self, directory: Path) -> list[str]:
+        """See :meth:`System.start`."""
+        return [sys.executable, str(HERE / self.script), *(word.format(directory) for word in self.arguments)]
+
+
+@dataclass
+class Gsoap(System):
+    """gSOAP's RM server, that of the interoperability tests, optimised, with a thread for each connection."""
+
+    def start(self, directory: Path) -> list[str]:
+        """See :meth:`System.start`."""
+        why = gsoap_peer.available()
+        if why is not None:
+            raise Unavailable(why)
+        os.environ["CFLAGS"] = "-O2"
+        built = gsoap_peer.build(CACHE)
+        return [str(built / "rm11" / "server"), "--port", "0", "--threads"]
+
+
+@dataclass
+class Cxf(System):
+    """Apache CXF's server, of the small project in ``cxf/``; compiled code is warm after some thousand messages."""
+
+    arguments: tuple[str, ...] = ()
+
+    def start(self, directory: Path) -> list[str]:
+        """See :meth:`System.start`."""
+        why = cxf_peer.available()
+        if why is not None:
+            raise Unavailable(why)
+        try:
+            class_path = cxf_peer.build(CACHE, HERE / "cxf")
+        except cxf_peer.Unavailable as error:
+            raise Unavailable(str(error)) from error
+        (directory / "derby.properties").write_text("derby.stream.error.file=" + str(directory / "derby.log"))
+        words = [word.format(directory) for word in self.arguments]
+        options = ["-Xmx1g", f"-Dderby.system.home={directory}"]
+        return ["java", *options, "-cp", class_path, "bench.Server", *words]
+
+
+def systems() -> list[System]:
+    """All there are, the unit first."""
+    return [
+        Python("bare", "", script="bare.py"),
+        Python("destination", "disk", script="endpoints.py", arguments=("--serve", "{}/store")),
+        Gsoap("gsoap", "memory"),
+        Cxf("cxf", "memory", warmup=10.0, arguments=("memory",)),
+        Cxf("cxf-derby", "disk", warmup=20.0, arguments=("derby", "{}/derby")),
+    ]
+
+
+class Running:
+    """A system in its processes, from ``with`` to its end.
+
+    Args:
+        system: Which.
+        directory: For whatever it stores; made.
+
+    Raises:
+        Unavailable: it cannot be had here, or did not start.
+    """
+
+    def __init__(self, system: System, directory: Path) -> None:
+        self.system = system
+        directory.mkdir()
+        self._log = directory / "errors"
+        self._command = system.start(directory)
+
+    def __enter__(self) -> Self:
+        with self._log.open("w") as log:
+            self._child = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self._child.stdout is not None
+        self.url = _url(self._child.stdout.readline())
+        if not self.url:
+            self.__exit__(None, None, None)
+            raise Unavailable(f"it did not start: {self._log.read_text()[-1000:]}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        try:
+            self._child.wait(5)
+        except subprocess.TimeoutExpired:  # gSOAP's does not look at its input, and none has anything left to save
+            self._child.kill()
+            self._child.wait()
+
+    @property
+    def pids(self) -> Iterable[int]:
+        """The processes it is."""
+        return [self._child.pid]
+
+
+def _url(line: str) -> str:
+    """Of what a server prints when it listens: its port, ``ready PORT``, or a description with its URL."""
+    words = line.split()
+    if len(words) == 2 and words[0] == "ready":
+        return f"http://127.0.0.1:{words[1]}/"
+    if not words:
+        return ""
+    described = json.loads(line)
+    return str(described["url"]) if isinstance(described, dict) else f"http://127.0.0.1:{described}/"

@@ -1,0 +1,79 @@
+"""The scripts of bench/, run as their users run them, as small as can be: that they measure, not what comes out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+def run(*words: str) -> Any:
+    """What a script prints as JSON."""
+    done = subprocess.run(
+        [sys.executable, str(BENCH / words[0]), *words[1:], "--json"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_comparison_gives_units_rates_and_quantiles_of_each_system(tmp_path: Path) -> None:
+    told = run(
+        *("broker.py", "--systems", "destination", "--connections", "2", "--bodies", "100", "--rounds", "1"),
+        *("--seconds", "0.3", "--warmup", "0.2", "--moderate", "0.2", "--directory", str(tmp_path)),
+    )
+    rows = {row["system"]: row for row in told["rows"]}
+    assert list(rows) == ["append+sync", "bare", "destination"]
+    assert rows["bare"]["units"] == 1.0
+    for row in (rows["bare"], rows["destination"]):
+        assert row["requests"] > 0
+        assert 0 < row["p50"] <= row["p90"] <= row["p99"] <= row["p999"] <= row["longest"]
+        assert row["moderate"]["rate"] < row["rate"]
+
+
+def test_paced_requests_come_at_the_rate_that_was_asked_for(tmp_path: Path) -> None:
+    """However slow the machine is: what was not answered in time is counted, not left out."""
+    with subprocess.Popen(
+        [sys.executable, str(BENCH / "bare.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as bare:
+        assert bare.stdin is not None and bare.stdout is not None
+        url = f"http://127.0.0.1:{int(bare.stdout.readline())}/"
+        words = (
+            "--plain",
+            "--connections",
+            "4",
+            "--rate",
+            "40",
+            "--seconds",
+            "1",
+            "--warmup",
+            "0",
+            "--pid",
+            str(bare.pid),
+        )
+        told = run("load.py", "--url", url, *words)
+        bare.stdin.close()
+    assert 1 <= told["requests"] <= 44
+    assert told["errors"] == {}
+    assert told["server_cpu_us"] is not None
+
+
+def test_processor_time_counts_a_process_and_all_that_it_started() -> None:
+    sys.path.insert(0, str(BENCH))
+    try:
+        from load import cpu_seconds
+    finally:
+        sys.path.remove(str(BENCH))
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        assert cpu_seconds([process.pid]) >= 0.29
+        process.stdin.close()
+    assert cpu_seconds([process.pid]) == pytest.approx(0.0)
