@@ -102,7 +102,7 @@ def test_a_message_looks_at_as_many_others_whatever_the_window() -> None:
         source.created("urn:s", None, 0.0)
         source.handle(SourceEvent.GRANT_DURABLE)
         source.flight = flight = Watched()
-        source.available = 4 * window
+        source.available = source.durable_mark = 4 * window
         now = 0.0
         for number in range(1, 3 * window):
             now += 0.0001

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy, RoundTrip
-from holdfast.core.source import Request, RMSource
-from holdfast.core.states import DoubtAction, DoubtEvent, SourceAction, SourceEvent, SourceState
+from holdfast.core.source import RMSource
+from holdfast.core.states import DoubtAction, DoubtEvent, Request, SourceAction, SourceEvent, SourceState
 from holdfast.core.versions import Versions
 
 EVERY_RECORD = range(1 << 20)
@@ -27,6 +27,7 @@ def opened(available: int = 0, rm: str = "1.1", **policy: Any) -> RMSource:
     assert source.created("urn:s", None, 0.0)
     assert source.handle(SourceEvent.GRANT_DURABLE) is SourceAction.BEGIN
     source.available = available
+    source.mark = source.durable_mark = 1 << 20
     return source
 
 
@@ -279,7 +280,7 @@ def test_a_sequence_that_waited_to_be_durable_does_not_wait_for_ever_after_a_cra
     source = RMSource("urn:local", "key", Versions(), SourcePolicy(), 0.0)
     source.create(0.0)
     assert source.created("urn:s", None, 0.0)
-    source.available = 1
+    source.available = source.mark = 1
     assert send(source) == []
     again = RMSource.from_state(source.to_state(), source.policy, 1, 9.0)
     assert send(again, 9.0) == [1]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
-from holdfast.core.source import ANSWERED_ENOUGH, Request, RMSource
-from holdfast.core.states import SourceAction, SourceEvent, SourceState
+from holdfast.core.source import ANSWERED_ENOUGH, RMSource
+from holdfast.core.states import Request, SourceAction, SourceEvent, SourceState
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 
 EVERY_RECORD = range(1 << 20)
@@ -20,6 +20,7 @@ def open_source(available: int, rm: RM = RM.V1_1) -> RMSource:
     assert source.created("urn:sequence", None, 0.1)
     source.handle(SourceEvent.GRANT_DURABLE)
     source.available = available
+    source.mark = source.durable_mark = 1 << 20
     return source
 
 

@@ -17,6 +17,7 @@ from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.destination import RMDestination
 from holdfast.core.handling import Handling
 from holdfast.core.inbound import Inbound
+from holdfast.core.marking import Marking
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
 from holdfast.core.queues import HANDLER, Queue
@@ -91,6 +92,35 @@ def transmit_before_durable(monkeypatch: pytest.MonkeyPatch) -> None:
         return offset
 
     original = replace(monkeypatch, Outbound, "submit", submit)
+
+
+@mutant("TransmittedIsMarked")
+def transmit_before_the_mark_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _move(self: Marking, source: RMSource) -> None:
+        original(self, source)
+        source.durable_mark = source.mark
+
+    original = replace(monkeypatch, Marking, "_move", _move)
+
+
+@mutant("TransmittedIsMarked")
+def move_the_mark_and_save_it_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def see(self: Marking, source: RMSource) -> None:
+        if source.numbers_left <= source.policy.mark_ahead // 4:
+            self._move(source)
+
+    replace(monkeypatch, Marking, "see", see)
+
+
+@mutant("Liveness")
+def take_the_mark_for_less_than_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_state(cls: type[RMSource], state: Any, *rest: Any) -> RMSource:
+        source: RMSource = original(cls, state, *rest)
+        source.sent_before = source.acknowledged.highest
+        return source
+
+    original = RMSource.from_state.__func__
+    replace(monkeypatch, RMSource, "from_state", classmethod(from_state))
 
 
 @mutant("RangesNeverShrink")

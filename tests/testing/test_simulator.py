@@ -42,8 +42,8 @@ MUTANTS = load_mutants().MUTANTS
 
 
 def unread(options: Options) -> Options:
-    """The same world without what is drawn beside it: how reading is, what handlers and readers there are."""
-    return replace(options, read_latency=0.0, concurrency=32, alone=False, reader=False, keeps=None)
+    """The same world without what is drawn beside it: how reading is, handlers, readers, how marks are kept."""
+    return replace(options, read_latency=0.0, concurrency=32, alone=False, reader=False, keeps=None, mark_ahead=256)
 
 
 def first_failure(seeds: range) -> SimulationFailed | None:

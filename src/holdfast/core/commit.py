@@ -35,6 +35,9 @@ class GroupCommit:
         self.opened = Opened()
         """Another one for each batch."""
         self._changed: dict[str, Saved] = {}
+        self.is_waited_for = False
+        """Whether somebody waits for the open batch to be durable. What a source knows to have arrived is saved now and
+        then only, and nobody hears of it."""
         self._then: list[Callable[[float], None]] = []
         self._taken: deque[list[Callable[[float], None]]] = deque()
 
@@ -57,20 +60,16 @@ class GroupCommit:
         self._changed.pop(identifier, None)
         self.batch.sequences[identifier] = None
 
-    def then(self, call: Callable[[float], None]) -> None:
-        """Make the call, with the time, when all that the open batch holds now is durable."""
+    def then(self, call: Callable[[float], None], *, is_waited_for: bool = True) -> None:
+        """Make the call, with the time, when all that the open batch holds now is durable; ``is_waited_for``: whether
+        somebody waits for it."""
         self._then.append(call)
+        self.is_waited_for |= is_waited_for
 
     @property
     def is_wanted(self) -> bool:
         """Whether there is anything to commit or to say after a commit."""
         return bool(self._then or self._changed or self.batch)
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether something is to be said once the open batch is durable. What a source knows to have arrived is saved
-        now and then only, and nobody hears of it."""
-        return bool(self._then)
 
     def take(self) -> Batch:
         """The open batch, closed; the next one opens. Give it to the store, then call :meth:`durable`."""
@@ -81,6 +80,7 @@ class GroupCommit:
         self._changed.clear()
         self._taken.append(self._then)
         self._then = []
+        self.is_waited_for = False
         return batch
 
     def durable(self, now: float) -> None:

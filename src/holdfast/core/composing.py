@@ -22,7 +22,8 @@ from holdfast.core.messages import (
 )
 from holdfast.core.outbox import Outbox
 from holdfast.core.records import Record
-from holdfast.core.source import Request, RMSource
+from holdfast.core.source import RMSource
+from holdfast.core.states import Request
 from holdfast.core.versions import Addressing
 
 

@@ -27,6 +27,7 @@ from holdfast.core.faults import (
     UNKNOWN_SEQUENCE,
     sequence_fault,
 )
+from holdfast.core.marking import Marking
 from holdfast.core.messages import (
     AckRequested,
     CreateSequenceResponse,
@@ -42,13 +43,14 @@ from holdfast.core.reading_ahead import ReadingAhead
 from holdfast.core.reasons import DISCARDED, NO_REASON, UNSENDABLE, WHEN_DUE, Why, event_of
 from holdfast.core.records import Record
 from holdfast.core.requests import Requests
-from holdfast.core.source import ANSWERED_ENOUGH, Request, RMSource
+from holdfast.core.source import ANSWERED_ENOUGH, RMSource
 from holdfast.core.states import (
     DoubtAction,
     DoubtEvent,
     EndState,
     OutboxAction,
     OutboxEvent,
+    Request,
     SourceAction,
     SourceEvent,
     SourceState,
@@ -100,6 +102,7 @@ class Outbound:
         self._ready: dict[str, None] = {}
         self._circuits = Circuits(self._deadlines)
         self.reading = ReadingAhead(effects, self.outboxes, self._ready)
+        self._marking = Marking(commit, self._ready)
 
     @property
     def is_anonymous(self) -> bool:
@@ -186,6 +189,7 @@ class Outbound:
         source.state = SourceState.CREATED
         self.adopt(outbox, source)
         self.commit.save_new(source.local_id, source, outbox.queue.name, outbox.partition)
+        self._marking.save(source)
         return outbox
 
     def submit(self, outbox: Outbox, record: Record) -> int:
@@ -341,6 +345,7 @@ class Outbound:
         numbers = source.numbers_to_send(now, outbox.here)
         for number in numbers:
             self._send_message(outbox, source, number, now, is_last=number == numbers[-1])
+        self._marking.see(source)
         self.reading.ask(outbox)
 
     def _send_message(self, outbox: Outbox, source: RMSource, number: int, now: float, *, is_last: bool) -> None:
@@ -416,7 +421,7 @@ class Outbound:
             source.offer = None
         outbox.refused.clear()
         self.by_identifier[response.identifier] = source.local_id
-        self.commit.save(source.local_id, source)
+        self._marking.save(source)
         self.commit.then(partial(self._opened, outbox, source))
         self.effects.append(Incident("sequence created", response.identifier, detail={"key": outbox.key}))
         return source
@@ -445,8 +450,7 @@ class Outbound:
             source.last_fault = INVALID_ACKNOWLEDGEMENT
             return sequence_fault(INVALID_ACKNOWLEDGEMENT, ack.identifier, acknowledgement=ack)
         if action is SourceAction.MARK_AND_REPORT:
-            why = Why(SEQUENCE_CLOSED, "the destination closed the Sequence")
-            self._report_rest(outbox, source, now, why)
+            self._report_rest(outbox, source, now, Why(SEQUENCE_CLOSED, "the destination closed the Sequence"))
         self.ready(outbox)
         return None if action is not None else sequence_fault(UNKNOWN_SEQUENCE, ack.identifier)
 
@@ -456,14 +460,13 @@ class Outbound:
         for lower, upper in ranges:
             last = min(upper, (source.last_number or upper + 1) - 1)
             if last >= lower:
-                first_offset, last_offset = outbox.offset_of(lower), outbox.offset_of(last)
-                self.effects.append(Acknowledged(outbox.key, first_offset, last_offset))
+                self.effects.append(Acknowledged(outbox.key, outbox.offset_of(lower), outbox.offset_of(last)))
         self.passed(outbox, now)
 
     def passed(self, outbox: Outbox, now: float) -> None:
         """Messages of the outbox are acknowledged: pass them, and save that now and then."""
         if outbox.acknowledged() and outbox.source is not None:
-            self.commit.save(outbox.source.local_id, outbox.source)
+            self._marking.save(outbox.source)
             outbox.save_place(now)
 
     def request_of(self, relates_to: str | None, identifier: str = "") -> tuple[Outbox, int] | None:
@@ -648,7 +651,7 @@ class Outbound:
         detail = {"code": why.code, "reason": why.reason}
         self.effects.append(Incident("sequence lost", source.identifier or "", level="error", detail=detail))
         first = outbox.first
-        last = outbox.offset_of(source.highest_sent)
+        last = outbox.offset_of(outbox.highest_left(source))
         self.drop(outbox, source, now)
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and outbox.choices:
             self.ready(outbox)  # duplicates are allowed: go on in a new Sequence

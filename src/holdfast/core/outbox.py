@@ -287,12 +287,16 @@ class Outbox:
         assert self.source is not None
         return self.source.start + number - 1
 
-    def sent_before(self) -> tuple[int, int]:
-        """Offsets of what an earlier run may have transmitted and nobody has acknowledged, from where to where."""
+    def sent_before(self) -> list[tuple[int, int]]:
+        """Offsets of what an earlier run may have transmitted and nobody has acknowledged, ascending, each from where
+        to where."""
         source = self.source
         if source is None or source.identifier is None or source.polled or self.is_for_replies:
-            return 0, 0  # nothing, or nothing that is a request
-        return self.first, min(source.start + source.sent_before, self._records.durable_end)
+            return []  # nothing, or nothing that is a request
+        end = min(source.start + source.sent_before, self._records.durable_end)
+        gaps = source.acknowledged.gaps(end - source.start)
+        found = ((max(self.first, source.start + lower - 1), source.start + upper) for lower, upper in gaps)
+        return [(start, end) for start, end in found if start < end]
 
     def found_before(self, found: list[tuple[int, Record]]) -> None:
         """Some of that was read: what are requests among them may be answered from now on."""
@@ -300,9 +304,8 @@ class Outbox:
         assert source is not None
         for offset, record in found:
             self.keep(offset, record)
-            number = offset - source.start + 1
-            if record.wants_reply and record.message_id is not None and number not in source.acknowledged:
-                source.requests.found_before(record.message_id, source, number)
+            if record.wants_reply and record.message_id is not None:
+                source.requests.found_before(record.message_id, source, offset - source.start + 1)
 
     def update_available(self) -> None:
         """Tell the present Sequence how far durable messages reach that are its own."""
@@ -335,15 +338,16 @@ class Outbox:
             self.left_out = AcknowledgementRanges(pair for pair in self.left_out if pair[1] > begin)
 
     def may_have_left(self, offset: int) -> bool:
-        """Whether the record may have been transmitted in the present Sequence. After a restart nobody knows which."""
+        """Whether the record may have been transmitted in the present Sequence. After a restart that is any up to the
+        mark."""
         source = self.source
         if source is None or source.identifier is None:
             return False
         number = offset - source.start + 1
-        return 1 <= number <= self._highest_left(source) and number != source.last_number
+        return 1 <= number <= self.highest_left(source) and number != source.last_number
 
     @staticmethod
-    def _highest_left(source: RMSource) -> int:
+    def highest_left(source: RMSource) -> int:
         """The highest number that may have been transmitted and is a record's."""
         return min(max(source.highest_sent, source.sent_before), source.limit, source.available)
 
@@ -354,7 +358,7 @@ class Outbox:
         if source is None:
             return 0
         first = start - source.start + 1
-        gaps = source.acknowledged.gaps(self._highest_left(source))
+        gaps = source.acknowledged.gaps(self.highest_left(source))
         return sum(upper - max(lower, first) + 1 for lower, upper in gaps if upper >= first)
 
     def rewind(self, offset: int, now: float) -> None:

@@ -125,6 +125,8 @@ class SourcePolicy:
         max_message_number: The number after which a Sequence is full and a new one begins.
         max_ranges: An acknowledgement with more ranges is invalid.
         poll_interval: Seconds between AckRequested while the destination's buffer is full (WCF: 3.75 to 30).
+        mark_ahead: Numbers that are saved as perhaps transmitted, ahead of those that are. After a crash so many more
+            may be in doubt, and are read before anything is sent; fewer cost more writes.
         kept_replies: Replies that were given to the program and that it has not said it has; the oldest beyond these
             are taken for done, so that a program that never says so keeps no more.
 
@@ -141,6 +143,7 @@ class SourcePolicy:
     max_message_number: int = MAX_MESSAGE_NUMBER
     max_ranges: int = 128
     poll_interval: float = 3.75
+    mark_ahead: int = 256
     kept_replies: int = 10_000
 
     def __post_init__(self) -> None:

@@ -57,21 +57,25 @@ class ReadingAhead:
 
     def recover(self, outbox: Outbox) -> None:
         """Have read what an earlier run may have transmitted."""
-        self._read_before(outbox, *outbox.sent_before())
+        self._read_before(outbox, outbox.sent_before())
 
-    def _read_before(self, outbox: Outbox, start: int, end: int) -> None:
-        if start < end:
+    def _read_before(self, outbox: Outbox, parts: list[tuple[int, int]]) -> None:
+        if parts:
             self._recovering.add(outbox.key)
-            take = partial(self._found_before, outbox, start, end)
-            self._effects.append(ReadWanted(outbox.queue.name, outbox.partition, start, end, take))
+            take = partial(self._found_before, outbox, parts)
+            self._effects.append(ReadWanted(outbox.queue.name, outbox.partition, *parts[0], take))
         else:
             self._recovering.discard(outbox.key)
 
-    def _found_before(self, outbox: Outbox, start: int, end: int, found: list[tuple[int, Record]], now: float) -> None:
+    def _found_before(
+        self, outbox: Outbox, parts: list[tuple[int, int]], found: list[tuple[int, Record]], now: float
+    ) -> None:
+        (start, end), *rest = parts
         if self._outboxes.get(outbox.key) is not outbox or outbox.source is None:
             self._recovering.discard(outbox.key)  # it was for a Sequence that nobody has any more
             return
         assert found and found[0][0] == start, (outbox.key, start)  # it is kept for us
         found = [(offset, record) for offset, record in found if offset < end]
         outbox.found_before(found)
-        self._read_before(outbox, found[-1][0] + 1, end)
+        reached = found[-1][0] + 1
+        self._read_before(outbox, [(reached, end), *rest] if reached < end else rest)

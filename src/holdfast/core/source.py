@@ -7,7 +7,6 @@ Sequence's beginning is durable, so that after a crash the same message gets the
 from __future__ import annotations
 
 from collections.abc import Container
-from enum import Enum
 
 from holdfast.core.flight import Flight, InFlight
 from holdfast.core.messages import SequenceAcknowledgement
@@ -19,6 +18,7 @@ from holdfast.core.retransmission import RoundTrip
 from holdfast.core.states import (
     DOUBT_TABLE,
     END_TABLE,
+    REQUESTS,
     SOURCE_TABLES,
     DoubtAction,
     DoubtEvent,
@@ -26,22 +26,13 @@ from holdfast.core.states import (
     EndAction,
     EndEvent,
     EndState,
+    Request,
     SourceAction,
     SourceEvent,
     SourceState,
     absent,
 )
 from holdfast.core.versions import Versions
-
-
-class Request(Enum):
-    """What a Sequence wants to send besides messages; one at a time, repeated until it is answered."""
-
-    CREATE = "CreateSequence"
-    CLOSE = "CloseSequence"
-    TERMINATE = "TerminateSequence"
-    ACK_REQUESTED = "AckRequested"
-
 
 ANSWERED_ENOUGH = 3
 """Attempts after which an answer that says nothing will do, to 1.0's LastMessage and to TerminateSequence."""
@@ -57,19 +48,6 @@ CXF's client never answers: it fails at a CloseSequence that comes to its decoup
 _CREATED, _ROLLOVER = SourceState.CREATED, SourceState.ROLLOVER
 _NO_DOUBT = DoubtState.NONE
 _OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
-
-_REQUEST_OF = {
-    SourceAction.SEND_CREATE: Request.CREATE,
-    SourceAction.SEND_CLOSE: Request.CLOSE,
-    SourceAction.SEND_TERMINATE: Request.TERMINATE,
-}
-_REQUESTS = {
-    state: _REQUEST_OF[action]
-    for table in SOURCE_TABLES.values()
-    for (state, event), (action, _) in table.items()
-    if event is SourceEvent.TURN and action in _REQUEST_OF
-}
-"""What is sent, when it is its turn, in the states in which that is a request."""
 
 
 class RMSource:
@@ -100,6 +78,7 @@ class RMSource:
         "flight",
         "identifier",
         "doubt",
+        "durable_mark",
         "is_cut",
         "key",
         "last_fault",
@@ -107,6 +86,7 @@ class RMSource:
         "last_number",
         "limit",
         "local_id",
+        "mark",
         "message_ids",
         "next_number",
         "offer",
@@ -154,6 +134,10 @@ class RMSource:
         """Whether the peer is asked which numbers it has above its limit."""
         self.sent_before = 0
         """The highest number that may have been transmitted before a crash."""
+        self.mark = 0
+        """No number beyond it is transmitted before a higher one is saved. See :mod:`holdfast.core.marking`."""
+        self.durable_mark = 0
+        """The mark that is saved."""
         self.acknowledged = AcknowledgementRanges()
         self.flight = Flight()
         self.unreplied: dict[int, str] = {}
@@ -245,6 +229,11 @@ class RMSource:
     def highest_sent(self) -> int:
         """The highest number transmitted so far."""
         return self.next_number - 1
+
+    @property
+    def numbers_left(self) -> int:
+        """How many numbers may be transmitted before its mark must be moved."""
+        return self.mark - self.highest_sent
 
     @property
     def is_complete(self) -> bool:
@@ -398,6 +387,8 @@ class RMSource:
         window = self.window
         while len(self.flight) < window and self._has_new():
             number = self.next_number
+            if number > self.durable_mark:
+                break
             if number not in self.acknowledged:
                 if before + number not in here and number != self.last_number:
                     break
@@ -577,7 +568,7 @@ class RMSource:
         if entry is not None:
             self.flight.asking.discard(number)
             self.flight.hurry(entry, now + self._soon(entry.tries))
-        elif number == 0 and self.state in _REQUESTS and self.due is not None:
+        elif number == 0 and self.state in REQUESTS and self.due is not None:
             self.due = min(self.due, now + self._soon(self.attempts))
 
     def _soon(self, tries: int) -> float:
@@ -668,7 +659,7 @@ class RMSource:
 
     def request_to_send(self, jitter: float, now: float) -> Request | None:
         """The lifecycle request or AckRequested that is due now, once per repeat."""
-        request = _REQUESTS.get(self.state)
+        request = REQUESTS.get(self.state)
         if request is None:
             request = Request.ACK_REQUESTED
             if self.doubt is _NO_DOUBT:
@@ -694,7 +685,7 @@ class RMSource:
     def deadline(self) -> float | None:
         """When it is its turn to send next, or its time is up; None: never by itself."""
         times = [time for time in (self.expires_at,) if time is not None]
-        if self.state in _REQUESTS:
+        if self.state in REQUESTS:
             if self.due is not None:
                 times.append(self.due)
         elif self.state in (_CREATED, _ROLLOVER):
@@ -738,6 +729,7 @@ class RMSource:
         state["start"] = self.start
         state["last_number"] = self.last_number
         state["limit"] = self.limit
+        state["mark"] = self.mark
         state["in_doubt"] = self.in_doubt
         state["is_limit_known"] = self.doubt is not DoubtState.ASKING_FOR_LIMIT
         acknowledged = self.acknowledged.copy()
@@ -782,9 +774,16 @@ class RMSource:
         source.expires_at = state["expires_at"]
         if source.expires_at is not None and source.expires is not None:
             source.expires_at = min(source.expires_at, now + source.expires)  # a clock set back gives no longer life
-        # Any number with a durable message may have been transmitted before the crash, so an acknowledgement of
-        # every one of them is legal; each unacknowledged one is put in flight again as the window opens.
+        # Any number up to the mark may have been transmitted before the crash, so an acknowledgement of every one of
+        # them is legal; each unacknowledged one is put in flight again as the window opens.
         source.sent_before = source.last_number or available
+        if "mark" in state:
+            source.mark = state["mark"]
+        elif source.identifier is not None:
+            source.mark = source.sent_before  # a version that saved no marks may have sent anything
+        source.durable_mark = source.mark
+        if not source.polled:
+            source.sent_before = min(source.sent_before, source.mark)
         source.next_number = source.acknowledged.first_gap
         if state.get("in_doubt", False):
             is_limit_known = state.get("is_limit_known", True)

@@ -479,6 +479,29 @@ def _source_table(can: Capabilities) -> SourceTable:
 SOURCE_TABLES: dict[RM, SourceTable] = {rm: _source_table(rm.can) for rm in RM}
 
 
+class Request(Enum):
+    """What a Sequence wants to send besides messages; one at a time, repeated until it is answered."""
+
+    CREATE = "CreateSequence"
+    CLOSE = "CloseSequence"
+    TERMINATE = "TerminateSequence"
+    ACK_REQUESTED = "AckRequested"
+
+
+_REQUEST_OF = {
+    SourceAction.SEND_CREATE: Request.CREATE,
+    SourceAction.SEND_CLOSE: Request.CLOSE,
+    SourceAction.SEND_TERMINATE: Request.TERMINATE,
+}
+REQUESTS = {
+    state: _REQUEST_OF[action]
+    for table in SOURCE_TABLES.values()
+    for (state, event), (action, _) in table.items()
+    if event is SourceEvent.TURN and action in _REQUEST_OF
+}
+"""What is sent, when it is its turn, in the states in which that is a request."""
+
+
 class EndState(_Name):
     """How far the end of an outbound Sequence has come, beside its state. DURABLE: nothing is told yet."""
 

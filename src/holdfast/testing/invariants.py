@@ -319,6 +319,18 @@ class TransmittedIsDurable(Invariant):
             self.broken(f"{node.name} transmits {envelope.body.decode()}, which is not durable at its offset {offset}")
 
 
+class TransmittedIsMarked(Invariant):
+    """No number is transmitted beyond the mark on the sender's disk: after a crash it is known what may have been."""
+
+    def sent(self, world: World, node: Node, envelope: Envelope) -> None:
+        assert envelope.sequence is not None
+        identifier, number = envelope.sequence.identifier, envelope.sequence.message_number
+        for state in world.ledger.disks[node.index].sequences.values():
+            is_it = state["role"] == "source" and state["identifier"] == identifier
+            if is_it and not state["polled"] and number > state["mark"]:
+                self.broken(f"{node.name} transmits {number} of {identifier}, marked are those up to {state['mark']}")
+
+
 class NothingUnacknowledgedDropped(Invariant):
     """A message leaves an outbox, and is reported as arrived, only when the peer has it (and we have its reply)."""
 
@@ -557,6 +569,7 @@ ALL_INVARIANTS: tuple[type[Invariant], ...] = (
     InOrder,
     NumbersNeverReused,
     TransmittedIsDurable,
+    TransmittedIsMarked,
     NothingUnacknowledgedDropped,
     HandledOnce,
     HandledOrDeadLetter,

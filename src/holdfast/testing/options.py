@@ -36,6 +36,7 @@ class Options:
         storm: How long faults and crashes go on.
         window, initial_window: Of the source.
         buffer, max_ranges: Of the destination.
+        mark_ahead: Numbers that the source and the replies may transmit before they must save that they may.
         source_limit: Messages per Sequence of the source (its roll-over); None: the specification's.
         destination_limit: The highest message number the destination takes; None: the specification's.
         expires: Life asked for each Sequence; None: endless.
@@ -77,6 +78,7 @@ class Options:
     initial_window: int = 4
     buffer: int = 256
     max_ranges: int = 128
+    mark_ahead: int = 256
     source_limit: int | None = None
     destination_limit: int | None = None
     expires: float | None = None
@@ -188,7 +190,7 @@ class Options:
         return options
 
     def with_handlers(self, chance: random.Random) -> Options:
-        """The same world, in which reading a store takes so long, and so many handlers run."""
+        """The same world, in which reading a store takes so long, so many handlers run, and marks are so far ahead."""
         return replace(
             self,
             read_latency=chance.choice((0.0, 0.001, 0.02, 0.5)),
@@ -196,6 +198,7 @@ class Options:
             alone=chance.random() < 0.3,
             reader=chance.random() < 0.3,
             keeps=chance.choice((None, 0.5, 5.0)),
+            mark_ahead=chance.choice((1, 2, 5, 256)),
         )
 
     @staticmethod
@@ -238,6 +241,7 @@ class Options:
             initial_window=self.initial_window,
             expires=self.expires,
             max_message_number=self.source_limit or MAX_MESSAGE_NUMBER,
+            mark_ahead=self.mark_ahead,
         )
         replies_policy = replace(
             destination_policy,
