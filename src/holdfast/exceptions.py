@@ -4,6 +4,7 @@
 
     HoldfastError
     ├── ConfigurationError            a setting is wrong: says which, and the nearest right one
+    │   └── ConfigurationMistakes     a configuration file with mistakes: says all of them, each with its line
     ├── EnvelopeError                 bytes that are no acceptable SOAP message (the peer's mistake)
     │   ├── VersionMismatch           not a SOAP 1.1 or 1.2 envelope
     │   ├── MustUnderstand            a mandatory header nobody here understands
@@ -34,6 +35,9 @@ Any other exception that leaves Holdfast is a bug of ours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 
 class HoldfastError(Exception):
     """Base of every deliberate error.
@@ -54,6 +58,43 @@ class HoldfastError(Exception):
 
 class ConfigurationError(HoldfastError):
     """A setting that cannot be used as given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One mistake in a configuration file.
+
+    Attributes:
+        file: The file.
+        line: Its line there, from 1.
+        key: The key, from the top of the file: ``forwarders.orders.to``; "" for the file itself.
+        what: What is wrong, a sentence.
+        remedy: The mend, another.
+    """
+
+    file: str
+    line: int
+    key: str
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        key = f"{self.key}: " if self.key else ""
+        return f"{self.file}:{self.line}: {key}{self.what}{'' if self.what.endswith('.') else '.'} {self.remedy}"
+
+
+class ConfigurationMistakes(ConfigurationError):
+    """A configuration file with mistakes.
+
+    Args:
+        mistakes: All of them, in the order of their lines.
+    """
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        told = f"{len(mistakes)} mistakes" if len(mistakes) > 1 else "a mistake"
+        lines = "".join(f"\n{mistake}" for mistake in mistakes)
+        super().__init__(f"{mistakes[0].file} has {told}, and nothing of it is used:{lines}")
+        self.mistakes = tuple(mistakes)
 
 
 class EnvelopeError(HoldfastError):

@@ -1,11 +1,13 @@
 """Settings are looked at when they are given, not when they are first used: what cannot be is refused with a remedy.
 
 A field of a settings class is checked by its annotation alone, so that a new one is checked without being thought of.
+Owns the words for times and sizes, too: "500ms", "7d", "10GB".
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
@@ -15,6 +17,26 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from holdfast.exceptions import ConfigurationError
 
 NOTHING: Mapping[str, float] = {}
+
+UNITS_OF_TIME = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+"""Unit -> seconds."""
+UNITS_OF_SIZE = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+"""Unit, in small letters -> bytes."""
+_QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)([A-Za-z]+)", re.ASCII)
+
+
+def seconds_of(text: str) -> float | None:
+    """The seconds that a word such as "500ms", "1.5h" or "7d" stands for; None if it is no such word."""
+    found = _QUANTITY.fullmatch(text)
+    unit = UNITS_OF_TIME.get(found[2].lower()) if found is not None else None
+    return float(found[1]) * unit if found is not None and unit is not None else None
+
+
+def bytes_of(text: str) -> int | None:
+    """The bytes that a word such as "64kB" or "10GB" stands for; None if it is no such word."""
+    found = _QUANTITY.fullmatch(text)
+    unit = UNITS_OF_SIZE.get(found[2].lower()) if found is not None else None
+    return round(float(found[1]) * unit) if found is not None and unit is not None else None
 
 
 def check_settings(

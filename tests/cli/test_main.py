@@ -49,7 +49,7 @@ def test_an_unknown_command_is_answered_with_the_nearest_right_one(run: Any, wro
 def test_a_command_that_resembles_nothing_is_answered_with_all_of_them(run: Any) -> None:
     result = run("xyzzy")
     assert result.code == 2
-    assert "there are serve, receive, send" in result.err
+    assert "there are serve, broker, receive, send" in result.err
 
 
 def test_an_option_that_is_misspelt_is_wrong_usage(run: Any) -> None:

@@ -5,14 +5,13 @@ A reader's cursor only protects more, up to a limit. Nothing here knows cursors,
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 
 from holdfast.core.records import Record, State
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import check_settings
+from holdfast.settings import UNITS_OF_SIZE, UNITS_OF_TIME, bytes_of, check_settings, seconds_of
 
 DAY = 86_400.0
 
@@ -22,10 +21,6 @@ MARKS = 256
 """Of one partition, by which its size is known: records go by size in steps of about a 256th of the limit."""
 RECORD_BYTES = 200
 """What a record takes beside its body and its headers, about."""
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
-_SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_WORD = re.compile(r"(\d+(?:\.\d+)?)(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ class RetentionPolicy:
         """From words such as ``"7d"``, ``"12h 10GB"``, ``"none"`` or ``"7d readers 30d 50GB"``.
 
         What is not named stays as it is by default; ``none`` stands for no limit at all. Words behind ``readers`` are
-        about what a reader's cursor protects. Units of time are s, m, h, d, w, those of size kB, MB, GB, TB.
+        about what a reader's cursor protects. Units of time are ms, s, m, h, d, w, those of size kB, MB, GB, TB.
 
         Raises:
             ConfigurationError: for any other word.
@@ -85,13 +80,11 @@ class RetentionPolicy:
 
 
 def _quantity(word: str, text: str) -> tuple[str, float | int]:
-    found = _WORD.fullmatch(word)
-    if found is not None:
-        number, unit = float(found[1]), found[2].lower()
-        if unit in _UNITS and number > 0:
-            return "age", number * _UNITS[unit]
-        if unit in _SIZES and number * _SIZES[unit] >= 1:
-            return "size", round(number * _SIZES[unit])
+    age, size = seconds_of(word), bytes_of(word)
+    if age:
+        return "age", age
+    if size:
+        return "size", size
     raise _unfit(text)
 
 
@@ -104,11 +97,11 @@ def _unfit(text: str) -> ConfigurationError:
 def _words(age: float | None, size: int | None) -> str:
     words = []
     if age is not None:
-        unit = next((unit for unit in ("d", "h", "m") if not age % _UNITS[unit]), "s")
-        words.append(f"{age / _UNITS[unit]:g}{unit}")
+        unit = next((unit for unit in ("d", "h", "m") if not age % UNITS_OF_TIME[unit]), "s")
+        words.append(f"{age / UNITS_OF_TIME[unit]:g}{unit}")
     if size is not None:
-        unit = next((unit for unit in ("TB", "GB", "MB", "kB") if not size % _SIZES[unit.lower()]), "B")
-        words.append(f"{size // _SIZES[unit.lower()]}{unit}")
+        unit = next((unit for unit in ("TB", "GB", "MB", "kB") if not size % UNITS_OF_SIZE[unit.lower()]), "B")
+        words.append(f"{size // UNITS_OF_SIZE[unit.lower()]}{unit}")
     if age is None:
         words.insert(0, "none")
     return " ".join(words)

@@ -1,0 +1,360 @@
+"""What a value in a configuration file may be, and what becomes of it. Each kind says in words what it takes.
+
+Owns the words of the file: durations, sizes, URLs, patterns, files, secrets. Knows no key.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from holdfast.core.policy import Assurance
+from holdfast.core.retention import RetentionPolicy
+from holdfast.endpoint.arguments import check_queue_name, check_url
+from holdfast.exceptions import ConfigurationError
+from holdfast.settings import bytes_of, seconds_of
+
+MAX_SECRET = 64 * 1024
+"""Bytes of a file with a secret; a longer one is some other file."""
+_PATHS = "Paths start where this file is, if they do not begin with a slash."
+NONE = "none"
+"""What stands in a file, which knows no null, for a duration without end or a limit that there is not."""
+
+_TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list", dict: "a table"}
+_SECRET_PARAMETER = re.compile(r"[?&;][^=&;]*(?:passw|secret|token)[^=&;]*=", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Unfit(Exception):
+    """A value that is none of its kind.
+
+    Args:
+        what: What is wrong with it.
+        remedy: What to write instead.
+    """
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what, self.remedy = what, remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of value.
+
+    Args:
+        told: What may be written, as the reference tells it.
+        read: Makes of what stands in the file what the program uses; its second argument is the directory that
+            relative paths start at. Raises Unfit.
+    """
+
+    told: str
+    read: Callable[[Any, Path], Any]
+
+
+class Secret:
+    """A password or a token, which nothing shows but :meth:`reveal`.
+
+    Args:
+        value: The secret.
+        origin: Where it came from, which may be told.
+    """
+
+    __slots__ = ("_value", "origin")
+
+    def __init__(self, value: str, origin: str) -> None:
+        self._value = value
+        self.origin = origin
+
+    def reveal(self) -> str:
+        """The secret itself: for where it is used, never for where it is shown."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"<secret from {self.origin}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and (other._value, other.origin) == (self._value, self.origin)
+
+    def __hash__(self) -> int:
+        return hash(self.origin)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a secret is not written anywhere")
+
+
+def told_type(value: object) -> str:
+    """What kind of thing stands there."""
+    return _TYPES.get(type(value), "a date")
+
+
+def told_value(value: object) -> str:
+    """A value as a mistake tells it: short, and of a list or table only what it is."""
+    if isinstance(value, list | dict):
+        return told_type(value)
+    text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _unfit(value: object, kind: str, remedy: str) -> Unfit:
+    return Unfit(f"{told_value(value)} is not {kind}", remedy)
+
+
+def whole(least: int, most: int | None = None) -> Kind:
+    """Whole numbers within bounds."""
+    told = f"a whole number from {least:,} to {most:,}" if most is not None else f"a whole number from {least:,} on"
+
+    def read(value: Any, _base: Path) -> int:
+        if type(value) is not int or value < least or (most is not None and value > most):
+            raise _unfit(value, told, f"Write a number such as {least or 1}.")
+        return value
+
+    return Kind(told, read)
+
+
+def _text(value: Any, _base: Path) -> str:
+    if not isinstance(value, str) or not value:
+        raise _unfit(value, "text", "Write it in quotes.")
+    return value
+
+
+def _flag(value: Any, _base: Path) -> bool:
+    if not isinstance(value, bool):
+        raise _unfit(value, "true or false", "Write true or false, without quotes.")
+    return value
+
+
+def _duration(value: Any, _base: Path) -> float:
+    seconds = seconds_of(value) if isinstance(value, str) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise _unfit(value, "a duration", 'Write it with its unit, such as "500ms", "30s", "12h" or "7d".')
+    return float(seconds)
+
+
+def _size(value: Any, _base: Path) -> int:
+    size = bytes_of(value) if isinstance(value, str) else value
+    if type(size) is not int:
+        raise _unfit(value, "a size", 'Write it with its unit, such as "64kB", "16MB" or "10GB".')
+    return size
+
+
+def _positive(kind: Kind) -> Kind:
+    def read(value: Any, base: Path) -> Any:
+        found = kind.read(value, base)
+        if not 0 < found < 1e15:
+            raise _unfit(value, "above 0 and within reason", "Leave the key out for its default.")
+        return found
+
+    return Kind(kind.told, read)
+
+
+def _share(value: Any, _base: Path) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _unfit(value, "a number", "Write a share from 0 to 1, such as 0.1.")
+    return float(value)
+
+
+def _given(value: str, check: Callable[[str], Any]) -> Any:
+    """What a check of the endpoints' own makes of a value; its words become ours."""
+    try:
+        return check(value)
+    except ConfigurationError as error:
+        raise Unfit(error.message, error.remedy) from None
+
+
+def _assurance(value: Any, base: Path) -> Assurance:
+    return _given(_text(value, base), Assurance.parse)  # type: ignore[no-any-return]
+
+
+def _retention(value: Any, base: Path) -> RetentionPolicy:
+    return _given(_text(value, base), RetentionPolicy.parse)  # type: ignore[no-any-return]
+
+
+def _url(value: Any, base: Path) -> str:
+    text = _text(value, base)
+    _no_password(text)
+    try:
+        check_url("this", text)
+    except ConfigurationError:
+        told = told_value(text) if "@" not in text else "this"  # half a URL may hold a password, too
+        raise Unfit(f"{told} is not an http or https URL", 'Such as "https://partner.example/orders".') from None
+    return text
+
+
+def _no_password(text: str) -> None:
+    """See that a URL holds no secret. What it holds is not told."""
+    authority = text.partition("://")[2].partition("/")[0].partition("?")[0]
+    if ":" in authority.rpartition("@")[0] or _SECRET_PARAMETER.search(text) is not None:
+        raise Unfit(
+            "there is a password in this URL, which whoever sees this file would have",
+            "Take it out, and name the file or the environment variable that holds it, by the keys for that.",
+        )
+
+
+def _proxy(value: Any, base: Path) -> str:
+    text = _url(value, base)
+    if not text.startswith("http://"):
+        raise _unfit(value, "an http proxy's URL", 'Write it as "http://proxy.example:3128".')
+    if "@" in text:
+        raise Unfit("there is a user in this URL", "Write url, username and password_file as keys of their own.")
+    return text
+
+
+def _store(value: Any, base: Path) -> str:
+    text = _text(value, base)
+    if text == ":memory:":
+        return text
+    if "://" in text:
+        _no_password(text)
+        return text
+    return str(base / text)
+
+
+def _file(value: Any, base: Path) -> str:
+    path = base / _text(value, base)
+    try:
+        with path.open("rb"):
+            return str(path)
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or "no path"
+        raise Unfit(
+            f"the file {path} cannot be read: {told}",
+            _PATHS,
+        ) from None
+
+
+def _unshown(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise Unfit("this is not text", "Write it in quotes.")
+    return value
+
+
+def _secret_file(value: Any, base: Path) -> Secret:
+    """The secret in a file. What stands there is not told: somebody may have written the secret itself."""
+    path = base / _unshown(value)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_SECRET + 1)
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or "no path"
+        raise Unfit(f"the file that it names cannot be read: {told}", _PATHS) from None
+    try:
+        text = content.decode("utf-8").strip("\r\n")
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(content) > MAX_SECRET or not text.isprintable():
+        raise Unfit("the file that it names holds no secret", "It holds one line of text and nothing else.")
+    return Secret(text, str(path))
+
+
+def _secret_variable(value: Any, _base: Path) -> Secret:
+    name = _unshown(value)
+    text = os.environ.get(name, "")
+    if not text or not text.isprintable():
+        told = "is not set" if not text else "holds what is no line of text"
+        raise Unfit(f"the environment variable that it names {told}", "Set it where the broker is started.")
+    return Secret(text, f"the environment variable {name}")
+
+
+def _queue_name(value: Any, base: Path) -> str:
+    name = _text(value, base)
+    _given(name, check_queue_name)
+    return _name(name, base)
+
+
+def _name(value: Any, base: Path) -> str:
+    """What a URL, a metric and a command line can hold as it is."""
+    name = _text(value, base)
+    if _NAME.fullmatch(name) is None:
+        raise Unfit(
+            f"nothing can be called {told_value(name)}",
+            "A name has up to 64 letters, digits, dots, hyphens and underscores, and begins with a letter or a digit.",
+        )
+    return name
+
+
+def _glob(value: Any, base: Path) -> str:
+    text = _text(value, base)
+    if len(text) > 2048 or text.count("*") > 8:
+        raise Unfit("this pattern is too long", "A pattern has up to 2,048 characters and 8 stars.")
+    return text
+
+
+def several(kind: Kind, told: str) -> Kind:
+    """One value of a kind, or a list of them without repeats."""
+
+    def read(value: Any, base: Path) -> tuple[Any, ...]:
+        values = value if isinstance(value, list) else [value]
+        if not values:
+            raise Unfit("this list is empty", "Leave the key out, or name something.")
+        found = tuple(kind.read(one, base) for one in values)
+        if len(set(found)) < len(found):
+            again = next(one for one in found if found.count(one) > 1)
+            raise Unfit(f"{told_value(again)} is named twice", "Name it once.")
+        return found
+
+    return Kind(told, read)
+
+
+def one_of(values: type[Enum] | dict[str, Any]) -> Kind:
+    """One of a few words."""
+    words = {str(one.value): one for one in values} if isinstance(values, type) else values
+    told = ", ".join(f'"{word}"' for word in words)
+
+    def read(value: Any, base: Path) -> Any:
+        if not isinstance(value, str) or value not in words:
+            raise _unfit(value, f"one of {told}", f"Write one of {told}.")
+        return words[value]
+
+    return Kind(told, read)
+
+
+TEXT = Kind("text", _text)
+FLAG = Kind("true or false", _flag)
+DURATION = Kind('a duration such as `"500ms"`, `"30s"` or `"7d"`; a number is seconds', _duration)
+SIZE = Kind('a size such as `"64kB"` or `"10GB"`; a number is bytes', _size)
+SHARE = Kind("a number from 0 to 1", _share)
+ASSURANCE = Kind("words: `at-most-once`, `at-least-once` or `exactly-once`, with or without `in-order`", _assurance)
+RETENTION = Kind('words such as `"7d"`, `"12h 10GB"`, `"none"`, `"7d readers 30d"`', _retention)
+URL = Kind("an http or https URL", _url)
+PROXY = Kind("an http URL", _proxy)
+STORE = Kind('a directory, `":memory:"`, or the URL of a database', _store)
+FILE = Kind("the path of a file", _file)
+SECRET_FILE = Kind("the path of a file with the secret and nothing else", _secret_file)
+SECRET_VARIABLE = Kind("the name of an environment variable", _secret_variable)
+NAME = Kind("a name", _name)
+QUEUE = Kind("the name of a queue", _queue_name)
+PATTERN = several(Kind("text", _glob), "text, or a list of which any will do; `*` stands for whatever is there")
+
+Text = Annotated[str, TEXT]
+Name = Annotated[str, NAME]
+Flag = Annotated[bool, FLAG]
+Duration = Annotated[float, _positive(DURATION)]
+Size = Annotated[int, _positive(SIZE)]
+Port = Annotated[int, whole(0, 65_535)]
+Count = Annotated[int, whole(1)]
+Words = Annotated[Assurance, ASSURANCE]
+Retention = Annotated[RetentionPolicy, RETENTION]
+Url = Annotated[str, URL]
+Urls = Annotated[tuple[str, ...], several(URL, "an http or https URL, or a list of them")]
+Names = Annotated[tuple[str, ...], several(TEXT, "text, or a list")]
+ProxyUrl = Annotated[str, PROXY]
+StorePlace = Annotated[str, STORE]
+File = Annotated[str, FILE]
+SecretFile = Annotated[Secret, SECRET_FILE]
+SecretVariable = Annotated[Secret, SECRET_VARIABLE]
+QueueName = Annotated[str, QUEUE]
+QueueNames = Annotated[tuple[str, ...], several(QUEUE, "the name of a queue, or a list of them")]
+Patterns = Annotated[tuple[str, ...], PATTERN]
+
+
+def host_of(url: str) -> tuple[str, int]:
+    """Host and port of a URL that was checked."""
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)

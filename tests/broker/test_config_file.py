@@ -1,0 +1,398 @@
+"""Configuration files: whatever is wrong in them is said at once, with line, key and mend; and no secret ever is."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.broker.config import BrokerConfig, ForwarderConfig
+from holdfast.broker.config_file import kind_of, parse_config, read_config, told_key
+from holdfast.core.policy import Delivery, ForwardingPolicy, OnRefused
+from holdfast.core.versions import Versions
+from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
+
+HERE = Path(".")
+
+
+def parse(text: str, base: Path = HERE) -> BrokerConfig:
+    return parse_config(text.encode(), "broker.toml", base)
+
+
+def mistakes(text: str, base: Path = HERE) -> list[Mistake]:
+    with pytest.raises(ConfigurationMistakes) as caught:
+        parse(text, base)
+    for one in caught.value.mistakes:
+        assert str(one) in str(caught.value)
+        assert one.remedy[0].isupper() or one.remedy[0] in "\"'"
+    return list(caught.value.mistakes)
+
+
+def only(text: str, base: Path = HERE) -> str:
+    (one,) = mistakes(text, base)
+    return str(one)
+
+
+def test_an_empty_file_says_what_no_file_says() -> None:
+    assert parse("") == BrokerConfig()
+
+
+def test_a_key_that_there_is_not_is_told_with_the_nearest_one() -> None:
+    text = '[queues.orders]\n\n[forwarders.orders]\nto = "http://partner.example/"\nquue = "orders"\n'
+    told = "broker.toml:5: forwarders.orders.quue: there is no key 'quue' here. Did you mean 'queue'?"
+    assert only(text) == told
+
+
+def test_every_mistake_is_told_at_once_in_the_order_of_lines() -> None:
+    text = """\
+partitions = 0
+[listen]
+port = "8080"
+[limits.http]
+max_body = "10XB"
+max_connections = -1
+[queues.orders]
+retention = "7 days"
+[queues.dead-letters]
+[[routes]]
+queues = "ordrs"
+[forwarders.third]
+queue = "orders"
+to = "http://host/"
+policy.patience = "-1"
+policy.sending = {window = 0, retransmission = {cap = "soon", jitter = 3}}
+[policies."httx://x"]
+[policies."*"]
+sending.assurance = "never"
+"""
+    found = [(one.line, one.key) for one in mistakes(text)]
+    assert found == [
+        (1, "partitions"),
+        (3, "listen.port"),
+        (5, "limits.http.max_body"),
+        (6, "limits.http.max_connections"),
+        (8, "queues.orders.retention"),
+        (9, "queues.dead-letters"),
+        (11, "routes[1].queues"),
+        (15, "forwarders.third.policy.patience"),
+        (16, "forwarders.third.policy.sending.retransmission.cap"),
+        (16, "forwarders.third.policy.sending.retransmission.jitter"),
+        (16, "forwarders.third.policy.sending.window"),
+        (17, 'policies."httx://x"'),
+        (19, 'policies."*".sending.assurance'),
+    ]
+
+
+FORWARDER = '[queues.orders]\n[forwarders.a]\nqueue = "orders"\nto = "https://partner.example/"\n'
+ROUTE = "[queues.a]\n[queues.b]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "what", "remedy"),
+    [
+        ("a = x", "", "this is no TOML: Invalid value at column 5", "Text stands in quotes"),
+        ("a = 1\na = 2\n", "", "this is no TOML: Cannot overwrite", ""),
+        ("[a\n", "", "this is no TOML: Expected ']'", ""),
+        ("x = " + "[" * 40 + "]" * 40, "", "more than 32 brackets", "Close"),
+        ("store = 5", "store", "5 is not text", "in quotes"),
+        ('store = ""', "store", '"" is not text', "in quotes"),
+        ("queues = 5", "queues", "a whole number is not a table", "[queues.NAME]"),
+        ("queues.a = 5", "queues.a", "a whole number is not a table", "[queues.a]"),
+        ("routes = {}", "routes", "a table is not a list of tables", "[[routes]]"),
+        ("listen = true", "listen", "true or false is not a table", "[listen]"),
+        ("queues = {}", "queues", "there is no queue", "leave queues out"),
+        ('queues."a b" = {}', 'queues."a b"', 'nothing can be called "a b"', "64 letters"),
+        ("listen.port = true", "listen.port", "true is not a whole number from 0 to 65,535", "number"),
+        ("admin.port = 8080", "admin.port", "both listeners cannot be at 127.0.0.1:8080", "8081"),
+        ("admin.enabled = 1", "admin.enabled", "1 is not true or false", "without quotes"),
+        ('default_queue = "inbx"', "default_queue", "there is no queue 'inbx'", "Did you mean 'inbox'?"),
+        ("limits.max_queues = 1\n" + ROUTE, "queues", "2 queues, and limits.max_queues is 1", "Raise"),
+        ("limits.http.max_body = 999999999", "limits.http", "max_buffered only", "raise max_buffered"),
+        ('limits.max_routed_body = "0kB"', "limits.max_routed_body", "above 0", "default"),
+        ('sequences.reply_patience = "1 h"', "sequences.reply_patience", "is not a duration", '"500ms"'),
+        ("workers = 2\nstore = ':memory:'", "workers", "several processes cannot share", "directory"),
+        ('allow_addresses = ["http://a/?q"]', "allow_addresses[1]", "only scheme, host", "Write it as"),
+        ("[namespaces]\n1 = ''", "namespaces.1", '"" is no namespace', "quotes"),
+        ("[namespaces]\n1 = 'urn:x'", "namespaces.1", "'1' is no prefix", "word"),
+        (ROUTE + "[[routes]]\nqueues = []", "routes[1].queues", "this list is empty", "name something"),
+        (ROUTE + "[[routes]]\nqueues = ['a', 'a']", "routes[1].queues", '"a" is named twice', "once"),
+        (ROUTE + "[[routes]]\n", "routes[1]", "'queues' is missing", "Write queues"),
+        (
+            ROUTE + "[[routes]]\nqueues='a'\naction='urn:*'\n[[routes]]\nqueues='b'\naction='urn:x'\nto='urn:y'",
+            "routes[2]",
+            "routes[1] before it takes all",
+            "before that one",
+        ),
+        (ROUTE + "[[routes]]\nqueues='a'\n[[routes]]\nqueues='b'\n", "routes[2]", "routes[1] before it", "out"),
+        ("default_queue='a'\n" + ROUTE + "[[routes]]\nqueues='b'", "default_queue", "no message comes here", "out one"),
+        (ROUTE + "[[routes]]\nqueues='a'\naction='" + "*" * 9 + "'", "routes[1].action", "too long", "8 stars"),
+        (FORWARDER + "queue_ = 1", "forwarders.a.queue_", "no key 'queue_'", "'queue'"),
+        (FORWARDER + "profile = 'wfc'", "forwarders.a.profile", '"wfc" is not one of "wcf"', '"wcf-2007"'),
+        (FORWARDER + "profile = 'wcf'\nrm = '1.0'", "forwarders.a.rm", "says the versions", "Leave out"),
+        (FORWARDER + "rm = '1.1'\naddressing = '2004/08'", "forwarders.a.rm", "do not go together", "2005/08 only"),
+        (FORWARDER + "offer = 'yes'", "forwarders.a.offer", '"yes" is not true or false', "Write true"),
+        (FORWARDER + "timeout = 0", "forwarders.a.timeout", "above 0", "default"),
+        (FORWARDER + "timeout = inf", "forwarders.a.timeout", "above 0", "default"),
+        (FORWARDER + "timeout = nan", "forwarders.a.timeout", "above 0", "default"),
+        (FORWARDER + "tls.ca = 'no.pem'", "forwarders.a.tls.ca", "no.pem cannot be read: No such file", "Paths start"),
+        (FORWARDER + "proxy.url = 'https://p/'", "forwarders.a.proxy.url", "is not an http proxy", "3128"),
+        (FORWARDER + "proxy = {url='http://p/', username='u'}", "forwarders.a.proxy", "no password", "password_file"),
+        (FORWARDER + "credentials = {}", "forwarders.a.credentials", "username is missing", "token"),
+        (FORWARDER.replace("'orders'", "'ordrs'").replace('"orders"', '"ordrs"'), "forwarders.a.queue", "", "'orders'"),
+        (FORWARDER.replace("https://partner.example", "http://localhost:8080"), "forwarders.a.to", "for ever", "Name"),
+        (FORWARDER + "policy.on_refused = 'drop'", "forwarders.a.policy.on_refused", '"dead-letter"', '"wait"'),
+        (
+            FORWARDER + "policy.sending.retransmission.floor = '40s'",
+            "forwarders.a.policy",
+            "together with policies: RetransmissionPolicy(floor=40) is above cap=30",
+            "shortest",
+        ),
+        ("[policies.'*']\nsending.retransmission.cap = '100ms'", 'policies."*"', "above cap=0.1", "shortest"),
+        ("[policies]\n'http://*.x/' = {}", 'policies."http://*.x/"', "is no pattern", '"partner.example"'),
+    ],
+)
+def test_each_mistake_names_its_key_what_is_wrong_and_the_mend(text: str, key: str, what: str, remedy: str) -> None:
+    (one,) = mistakes(text)
+    assert one.key == key
+    assert what in one.what
+    assert remedy in one.remedy
+
+
+def test_tls_is_read_when_the_file_is(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    server = authority.issue_cert("127.0.0.1")
+    server.private_key_pem.write_to_path(str(tmp_path / "server.key"))
+    server.cert_chain_pems[0].write_to_path(str(tmp_path / "server.pem"))
+    text = "[listen.tls]\ncertificate = 'server.pem'\nkey = 'server.key'\nclient_ca = 'ca.pem'\n"
+    config = parse(text, tmp_path)
+    assert config.listen.tls is not None
+    assert config.listen.tls.certificate == str(tmp_path / "server.pem")
+    assert "no certificate and key" in only(text.replace("key = 'server.key'", "key = 'ca.pem'"), tmp_path)
+    assert "'certificate' is missing" in only("[listen.tls]\nclient_ca = 'ca.pem'", tmp_path)
+    plain = FORWARDER.replace("https", "http") + "tls.ca = 'ca.pem'\n"
+    assert "is not sent to by TLS" in only(plain, tmp_path)
+    assert parse(plain.replace("http:", "https:"), tmp_path).forwarders[0].tls is not None
+
+
+def test_a_file_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="No such file"):
+        read_config(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes(b"# \n# caf\xe9\n")
+    with pytest.raises(ConfigurationMistakes) as caught:
+        read_config(tmp_path / "latin.toml")
+    assert [(one.line, one.remedy) for one in caught.value.mistakes] == [(2, "Save it as UTF-8.")]
+
+
+# --- what it makes ----------------------------------------------------------------------------------------------------
+
+
+def test_a_store_and_files_are_looked_for_where_the_file_is(tmp_path: Path) -> None:
+    assert parse("store = 'data'", tmp_path).store == str(tmp_path / "data")
+    assert parse("store = '/var/data'", tmp_path).store == "/var/data"
+    assert parse("store = ':memory:'", tmp_path).store == ":memory:"
+
+
+def test_the_nearest_word_about_a_destination_counts_setting_by_setting() -> None:
+    text = """
+[queues.q]
+[policies."*"]
+patience = "1m"
+refusals = 2
+sending = {window = 1, keep_alive = 10, initial_window = 1, retransmission = {cap = "1m", jitter = 0.5}}
+[policies."partner.example"]
+refusals = 3
+[policies."https://partner.example/*"]
+sending.window = 3
+sending.retransmission.cap = "2m"
+[policies."https://partner.example/orders"]
+sending.window = 4
+[policies."https://partner.example:8443/*"]
+refusals = 99
+[forwarders.orders]
+queue = "q"
+to = "https://partner.example/orders"
+policy = {on_refused = "dead-letter", sending.keep_alive = "5s"}
+[forwarders.bills]
+queue = "q"
+to = "https://partner.example/bills"
+[forwarders.other]
+queue = "q"
+to = "https://other.example/"
+policy.expires = "none"
+"""
+    orders, bills, other = parse(text).forwarders
+    assert orders.policy.sending is not None and bills.policy.sending is not None and other.policy.sending is not None
+    assert (orders.policy.refusals, orders.policy.patience) == (3, 60.0)
+    assert orders.policy.on_refused is OnRefused.DEAD_LETTER
+    assert (orders.policy.sending.window, orders.policy.sending.keep_alive) == (4, 5.0)
+    assert (orders.policy.sending.retransmission.cap, orders.policy.sending.retransmission.jitter) == (120.0, 0.5)
+    assert (bills.policy.sending.window, bills.policy.sending.keep_alive, bills.policy.refusals) == (3, 10.0, 3)
+    assert (other.policy.sending.window, other.policy.refusals, other.policy.expires) == (1, 2, None)
+    assert parse(text).policy_for("https://partner.example/bills") == bills.policy
+    assert parse(FORWARDER).forwarders[0].policy == ForwardingPolicy()
+
+
+def test_versions_are_what_is_said_and_all_that_goes_with_it() -> None:
+    def versions(said: str) -> tuple[Versions, ...]:
+        return parse(FORWARDER + said).forwarders[0].versions
+
+    assert versions("profile = 'wcf'") == (Versions("1.0", "2005/08", "1.2"),)
+    assert versions("rm = '1.2'\nsoap = '1.1'") == (Versions("1.1", "2005/08", "1.1"),)
+    assert versions("addressing = '2004/08'") == (
+        Versions("1.0", "2004/08", "1.2"),
+        Versions("1.0", "2004/08", "1.1"),
+    )
+    assert versions("")[0] == Versions()
+
+
+def test_words_and_numbers_become_what_the_program_uses() -> None:
+    config = parse("""
+sequences.assurance = "at-least-once"
+sequences.inactivity_timeout = "none"
+sequences.max_expires = "2d"
+sequences.acknowledgement_interval = "500ms"
+limits = {max_routed_body = "64kB", http.max_body = "1GB", http.max_buffered = "2GB", envelopes.max_depth = 9}
+queues.a = {retention = "1d 10GB readers 2d", max_readers = 3}
+""")
+    assert config.sequences.assurance.delivery is Delivery.AT_LEAST_ONCE
+    assert (config.sequences.inactivity_timeout, config.sequences.max_expires) == (None, 172_800.0)
+    assert (config.limits.max_routed_body, config.limits.http.max_body) == (64_000, 1_000_000_000)
+    assert (config.sequences.acknowledgement_interval, config.limits.envelopes.max_depth) == (0.5, 9)
+    retention = config.queues[0].retention_policy
+    assert (retention.age, retention.size, retention.reader_age) == (86_400.0, 10_000_000_000, 172_800.0)
+    assert retention.max_readers == 3
+
+
+def every_class(cls: type[Any]) -> set[type[Any]]:
+    """The classes that a configuration is made of."""
+    found = {cls}
+    for hint in get_type_hints(cls).values():
+        parts = [hint, *getattr(hint, "__args__", ())]
+        for part in parts:
+            if dataclasses.is_dataclass(part) and isinstance(part, type) and part not in found:
+                found |= every_class(part)
+    return found
+
+
+def test_every_key_that_there_is_can_be_read() -> None:
+    """A field of a new type would have no kind: it would be found here and not by who first writes it."""
+    special = {(BrokerConfig, "namespaces")}
+    for cls in every_class(BrokerConfig):
+        if cls.__name__ in ("Assurance", "PolicyConfig"):  # words, and what policies are said by
+            continue
+        for field in dataclasses.fields(cls):
+            hint = get_type_hints(cls)[field.name]
+            is_table = any(dataclasses.is_dataclass(part) for part in [hint, *getattr(hint, "__args__", ())])
+            assert kind_of(cls, field.name) is not None or is_table or (cls, field.name) in special, (cls, field.name)
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+SECRET = "geheimnis-7261"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[forwarders.a]\nto = 'http://user:{SECRET}@host/'",
+        f"[forwarders.a]\nto = 'http://user:{SECRET}/x@host/'",
+        f"[forwarders.a]\nto = 'ftp://user:{SECRET}@host/'",
+        f"[forwarders.a]\npassword = '{SECRET}'",
+        f"[forwarders.a.credentials]\npassword = '{SECRET}'",
+        f"[forwarders.a.credentials]\npassword_file = '{SECRET}'",
+        f"[forwarders.a.credentials]\npassword_file = ['{SECRET}']",
+        f"[forwarders.a.credentials]\ntoken_env = '{SECRET}'",
+        f"[forwarders.a]\ncredentials = 'Bearer {SECRET}'",
+        f"[forwarders.a]\nproxy = 'http://user:{SECRET}@proxy/'",
+        f"[forwarders.a.proxy]\nurl = 'http://user:{SECRET}@proxy/'",
+        f"[admin]\ntoken = '{SECRET}'",
+        f"[admin]\ntoken_file = '{SECRET}'",
+        f"store = 'postgresql://user:{SECRET}@host/db'",
+        f"store = 'postgresql://host/db?user=a&password={SECRET}'",
+        f"store_password = '{SECRET}'",
+        f"store_password = '{SECRET}",
+    ],
+)
+def test_a_secret_that_stands_in_the_file_is_refused_and_not_told(text: str) -> None:
+    with pytest.raises(ConfigurationMistakes) as caught:
+        parse(text)
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value.mistakes)
+
+
+def test_secrets_come_from_files_and_variables_and_show_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "password").write_text(f"{SECRET}\n")
+    monkeypatch.setenv("ORDERS_TOKEN", SECRET)
+    config = parse(
+        """
+store = "postgresql://me@db.example/orders"
+store_password_file = "password"
+admin.token_env = "ORDERS_TOKEN"
+[queues.orders]
+[forwarders.a]
+queue = "orders"
+to = "https://partner.example/"
+credentials = {username = "me", password_file = "password"}
+proxy = {url = "http://proxy.example:3128", username = "me", password_env = "ORDERS_TOKEN"}
+[forwarders.b]
+queue = "orders"
+to = "https://partner.example/"
+credentials.token_env = "ORDERS_TOKEN"
+""",
+        tmp_path,
+    )
+    assert SECRET not in repr(config)
+    assert config.admin.token is not None and config.admin.token.reveal() == SECRET
+    assert config.store_location() == f"postgresql://me:{SECRET}@db.example/orders"
+    first, second = config.forwarders
+    assert first.credentials is not None and second.credentials is not None and first.proxy is not None
+    assert first.credentials.authorization() == "Basic bWU6Z2VoZWltbmlzLTcyNjE="
+    assert second.credentials.authorization() == f"Bearer {SECRET}"
+    assert first.proxy.location() == f"http://me:{SECRET}@proxy.example:3128"
+    with pytest.raises(TypeError):
+        pickle.dumps(config)
+
+
+# --- any file ---------------------------------------------------------------------------------------------------------
+
+NAMES = sorted({field.name for cls in every_class(BrokerConfig) for field in dataclasses.fields(cls)} | {"quue", "a"})
+VALUES = st.sampled_from(
+    ["0", "-1", "1e400", "true", '""', '"x"', '"none"', '"7d"', '"http://h/"', "[]", '["a", 1]', "{}", "{a = 1}",
+     "1979-05-27", "nan", "'''\nx\n'''", "9223372036854775808", '"\\u0000"', '"*"', '"a/b"']
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map(".".join), VALUES), max_size=6),
+    st.lists(
+        st.tuples(st.sampled_from(["routes", "queues", "forwarders"]), st.sampled_from(NAMES), VALUES), max_size=3
+    ),
+)
+def test_whatever_is_written_ends_in_a_configuration_or_in_mistakes_with_lines(
+    pairs: list[tuple[str, str]], tables: list[tuple[str, str, str]]
+) -> None:
+    lines = [f"{key} = {value}" for key, value in pairs]
+    for table, key, value in tables:
+        lines += [f"[[{table}]]" if table == "routes" else f"[{table}.t]", f"{key} = {value}"]
+    text = "\n".join(lines)
+    try:
+        assert isinstance(parse(text), BrokerConfig)
+    except ConfigurationMistakes as error:
+        for one in error.mistakes:
+            assert 1 <= one.line <= max(1, text.count("\n") + 1)
+            assert one.what and one.remedy
+
+
+def test_a_key_is_told_as_it_is_written() -> None:
+    assert told_key(("policies", "https://a/*", "sending")) == 'policies."https://a/*".sending'
+    assert told_key(("routes", 0, "to", 1)) == "routes[1].to[2]"
+    assert ForwarderConfig("a", "b", "http://c/").versions[0] == Versions()
