@@ -15,6 +15,7 @@ import click
 
 import holdfast
 from holdfast.cli.program import log_options, parse_address, peer_options, run_loop, server_tls, to_peers, wrong_usage
+from holdfast.cli.workers import Sockets, become_worker, tell_ready, worker_options
 from holdfast.exceptions import ConfigurationError, HoldfastError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.endpoint.destination import Destination
     from holdfast.endpoint.serve import Service
+    from holdfast.endpoint.supervisor import Post
 
 
 FILE = click.Path(exists=True, dir_okay=False)
@@ -95,8 +97,17 @@ def queue_options(command: Any) -> Any:
 @click.argument("target", metavar="MODULE:ATTRIBUTE")
 @listen_options
 @queue_options
+@worker_options
 @log_options("info")
-def serve(target: str, retention: str | None, restored: bool, log_level: str, log_json: bool, **where: Any) -> None:
+def serve(
+    target: str,
+    retention: str | None,
+    restored: bool,
+    workers: int,
+    log_level: str,
+    log_json: bool,
+    **where: Any,
+) -> None:
     """Serve the Destination that MODULE defines as ATTRIBUTE. Modules of the current directory are found too.
 
     \b
@@ -107,19 +118,28 @@ def serve(target: str, retention: str | None, restored: bool, log_level: str, lo
     output. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once. A store that fails, such
     as on a full disk, ends it with exit code 1: what was acknowledged is there when it is started again. One that is
     found damaged meanwhile does not: everything is answered 503, and /healthz of the admin listener says why.
+
+    With --workers, several processes share the Sequences behind one address. One that dies is started again, and only
+    its Sequences wait meanwhile.
     """
     from holdfast.endpoint.logs import configure_logs
 
     configure_logs(log_level, json=log_json)
+    shared = ("host", "port", "admin", "max_connections")
+    post, sockets = become_worker(workers, **{name: where[name] for name in shared})
+    if post is not None:
+        configure_logs(log_level, json=log_json, worker=post.place.worker.number)
     app = load_destination(target)
     with wrong_usage():
         app.keep(retention, restored=restored)
-    service = make_service(app, **where)
+    service = make_service(app, post, sockets, **where)
     run_loop(run_service(service))
 
 
 def make_service(
     app: Destination,
+    post: Post | None = None,
+    sockets: Sockets = ([], []),
     *,
     host: str,
     port: int,
@@ -160,6 +180,8 @@ def make_service(
             read_token(admin_token_file) if admin is not None else None,
             admin_names,
         ),
+        post,
+        sockets,
     )
 
 
@@ -173,10 +195,7 @@ async def run_service(
     """
 
     def ready() -> None:
-        click.echo(f"listening on {service.url}")
-        if service.admin_url:
-            click.echo(f"admin on {service.admin_url}")
-        sys.stdout.flush()
+        (tell_ready if service.post is None else service.post.tell_ready)(service.facts)
         on_ready()
 
     await service.run(stop, ready)

@@ -50,8 +50,8 @@ from holdfast.endpoint.arguments import (
 )
 from holdfast.endpoint.descriptors import outgoing
 from holdfast.endpoint.dispatcher import Dispatcher, Handler, set_aside
-from holdfast.endpoint.engine import Clock, Engine, open_off_loop
-from holdfast.endpoint.envelopes import Envelopes
+from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
+from holdfast.endpoint.envelopes import Elsewhere, Envelopes
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl
 from holdfast.endpoint.letters import seal, unseal
@@ -61,6 +61,7 @@ from holdfast.endpoint.processors import Processor
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.transport_facts import Keeper
+from holdfast.endpoint.worker import Worker, check_stores
 from holdfast.exceptions import ConfigurationError, StoreError
 from holdfast.http.asgi import Buffered, serve_asgi
 from holdfast.http.client import HTTPClient
@@ -125,6 +126,9 @@ class Destination:
     Raises:
         ConfigurationError: for an assurance or a number that cannot be, or a processor that is none.
     """
+
+    worker: Worker | None = None
+    """Which of several processes this is, set before it is started; None if it is the only one."""
 
     def __init__(
         self,
@@ -282,7 +286,9 @@ class Destination:
                 self._started = True
 
     async def _start(self) -> None:
-        self.store = await open_off_loop(self.store_location)
+        worker, location = self.worker, self.store_location
+        check_stores(location, worker.count if worker is not None else 1)
+        self.store = await open_off_loop(location if worker is None else worker.store_of(location))
         self.engine = Engine(self.store, self._carry_out, self._store_failed, self.clock)
         try:
             await self._recover()
@@ -295,17 +301,20 @@ class Destination:
     async def _recover(self) -> None:
         self.queue.is_handled = bool(self.handlers)
         handling = self._new_handling() if self.handlers else None
+        worker = self.worker
         snapshot = self.engine.start(
             self.queue,
             further=[one for one in self.queues.values() if one is not self.queue],
-            destination_policy=self.policy,
+            destination_policy=self.policy if worker is None else worker.share_of(self.policy),
             source_policy=self._source_policy,
             allows=self._allowed.allows,
             accepts=self._accepts,
             replies=self._replies,
             always_replies=self._always_replies,
             handling=handling,
-            is_restored=self._restored,
+            is_restored=self._restored and not (worker is not None and worker.is_restart),
+            new_identifier=new_identifier if worker is None else worker.new_identifier,
+            epochs={} if worker is None else worker.epochs,
         )
         if SOURCES_QUEUE in snapshot.queues and self.queue.name != SOURCES_QUEUE:
             raise ConfigurationError(
@@ -432,8 +441,13 @@ class Destination:
 
     # --- one message's walk ---------------------------------------------------------------------------------------
 
-    def handle(self, exchange: Exchange) -> None:
-        """Take one HTTP request; the answer follows. Must be started."""
+    def handle(self, exchange: Exchange, is_elsewhere: Elsewhere | None = None) -> None:
+        """Take one HTTP request; the answer follows. Must be started.
+
+        Args:
+            exchange: The request.
+            is_elsewhere: Whether its envelope is another's, who answers the exchange then; None: nobody's but ours.
+        """
         if exchange.request.method != "POST" and give_wsdl(exchange, self._wsdl):
             return
         if refuse_unless_soap(exchange):
@@ -444,7 +458,13 @@ class Destination:
         if self.store.trouble:
             _refuse_all(exchange, b"The disk is full; what is stored is drained, and nothing new is accepted.\n")
             return
-        self._envelopes.receive(exchange, self._take)
+        self._envelopes.receive(exchange, self._take, is_elsewhere)
+
+    def knows(self, identifier: str) -> bool:
+        """Whether there is, or was, a Sequence with that Identifier here."""
+        protocol = self.engine.protocol
+        is_inbound = identifier in protocol.inbound.destinations or identifier in protocol.inbound.offered
+        return is_inbound or protocol.outbound.find(identifier) is not None
 
     def _take(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
         if self.engine.failure is not None:

@@ -12,8 +12,9 @@ import random
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from holdfast.core.events import Effect, ReadWanted
@@ -132,9 +133,12 @@ class Engine:
         local: str = ANONYMOUS,
         handling: Handling | None = None,
         is_restored: bool = False,
+        new_identifier: Callable[[], str] = new_identifier,
+        epochs: Mapping[str, str] = MappingProxyType({}),
     ) -> Snapshot:
         """Recover what the store holds and run in the current loop; the arguments are :class:`RMProtocol`'s, and
-        ``is_restored``: whether the store was put back to an earlier state, so that its queues need a new epoch.
+        ``is_restored``: whether the store was put back to an earlier state, so that its queues need a new epoch;
+        ``epochs``: those of queues that are made now, by name, where they are not to be random.
 
         Returns:
             What the store held.
@@ -160,8 +164,10 @@ class Engine:
         self._reading = Reading(self.store, self._loop, self._read, self.fail)
         self.protocol.recover(snapshot, self.clock())
         for one in self.protocol.inbound.queues.values():
-            if not one.epoch or is_restored:
+            if is_restored:
                 one.begin(secrets.token_hex(8))
+            elif not one.epoch:
+                one.begin(epochs.get(one.name) or secrets.token_hex(8))
         self._look_after()
         return snapshot
 

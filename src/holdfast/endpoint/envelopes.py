@@ -44,6 +44,8 @@ _CODES: dict[type[EnvelopeError], str] = {VersionMismatch: VERSION_MISMATCH, Mus
 Notes = dict[str, Any]
 Take = Callable[[Exchange, Envelope, Fault | None], None]
 """Takes an envelope that a request brought; with a fault, it is not to be taken but answered with that."""
+Elsewhere = Callable[[Exchange, Envelope], bool]
+"""Says whether an envelope is another process's, which answers the exchange then."""
 Answered = Callable[[Outcome | ProcessorError], None]
 """Takes an envelope that answers a request of ours, or why there is none."""
 
@@ -75,14 +77,16 @@ class Envelopes:
 
     # --- in -------------------------------------------------------------------------------------------------------
 
-    def receive(self, exchange: Exchange, take: Take) -> None:
+    def receive(self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None = None) -> None:
         """Read what an HTTP request brings and make the call with it, now or soon. If it is no envelope, or a processor
-        stops or answers it, it is answered here."""
-        self._decoder.read(exchange.request.body, partial(self._received, exchange, take))
+        stops or answers it, it is answered here; and if it ``is_elsewhere``, there, where processors get it, too."""
+        self._decoder.read(exchange.request.body, partial(self._received, exchange, take, is_elsewhere))
 
-    def _received(self, exchange: Exchange, take: Take, read: Outcome) -> None:
+    def _received(self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome) -> None:
         if isinstance(read, EnvelopeError):
             self._refuse(exchange, read)
+        elif is_elsewhere is not None and is_elsewhere(exchange, read):
+            return
         elif self._is_plain:
             take(exchange, read, None)
         else:

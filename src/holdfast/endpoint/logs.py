@@ -13,6 +13,15 @@ import structlog
 
 from holdfast.core.events import Incident
 
+_worker: int | None = None
+
+
+def _numbered(logger: Any, name: str, event: Any) -> Any:
+    if _worker is not None:
+        event["worker"] = _worker
+    return event
+
+
 _render: Any = structlog.processors.KeyValueRenderer(key_order=["event"], sort_keys=False)
 
 
@@ -25,6 +34,7 @@ log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
     processors=[
         structlog.stdlib.filter_by_level,
         structlog.stdlib.add_log_level,
+        _numbered,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
         _rendered,
@@ -34,14 +44,16 @@ log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
 )
 
 
-def configure_logs(level: str = "info", *, json: bool = False) -> None:
+def configure_logs(level: str = "info", *, json: bool = False, worker: int | None = None) -> None:
     """Write the log to standard error, for a program of its own (a library leaves this to its host).
 
     Args:
         level: "debug", "info", "warning", "error" or "critical".
         json: One JSON object a line instead of key=value.
+        worker: The number of this process among several, to stand in each line; None if it is the only one.
     """
-    global _render
+    global _render, _worker
+    _worker = worker
     _render = (
         structlog.processors.JSONRenderer()
         if json

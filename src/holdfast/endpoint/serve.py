@@ -7,10 +7,12 @@ import gc
 import ipaddress
 import os
 import signal
+import socket
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.endpoint.admin import Admin
 from holdfast.endpoint.admin_guard import Guard
@@ -18,8 +20,10 @@ from holdfast.endpoint.descriptors import SPARE_FILES, divide
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.listening import listening_at
 from holdfast.endpoint.logs import log
+from holdfast.endpoint.neighbours import Neighbours
+from holdfast.endpoint.supervisor import Post
 from holdfast.exceptions import ConfigurationError, StoreDamaged
-from holdfast.http.exchange import HTTPLimits
+from holdfast.http.exchange import Handler, HTTPLimits
 from holdfast.http.server import HTTPServer
 from holdfast.settings import check_settings
 
@@ -82,11 +86,23 @@ class Service:
     Args:
         app: The destination.
         listeners: Where.
+        post: Where this process stands among several that do the same; None if it is the only one.
+        sockets: What those listen on together, bound already: for messages, and for the admin listener.
     """
 
-    def __init__(self, app: Destination, listeners: Listeners) -> None:
+    def __init__(
+        self,
+        app: Destination,
+        listeners: Listeners,
+        post: Post | None = None,
+        sockets: tuple[Sequence[socket.socket], Sequence[socket.socket]] = ((), ()),
+    ) -> None:
         self.app = app
         self._listeners = listeners
+        self.post = post
+        self._sockets = sockets
+        self._neighbours: Neighbours | None = None
+        app.worker = post.place.worker if post is not None else None
         self._server = HTTPServer()
         self._admin_server = HTTPServer()
         self._admin: Admin | None = None
@@ -104,13 +120,27 @@ class Service:
         gc.set_threshold(COLLECT_EVERY)
         where = self._listeners
         admin_limits = (where.admin_limits or HTTPLimits()) if where.admin_port is not None else None
-        shares = divide(where.limits or HTTPLimits(), admin_limits, where.spare_files)
+        limits = where.limits or HTTPLimits()
+        if self.post is not None:
+            limits = self.post.place.worker.share_of_limits(limits)
+        shares = divide(limits, admin_limits, where.spare_files)
         await self.app.start()
         try:
+            handler: Handler = self.app.handle
+            if self.post is not None:
+                self._neighbours = Neighbours(self.post.place, self.app, self._server)
+                handler = self._neighbours.handle
             with listening_at(where.host, where.port):
                 await self._server.start(
-                    self.app.handle, where.host, where.port, ssl_context=where.ssl_context, limits=shares.messages
+                    handler,
+                    where.host,
+                    where.port,
+                    sockets=self._sockets[0],
+                    ssl_context=where.ssl_context,
+                    limits=shares.messages,
                 )
+            if self._neighbours is not None:
+                await self._neighbours.start(shares.messages)
             if where.admin_port is not None:
                 await self._start_admin(where, where.admin_port, shares.admin)
         except BaseException:
@@ -125,7 +155,12 @@ class Service:
         self._admin = Admin(self.app, Guard(where.admin_names, where.admin_token, secure=context is not None))
         with listening_at(where.admin_host, port):
             await self._admin_server.start(
-                self._admin.handle, where.admin_host, port, ssl_context=context, limits=limits
+                self._admin.handle,
+                where.admin_host,
+                port,
+                sockets=self._sockets[1],
+                ssl_context=context,
+                limits=limits,
             )
         if where.is_admin_open:
             log.warning(
@@ -141,6 +176,12 @@ class Service:
         return f"{scheme}://{_in_url(self._listeners.host)}:{self._server.port}/"
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """What is told of it once it serves."""
+        epochs = {name: queue.epoch for name, queue in self.app.queues.items()}
+        return {"url": self.url, "admin_url": self.admin_url, "epochs": epochs}
+
+    @property
     def admin_url(self) -> str:
         """Where the admin listener is, "" if there is none."""
         if self._admin is None:
@@ -151,6 +192,8 @@ class Service:
     async def close(self, grace: float = 10.0) -> None:
         """Take no new requests, answer those in progress for ``grace`` seconds, then close everything."""
         await self._server.close(grace)
+        if self._neighbours is not None:
+            await self._neighbours.close()
         if self._admin is not None:
             await self._admin.close()
             await self._admin_server.close(1.0)
@@ -182,7 +225,9 @@ class Service:
             log.info("stopping", how="finishing what is in progress; once more to stop at once")
             stop.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        # What a terminal sends to all processes the supervisor of several hears, and passes on.
+        numbers = (signal.SIGINT, signal.SIGTERM) if self.post is None else (signal.SIGTERM,)
+        for number in numbers:
             loop.add_signal_handler(number, on_signal)
 
         def on_store_failed() -> None:
@@ -201,7 +246,7 @@ class Service:
             if self.app.engine.failure is not None:
                 raise self.app.engine.failure
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in numbers:
                 loop.remove_signal_handler(number)
 
 

@@ -37,6 +37,7 @@ class HTTPClient:
         ssl_context: What to trust and which certificate to show; the system's trust if None.
         proxy: The URL of an http proxy for everything.
         trust_env: Whether to use the proxies that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name.
+        unix: Names of hosts that are asked at a Unix socket, and its path.
 
     Raises:
         ConfigurationError: ``proxy`` is no http proxy's URL.
@@ -54,6 +55,7 @@ class HTTPClient:
         ssl_context: ssl.SSLContext | None = None,
         proxy: str | None = None,
         trust_env: bool = False,
+        unix: Mapping[str, str] | None = None,
     ) -> None:
         self._limits = PoolLimits(connections_per_host, max_response, connect_timeout, keep_alive)
         self._max_connections = max_connections
@@ -62,6 +64,7 @@ class HTTPClient:
         self._ssl = ssl_context
         self._proxy = Proxy.parse(proxy) if proxy is not None else None
         self._trust_env = trust_env
+        self._unix = unix or {}
         self._pools: dict[Origin, Pool] = {}
         self._heads: dict[tuple[object, ...], tuple[Pool, bytes]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -151,7 +154,9 @@ class HTTPClient:
     def _open_pool(self, origin: Origin) -> Pool:
         proxy = self._proxy or (proxy_of_environment(origin) if self._trust_env else None)
         context = (self._ssl or _system_trust()) if origin.secure else None
-        pool = self._pools[origin] = Pool(origin, proxy, context, self._limits, self._has_room)
+        pool = self._pools[origin] = Pool(
+            origin, proxy, context, self._limits, self._has_room, self._unix.get(origin.host)
+        )
         return pool
 
     def _has_room(self) -> bool:

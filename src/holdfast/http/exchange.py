@@ -6,6 +6,7 @@ Exchange, Handler and the limits. Knows nothing of sockets or parsers.
 
 from __future__ import annotations
 
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,12 +52,26 @@ class Exchange(ABC):
         closed: The peer has gone; nothing more can be answered.
         on_close: Called once, without arguments, if the peer goes before the answer was given whole.
         notes: What its handler keeps with it until it is answered.
+        is_passed_on: Another process of the same server had the request first, and passed it on.
     """
 
     request: Request
     closed: bool = False
+    is_passed_on: bool = False
     on_close: Callable[[], None] | None = None
     notes: Any = None
+
+    def give_away(self, give: Callable[[socket.socket, Request], bool]) -> bool:
+        """Let another process answer this exchange and whatever follows on its connection.
+
+        Args:
+            give: Hands over a copy of the connection's socket, closed afterwards, and the request; whether it could.
+
+        Returns:
+            Whether it has it, and nothing is to be answered here. A connection that speaks TLS, or has more under way,
+            cannot be given away, nor can one that was given away once.
+        """
+        return False
 
     @abstractmethod
     def respond(

@@ -45,6 +45,7 @@ class Pool:
         context: TLS for an https origin.
         limits: What it may use.
         has_room: Whether one more connection may be made, whoever has the others.
+        path: Of the Unix socket to connect to instead; None for none.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Pool:
         context: ssl.SSLContext | None,
         limits: PoolLimits,
         has_room: Callable[[], bool],
+        path: str | None = None,
     ) -> None:
         self.origin = origin
         self.max_response = limits.max_response
@@ -62,6 +64,7 @@ class Pool:
         self._context = context
         self._limits = limits
         self._has_room = has_room
+        self._path = path
         self._loop = asyncio.get_running_loop()
         self._free: list[ClientConnection] = []
         self._connections: set[ClientConnection] = set()
@@ -178,6 +181,9 @@ class Pool:
             self.free(made)
 
     async def _open(self) -> ClientConnection:
+        if self._path is not None:
+            _, told = await self._loop.create_unix_connection(lambda: ClientConnection(self), self._path)
+            return told
         host, port = self.origin.host, self.origin.port
         if self._proxy is not None:
             if self._context is not None:

@@ -16,11 +16,11 @@ import logging
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from holdfast.http.descriptors import backlog
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request, check_headers
@@ -61,6 +61,7 @@ class HTTPCounters:
         timeouts: Connections closed by reason: ``header``, ``body``, ``keep_alive``, ``write``, ``response``,
             ``room`` (idle ones, when there were too many).
         failures: Handlers that raised.
+        given: Connections given to another process.
     """
 
     connections: int = 0
@@ -68,6 +69,7 @@ class HTTPCounters:
     refused: Counter[str] = field(default_factory=Counter)
     timeouts: Counter[str] = field(default_factory=Counter)
     failures: int = 0
+    given: int = 0
 
     @property
     def rejected(self) -> int:
@@ -95,7 +97,7 @@ class HTTPServer:
         self._date = b""
         self._sweep_seconds = 1.0
         self._sweeper: asyncio.TimerHandle | None = None
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._tls: TLSListener | None = None
         self._emptied: asyncio.Event = asyncio.Event()
 
@@ -105,9 +107,9 @@ class HTTPServer:
         host: str | None,
         port: int,
         *,
+        sockets: Iterable[socket.socket] = (),
         ssl_context: ssl.SSLContext | None = None,
         limits: HTTPLimits | None = None,
-        reuse_port: bool = False,
     ) -> None:
         """Listen, and serve from now on.
 
@@ -115,39 +117,53 @@ class HTTPServer:
             handler: Called in the event loop's thread with every exchange; must not block.
             host: Address or name to listen on, None for all addresses.
             port: TCP port, 0 for any free one (see ``port``).
+            sockets: Listen on these instead, of which other processes may have copies: TCP or Unix ones, bound
+                already. Closing leaves the others' copies open.
             ssl_context: Speak TLS with it; None for plain HTTP.
             limits: What peers may use, the defaults if None.
-            reuse_port: Let several processes listen on the same port (SO_REUSEPORT).
 
         Raises:
             OSError: The address cannot be listened on.
             RuntimeError: It was started before.
         """
-        if self._server is not None:
+        if self._servers:
             raise RuntimeError("this server was started before")
         loop = asyncio.get_running_loop()
         self.handler = handler
         self.limits = limits = limits or HTTPLimits()
         self.secure = ssl_context is not None
-        self._server = await loop.create_server(
-            lambda: Connection(self),
-            host,
-            port,
-            backlog=backlog(limits.max_connections),
-            reuse_port=reuse_port or None,
-            start_serving=ssl_context is None,
-        )
+        more: dict[str, Any] = {
+            "backlog": backlog(limits.max_connections),
+            "start_serving": ssl_context is None,
+        }
+        for one in sockets:
+            create = loop.create_unix_server if one.family == socket.AF_UNIX else loop.create_server
+            self._servers.append(await create(self._connection, sock=one, **more))
+        if not self._servers:
+            self._servers.append(await loop.create_server(self._connection, host, port, **more))
         if ssl_context is not None:
-            self._tls = TLSListener(self, ssl_context, self._server.sockets)
+            self._tls = TLSListener(self, ssl_context, self.sockets)
         timeouts = (limits.header_timeout, limits.body_timeout, limits.keep_alive_timeout, limits.write_timeout)
         shortest = min(*timeouts, limits.linger_timeout, limits.response_timeout or 4.0)
         self._sweep_seconds = min(1.0, max(0.005, shortest / 4))
         self._sweep(loop)
 
+    def _connection(self) -> Connection:
+        return Connection(self)
+
+    async def adopt(self, connection: socket.socket, request: Request) -> None:
+        """Serve a connection that another process accepted, and gave away with the first request it read there.
+
+        Raises:
+            OSError: It is lost.
+        """
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: Connection(self, request), connection)
+
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
         """The listening sockets; empty before ``start`` and after ``close``."""
-        return tuple(self._server.sockets) if self._server is not None else ()
+        return tuple(one for server in self._servers for one in server.sockets)
 
     @property
     def port(self) -> int:
@@ -167,17 +183,18 @@ class HTTPServer:
         Args:
             grace: How many seconds exchanges in progress (and requests that are being received) have to be answered.
         """
-        if self._server is None or self.closing:
+        if not self._servers or self.closing:
             return
         self.closing = True
         loop = asyncio.get_running_loop()
-        for listener in self._server.sockets:
+        for listener in self.sockets:
             loop.remove_reader(listener.fileno())
         if self._tls is not None:
             self._tls.close()
         # A connection that asyncio has taken, but not handed over yet, would be lost in close(): open, and nobody's.
         await asyncio.sleep(0)
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in list(self.connections):
             connection.close_if_idle()
         await self._empty(grace)
@@ -186,7 +203,8 @@ class HTTPServer:
         await self._empty(max(1.0, grace))
         if self._sweeper is not None:
             self._sweeper.cancel()
-        await self._server.wait_closed()
+        for server in self._servers:
+            await server.wait_closed()
 
     async def _empty(self, seconds: float) -> None:
         self._emptied.clear()

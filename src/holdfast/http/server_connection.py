@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import os
+import socket
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 import httptools
@@ -58,16 +60,17 @@ class Connection(asyncio.Protocol):
     """One peer's connection: parses requests, and gives the handler one at a time, in order."""
 
     __slots__ = (
-        "_body", "_continue", "_exchange", "_fields", "_headers", "_keep_alive", "_length", "_limits", "_method",
-        "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue", "_reading_paused", "_refusal",
+        "_body", "_continue", "_exchange", "_fields", "_given", "_headers", "_keep_alive", "_length", "_limits",
+        "_method", "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue", "_reading_paused", "_refusal",
         "_resumed", "_since", "_stalled_since", "_target", "transport", "_unparsed", "_upgrading", "drained", "peer",
         "server", "write_paused", "certificate",
     )  # fmt: skip
 
     transport: asyncio.Transport
 
-    def __init__(self, server: HTTPServer) -> None:
+    def __init__(self, server: HTTPServer, given: Request | None = None) -> None:
         self.server = server
+        self._given = given  # what another process read on it, and gave away with it
         self._limits = server.limits
         self.peer: str | None = None
         self.certificate: PeerCertificate | None = None
@@ -122,6 +125,33 @@ class Connection(asyncio.Protocol):
         elif not has_room:
             self._refusal = TOO_MANY_CONNECTIONS
             self._refuse()
+        elif self._given is not None:
+            server.buffered += len(self._given.body)
+            self._phase = IDLE
+            exchange = ServerExchange(self, self._given, True, False)
+            exchange.is_passed_on = True
+            self._hand_over(exchange)
+
+    def give_away(self, exchange: ServerExchange) -> socket.socket | None:
+        """A copy of the socket, for another process that is to answer this exchange and all that follow on it, if
+        nothing else is under way. Then call ``lose``, or go on here as before.
+
+        What was given to us stays: so no connection goes round among processes.
+        """
+        is_between = self._phase == IDLE and not self._queue and self._refusal is None and not self._reading_paused
+        is_whole = self._exchange is exchange and exchange.keep_alive and not exchange.old
+        if self._given is not None or self.server.secure or not is_between or not is_whole:
+            return None
+        shared: socket.socket | None = self.transport.get_extra_info("socket")
+        if shared is None or self.transport.get_write_buffer_size() or self.transport.is_closing():
+            return None
+        return socket.socket(fileno=os.dup(shared.fileno()))
+
+    def lose(self, exchange: ServerExchange) -> None:
+        """Another process has it: forget it here, without a word to the peer."""
+        exchange.closed = True
+        self.server.counters.given += 1
+        self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         server = self.server
@@ -516,6 +546,17 @@ class ServerExchange(Exchange):
         self.request = request
         self.keep_alive = keep_alive
         self.old = old
+
+    def give_away(self, give: Callable[[socket.socket, Request], bool]) -> bool:
+        connection = self._connection
+        copy = connection.give_away(self)
+        if copy is None:
+            return False
+        with copy:
+            if not give(copy, self.request):
+                return False
+        connection.lose(self)
+        return True
 
     def respond(
         self,

@@ -1,0 +1,118 @@
+"""Passing requests on: whose a message is, and a request as bytes for another process. Knows no socket.
+
+An Identifier says which worker made it (``worker``). The usual message is told by a search in its bytes, which is not
+exact: the owner decodes it, and refuses what was not meant for it. What that search does not find is decoded first.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from typing import Final
+
+import msgspec
+
+from holdfast.core.messages import (
+    CloseSequence,
+    CloseSequenceResponse,
+    CreateSequence,
+    Envelope,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from holdfast.endpoint.worker import worker_of
+from holdfast.http.exchange import Request
+from holdfast.http.tls import PeerCertificate
+
+SEARCHED: Final = 16 * 1024
+"""Bytes at the beginning of an envelope that are searched for its Sequence header."""
+MOST_LOOKED_AT: Final = 64
+"""Times the word Sequence may stand before that: in the Action, in namespaces."""
+
+_REST = re.compile(rb"(?:\s[^<>]*)?>\s*<(?:[^<>:\s]{1,64}:)?Identifier(?:\s[^<>]*)?>\s*([^<>&\s]{1,256})\s*</")
+"""What follows the word Sequence where it is that header's name."""
+_NAMED = (CloseSequence, CloseSequenceResponse, TerminateSequence, TerminateSequenceResponse)
+
+
+def worker_in(data: bytes) -> int | None:
+    """Whose the Sequence is that an envelope's header names; None if none is found."""
+    at = -1
+    for _ in range(MOST_LOOKED_AT):
+        at = data.find(b"Sequence", at + 1, SEARCHED)
+        if at < 1:
+            break
+        found = _REST.match(data, at + 8, SEARCHED) if data[at - 1] in b"<:" else None
+        if found is not None:
+            return _owner(found[1].decode("utf-8", "replace"))
+    return None
+
+
+def _owner(identifier: str) -> int:
+    # Whoever made what has no number was a server without workers: its store is worker 0's.
+    return worker_of(identifier) or 0
+
+
+class Named(msgspec.Struct, frozen=True):
+    """Whose an envelope is.
+
+    Args:
+        worker: The number of its owner; None: whoever got it.
+        identifiers: Sequences that it is about, whose Identifiers their other end made: who knows one is its owner.
+    """
+
+    worker: int | None = None
+    identifiers: tuple[str, ...] = ()
+
+
+def owner_of(envelope: Envelope, count: int) -> Named:
+    """Whose an envelope is among ``count`` workers."""
+    if envelope.sequence is not None:
+        return Named(_owner(envelope.sequence.identifier))
+    control = envelope.control
+    if isinstance(control, CreateSequence):
+        # So that a repeat of it finds who answered it first.
+        return Named(zlib.crc32(envelope.message_id.encode()) % count if envelope.message_id else None)
+    identifiers = []
+    if isinstance(control, _NAMED):
+        identifiers.append(control.identifier)
+    elif envelope.fault is not None and envelope.fault.identifier is not None:
+        identifiers.append(envelope.fault.identifier)
+    identifiers += [one.identifier for one in envelope.ack_requested]
+    identifiers += [one.identifier for one in envelope.acknowledgements]
+    if envelope.relates_to is not None:
+        identifiers.append(envelope.relates_to)
+    for identifier in identifiers:
+        worker = worker_of(identifier)
+        if worker is not None:
+            return Named(worker)
+    return Named(None, tuple(identifiers))
+
+
+class _Head(msgspec.Struct, array_like=True):
+    method: str
+    target: str
+    headers: dict[bytes, bytes]
+    peer: str | None
+    secure: bool
+    certificate: PeerCertificate | None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Head).decode
+
+
+def encode_request(request: Request) -> bytes:
+    """A request with all that is known of it."""
+    head = _Head(
+        request.method, request.target, dict(request.headers), request.peer, request.secure, request.certificate
+    )
+    encoded = _encode(head)
+    return b"%b%b%b" % (struct.pack(">I", len(encoded)), encoded, request.body)
+
+
+def decode_request(data: bytes) -> Request:
+    """The request that was encoded so."""
+    (length,) = struct.unpack_from(">I", data)
+    head = _decode(data[4 : 4 + length])
+    return Request(head.method, head.target, head.headers, data[4 + length :], head.peer, head.secure, head.certificate)

@@ -1,0 +1,119 @@
+"""One of several processes that serve one address: its number, its Identifiers, its store, its part of the limits.
+
+Owns what tells workers apart. Knows no process and no socket. A worker's store is whole by itself; worker 0 has the
+store of a server without workers, so such a server may become one of several, and their number may grow.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from holdfast.core.policy import DestinationPolicy
+from holdfast.exceptions import ConfigurationError
+from holdfast.http.exchange import HTTPLimits
+from holdfast.store import IN_MEMORY, Store
+
+MOST: Final = 64
+"""Workers of one server; an Identifier has room for 4096."""
+
+_OURS = re.compile(r"urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8([0-9a-f]{3})-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_DIRECTORY = re.compile(r"worker-([1-9][0-9]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Which of several processes this is.
+
+    Args:
+        number: From 0.
+        count: How many there are.
+        epochs: Of queues, by name: what a store that is made now takes, so that those who read the queues of all
+            workers as one go on reading when there are more of them.
+        is_restart: Whether this worker ran before, since its server was started.
+    """
+
+    number: int
+    count: int
+    epochs: Mapping[str, str] = field(default_factory=dict)
+    is_restart: bool = False
+
+    def new_identifier(self) -> str:
+        """A URI never used before, which says whose it is, and is not to be guessed: a UUID of version 8 (RFC 9562)
+        with this worker's number in its third part and 110 random bits."""
+        value = uuid.uuid4().int & ~(0xFFFF << 64) | (0x8000 | self.number) << 64
+        return uuid.UUID(int=value).urn
+
+    def store_of(self, location: str | Path | Store) -> str | Path:
+        """Where this worker's own store is.
+
+        Raises:
+            ConfigurationError: There can be only one such store.
+        """
+        if not isinstance(location, str | Path):
+            raise ConfigurationError(
+                "an open store cannot be shared among workers",
+                remedy="Give the Destination the location of its store: each worker opens one of its own.",
+            )
+        if location == IN_MEMORY or self.number == 0:
+            return location
+        if "://" in str(location):
+            raise ConfigurationError(
+                f"workers have stores in directories, and {str(location)!r} is none",
+                remedy="Give the path of a directory, or serve without --workers.",
+            )
+        return Path(location) / f"worker-{self.number}"
+
+    def share_of(self, policy: DestinationPolicy) -> DestinationPolicy:
+        """The policy with this worker's part of what is limited for all of them together."""
+        return replace(
+            policy,
+            max_sequences=_part(policy.max_sequences, self.count),
+            max_party_sequences=_part(policy.max_party_sequences, self.count),
+            max_remembered=_part(policy.max_remembered, self.count),
+        )
+
+    def share_of_limits(self, limits: HTTPLimits) -> HTTPLimits:
+        """The same of what HTTP peers may use."""
+        return replace(
+            limits,
+            max_connections=max(8, _part(limits.max_connections, self.count)),
+            max_buffered=max(limits.max_body, _part(limits.max_buffered, self.count)),
+        )
+
+
+def worker_of(identifier: str) -> int | None:
+    """The number of the worker that made an Identifier; None for one that no worker made."""
+    found = _OURS.fullmatch(identifier)
+    return int(found[1], 16) if found is not None else None
+
+
+def check_stores(location: str | Path | Store, count: int) -> None:
+    """See that no worker's store would be left alone.
+
+    Args:
+        location: Of worker 0's store.
+        count: How many workers there are; 1 where there is no such thing.
+
+    Raises:
+        ConfigurationError: There is the store of one more, whose Sequences and messages nobody would know.
+    """
+    if not isinstance(location, str | Path) or location == IN_MEMORY or not Path(location).is_dir():
+        return
+    numbers = [int(found[1]) for one in Path(location).iterdir() if (found := _DIRECTORY.fullmatch(one.name))]
+    last = max(numbers, default=0)
+    if last >= count:
+        raise ConfigurationError(
+            f"{Path(location) / f'worker-{last}'} is the store of a worker, and there are workers 0 to {count - 1} "
+            "only: nobody would know its Sequences and messages",
+            remedy=f"Start it by: holdfast serve --workers {last + 1}. Once nothing is left in that store, "
+            "remove its directory.",
+        )
+
+
+def _part(most: int, count: int) -> int:
+    return -(-most // count)
