@@ -38,11 +38,13 @@ class System:
         name: What it is called in tables.
         keeps: Where a message is when it is acknowledged: "disk", "memory", or "" for what takes no messages.
         warmup: Seconds of load before it is measured.
+        store: Where its embedded store is, below its directory; "" for none.
     """
 
     name: str
     keeps: str
     warmup: float = 1.0
+    store: str = ""
 
     def start(self, directory: Path) -> list[str]:
         """What to build and prepare; gives the command to run.
@@ -112,7 +114,7 @@ def systems() -> list[System]:
     """All there are, the unit first."""
     return [
         Python("bare", "", script="bare.py"),
-        Python("destination", "disk", script="endpoints.py", arguments=("--serve", "{}/store")),
+        Python("destination", "disk", store="store", script="endpoints.py", arguments=("--serve", "{}/store")),
         Gsoap("gsoap", "memory"),
         Cxf("cxf", "memory", warmup=10.0, arguments=("memory",)),
         Cxf("cxf-derby", "disk", warmup=20.0, arguments=("derby", "{}/derby")),
@@ -124,7 +126,7 @@ class Running:
 
     Args:
         system: Which.
-        directory: For whatever it stores; made.
+        directory: For whatever it stores; made if it is not there.
 
     Raises:
         Unavailable: it cannot be had here, or did not start.
@@ -132,7 +134,7 @@ class Running:
 
     def __init__(self, system: System, directory: Path) -> None:
         self.system = system
-        directory.mkdir()
+        directory.mkdir(exist_ok=True)
         self._log = directory / "errors"
         self._command = system.start(directory)
 

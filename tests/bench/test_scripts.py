@@ -36,6 +36,19 @@ def test_the_comparison_gives_units_rates_and_quantiles_of_each_system(tmp_path:
         assert row["moderate"]["rate"] < row["rate"]
 
 
+def test_a_backlog_is_written_served_and_read_back_to_the_last_message(tmp_path: Path) -> None:
+    told = run("backlog.py", "--messages", "2000", "--seconds", "0.2", "--directory", str(tmp_path))
+    assert [row["messages"] for row in told["sizes"]] == [0, 200, 2000]
+    for row in told["sizes"]:
+        assert 0 < row["up_seconds"] <= row["first_acknowledged_seconds"]
+        assert 0 < row["started"]["anonymous"] <= row["started"]["resident"] <= row["loaded"]["most"]
+    assert told["sizes"][2]["written"]["rate"] > 0
+    waiting = {read["messages"] for how, read in told["reads"].items() if how != "RocksDB's iterator"}
+    assert len(waiting) == 1, "what is there is read each way"
+    assert waiting.pop() > 2000, "with what came while it was served"
+    assert not list(tmp_path.iterdir())
+
+
 def test_paced_requests_come_at_the_rate_that_was_asked_for(tmp_path: Path) -> None:
     """However slow the machine is: what was not answered in time is counted, not left out."""
     with subprocess.Popen(
