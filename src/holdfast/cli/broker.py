@@ -1,26 +1,63 @@
-"""``holdfast broker``: what a broker is told, checked."""
+"""``holdfast broker``: runs one, or checks what it is told."""
 
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.failure import failure_facts
+from holdfast.cli.program import log_options, run_loop
 
 if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
     from holdfast.broker.config import BrokerConfig
 
 
-@click.group()
-def broker() -> None:
-    """Queues between services.
+@click.group(invoke_without_command=True)
+@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="What it is told: a TOML file.")
+@click.option("--store", metavar="PLACE", help="Where everything is kept, before what the file says.")
+@log_options("info")
+@click.pass_context
+def broker(context: click.Context, config: str | None, store: str | None, log_level: str, log_json: bool) -> None:
+    """Run a broker: it takes messages reliably, keeps them, and sends them on, so that neither side needs the other.
 
     \b
+    holdfast broker
+    holdfast broker --config broker.toml
     holdfast broker check broker.toml
-    holdfast broker check broker.toml --json
+
+    Without a file it has one queue, `inbox`, in the directory `broker`, listens at 127.0.0.1:8080, and is watched and
+    steered at 127.0.0.1:8081. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once.
     """
+    if context.invoked_subcommand is not None:
+        return
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.config import BrokerConfig
+    from holdfast.broker.config_file import read_config
+    from holdfast.endpoint.logs import configure_logs
+
+    configure_logs(log_level, json=log_json)
+    told = read_config(config) if config is not None else BrokerConfig()
+    if store is not None:
+        told = replace(told, store=store)
+    run_loop(_run(Broker(told)))
+
+
+async def _run(running: Broker) -> None:
+    def ready() -> None:
+        service = running.service
+        click.echo(f"listening on {service.url}")
+        if service.admin_url:
+            click.echo(f"admin on {service.admin_url}")
+        for line in _summary(running.config):
+            click.echo(line)
+        sys.stdout.flush()
+
+    await running.run(on_ready=ready)
 
 
 @broker.command()

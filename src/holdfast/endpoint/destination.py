@@ -35,7 +35,8 @@ from holdfast.core.events import (
 from holdfast.core.handling import Handling
 from holdfast.core.messages import CreateSequence, Envelope, Fault, Routed
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
-from holdfast.core.queues import Queue
+from holdfast.core.queues import OUTBOX, Queue
+from holdfast.core.records import Snapshot
 from holdfast.core.retention import RetentionPolicy
 from holdfast.endpoint.allow_list import AllowList
 from holdfast.endpoint.arguments import (
@@ -183,6 +184,8 @@ class Destination:
         """Where its store is or will be opened; may be changed before it is started."""
         self.on_store_failed: Callable[[], None] = lambda: None
         """Called when the store has failed: everybody is answered 503 from then on."""
+        self.on_recovered: Callable[[], None] = lambda: None
+        """Called when everything is taken up where it was, before anything is sent or taken."""
         self.clock: Clock | None = None
         """What time it is, if not the machine's: for tests, set before it is started."""
         self.ssl_context, self.proxy = ssl_context, proxy
@@ -321,13 +324,7 @@ class Destination:
                 f"the store {self.store_location} is a source's: it holds what was sent, and the replies",
                 remedy="Name another store: a destination and a source have one each.",
             )
-        for queue in self.queues.values():
-            stored = queue.stored_partitions
-            if stored not in (None, len(queue.partitions)):
-                raise ConfigurationError(
-                    f"the queue {queue.name!r} in this store has {stored} partitions, not {len(queue.partitions)}",
-                    remedy=f"Say partitions={stored}, or use another store: messages of a Sequence must stay in one.",
-                )
+        self._check_queues(snapshot)
         if handling is not None:
             self.dispatcher = Dispatcher(self.engine, handling, self.handlers)
         self.readers = {name: Readers(self.engine, queue) for name, queue in self.queues.items()}
@@ -342,6 +339,7 @@ class Destination:
         )
         if handling is not None:
             handling.start(self.engine.clock())
+        self.on_recovered()
         self.engine.touch()
         await self.engine.settled()
         await self.engine.caught_up()  # handlers read what waits for them: damage is told before it is started
@@ -356,6 +354,24 @@ class Destination:
         )
         if self._restored:
             log.warning("new epoch", queue=self.queue.name, why="the store was said to be restored: leave that out now")
+
+    def _check_queues(self, snapshot: Snapshot) -> None:
+        """See that the queues are those that the store has."""
+        for queue in self.queues.values():
+            stored = queue.stored_partitions
+            if stored not in (None, len(queue.partitions)):
+                raise ConfigurationError(
+                    f"the queue {queue.name!r} in this store has {stored} partitions, not {len(queue.partitions)}",
+                    remedy=f"Say partitions={stored}, or use another store: messages of a Sequence must stay in one.",
+                )
+        for (name, partition), (first, end) in snapshot.bounds.items():
+            kind = snapshot.queues.get(name, {}).get("kind", OUTBOX)
+            if kind == "inbox" and end > first and name not in self.queues:
+                raise ConfigurationError(
+                    f"the store holds messages in a queue {name!r}, such as {end - first} in partition {partition}, "
+                    "and nobody names that queue here",
+                    remedy="Name it again, or use another store. holdfast queues shows what is in it.",
+                )
 
     def _new_handling(self) -> Handling:
         return Handling(

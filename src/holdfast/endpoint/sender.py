@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import partial
 
@@ -29,6 +30,19 @@ _MOST_FIELDS = 256
 """Actions whose HTTP headers are remembered."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """How what goes to one address is posted.
+
+    Args:
+        http: Posts.
+        headers: Added to every request, e.g. Authorization.
+    """
+
+    http: Transport
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
 class Sender:
     """Sends for one engine.
 
@@ -49,13 +63,14 @@ class Sender:
         on_transport_error: Callable[[Transmit, str], None] = lambda _sent, _reason: None,
     ):
         self._engine = engine
-        self._http = http
-        self._headers = dict(headers or {})
+        self._usual = Way(http, dict(headers or {}))
+        self.ways: dict[str, Way] = {}
+        """Address -> how to post there, where that is not as usual. What is in it is closed with the rest."""
         self._envelopes = envelopes
         self._on_transport_error = on_transport_error
         self._paused: dict[int, asyncio.Handle] = {}
         self._came: list[tuple[Transmit, Envelope | None]] = []
-        self._fields: dict[tuple[str, str], Mapping[str, str]] = {}
+        self._fields: dict[tuple[Way, str, str], Mapping[str, str]] = {}
         self.pauses = Pauses()
         self._is_stopped = False
         self.transmissions = 0
@@ -86,17 +101,18 @@ class Sender:
         except Exception as error:  # whatever it is, it would be the same at every attempt
             self._unsendable(sent, error)
             return
-        self._http.request("POST", sent.to, content, self._fields_of(envelope), partial(self._told, sent, notes))
+        way = self.ways.get(sent.to, self._usual)
+        way.http.request("POST", sent.to, content, self._fields_of(envelope, way), partial(self._told, sent, notes))
 
-    def _fields_of(self, envelope: Envelope) -> Mapping[str, str]:
+    def _fields_of(self, envelope: Envelope, way: Way) -> Mapping[str, str]:
         """The HTTP headers of a request with that envelope: the same few again and again."""
         action = action_of(envelope)
-        known = self._fields.get((envelope.soap._value_, action))
+        known = self._fields.get((way, envelope.soap._value_, action))
         if known is None:
             if len(self._fields) >= _MOST_FIELDS:
                 self._fields.clear()
-            known = http_headers(envelope.soap, action) | self._headers
-            self._fields[envelope.soap._value_, action] = known
+            known = {**http_headers(envelope.soap, action), **way.headers}
+            self._fields[way, envelope.soap._value_, action] = known
         return known
 
     def _told(self, sent: Transmit, notes: Notes | None, outcome: Outcome) -> None:
@@ -187,7 +203,8 @@ class Sender:
         self._is_stopped = True
         for pause in self._paused.values():
             pause.cancel()
-        await self._http.close()
+        for way in (self._usual, *self.ways.values()):
+            await way.http.close()
         await self._envelopes.close()
 
 

@@ -1,0 +1,137 @@
+"""Forwarders: what is sent on, as the configuration says. Opens their outboxes and says how each address is posted to.
+
+How a record is sent on, again and in which Sequence is the core's (``core.outbound``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.broker.config import ForwarderConfig
+from holdfast.core.outbox import Choice, Outbox
+from holdfast.core.queues import Queue
+from holdfast.core.steering import Steering
+from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.logs import log
+from holdfast.endpoint.sender import Way
+from holdfast.exceptions import ConfigurationError
+from holdfast.http.client import HTTPClient
+from holdfast.http.tls import client_context
+
+FORWARDER = "forwarder/"
+"""Before a forwarder's name and the number of a partition: the key of the outbox that sends it on."""
+
+PAUSED = "paused by the configuration"
+"""Why a forwarder sends nothing whose configuration says so."""
+UNCONFIGURED = "not in the configuration"
+"""Why one sends nothing that the store knows and the configuration does not."""
+
+
+def forwarder_key(name: str, partition: int) -> str:
+    """The key of the outbox that sends a partition on."""
+    return f"{FORWARDER}{name}/{partition}"
+
+
+def forwarder_of(key: str) -> str | None:
+    """The name of the forwarder whose outbox has that key; None if it is no forwarder's."""
+    return key.removeprefix(FORWARDER).rpartition("/")[0] if key.startswith(FORWARDER) else None
+
+
+def choices_of(config: ForwarderConfig) -> list[Choice]:
+    """What a forwarder tries with CreateSequence, first to last."""
+    offers = (True, False) if config.offer is None else (config.offer,)
+    return [(versions, offer) for offer in offers for versions in config.versions]
+
+
+class Forwarders:
+    """The forwarders of a broker: for each partition of their queue an outbox, so one Sequence each.
+
+    Args:
+        configs: What each is told.
+    """
+
+    def __init__(self, configs: Iterable[ForwarderConfig]) -> None:
+        self.configs = {config.name: config for config in configs}
+
+    def begin(self, destination: Destination) -> None:
+        """Take up what the store knows of them, and open those that are new.
+
+        One that the store knows and the configuration does not sends nothing, and keeps what it has not sent.
+
+        Raises:
+            ConfigurationError: the store knows one as another: with another queue, or with another address while
+                something is on its way there.
+        """
+        for config in self.configs.values():
+            self._begin_one(destination, config)
+        steering = Steering(destination.engine.protocol)
+        for key, outbox in destination.engine.protocol.outbound.outboxes.items():
+            name = forwarder_of(key)
+            if name is not None and name not in self.configs and not outbox.stopped and outbox.suspended is None:
+                steering.suspend(outbox, UNCONFIGURED)
+                log.warning(
+                    "forwarder not configured",
+                    forwarder=name,
+                    waiting=outbox.durable_end - outbox.first,
+                    what="it sends nothing, and what it has not sent is kept for it",
+                    remedy="configure it again, or delete it: holdfast forwarders delete",
+                )
+
+    def _begin_one(self, destination: Destination, config: ForwarderConfig) -> None:
+        protocol = destination.engine.protocol
+        queue = destination.queues[config.queue]
+        choices = choices_of(config)
+        self._say_way(destination, config)
+        for partition in range(len(queue.partitions)):
+            key = forwarder_key(config.name, partition)
+            known = protocol.outbound.outboxes.get(key)
+            if known is not None:
+                self._check_known(config, known, queue)
+            outbox = protocol.outbound.forward(key, config.to, choices, queue, partition, policy=config.policy)
+            if outbox.to != config.to:
+                protocol.outbound.redirect(outbox, config.to)
+            self._pause(Steering(protocol), config, outbox, destination.engine.clock())
+
+    @staticmethod
+    def _check_known(config: ForwarderConfig, outbox: Outbox, queue: Queue) -> None:
+        if outbox.queue is not queue:
+            raise ConfigurationError(
+                f"the forwarder {config.name!r} reads the queue {outbox.queue.name!r} by the store, not {queue.name!r}",
+                remedy="Give a forwarder of another queue another name: what the old one has not sent is kept for it.",
+            )
+        if outbox.to != config.to and outbox.source is not None:
+            raise ConfigurationError(
+                f"the forwarder {config.name!r} is to send to {config.to}, and has a Sequence open with {outbox.to}",
+                remedy="Let it finish with the old address first, or give the new one another name.",
+            )
+
+    @staticmethod
+    def _pause(steering: Steering, config: ForwarderConfig, outbox: Outbox, now: float) -> None:
+        if config.paused and not outbox.stopped and outbox.suspended is None:
+            steering.suspend(outbox, PAUSED)
+        elif not config.paused and outbox.suspended in (PAUSED, UNCONFIGURED):
+            steering.resume(outbox, now)
+
+    @staticmethod
+    def _say_way(destination: Destination, config: ForwarderConfig) -> None:
+        if config.to in destination.sender.ways:
+            return  # the configuration was seen to say the same of an address each time
+        headers = {"Authorization": config.credentials.authorization()} if config.credentials is not None else {}
+        tls = config.tls
+        destination.sender.ways[config.to] = Way(
+            HTTPClient(
+                total_timeout=config.timeout,
+                ssl_context=client_context(tls.ca, tls.certificate, tls.key) if tls is not None else None,
+                proxy=config.proxy.location() if config.proxy is not None else None,
+            ),
+            headers,
+        )
+
+    def replying(self, queue: str) -> bool:
+        """Whether requests in a queue are sent on to somebody who may reply."""
+        return any(config.queue == queue and config.offer is not False for config in self.configs.values())
+
+    def outboxes(self, destination: Destination, name: str) -> Sequence[Outbox]:
+        """A forwarder's, by partition."""
+        outboxes = destination.engine.protocol.outbound.outboxes
+        return [outbox for key, outbox in outboxes.items() if forwarder_of(key) == name]
