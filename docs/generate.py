@@ -310,6 +310,8 @@ def _command(name: str, command: click.Command) -> Iterator[str]:
         yield from (_usage(name, command), _help_text(command.help or ""), _options(command))
         return
     yield _help_text(command.help or "")
+    if command.invoke_without_command:
+        yield _options(command)
     for part, inner in command.commands.items():
         yield f"### holdfast {name} {part}"
         yield from _command(f"{name} {part}", inner)

@@ -131,6 +131,8 @@ class Destination:
     worker: Worker | None = None
     """Which of several processes this is, set before it is started; None if it is the only one."""
 
+    _started = False
+
     def __init__(
         self,
         store: str | Path | Store = "inbox",
@@ -187,7 +189,7 @@ class Destination:
         self.on_recovered: Callable[[], None] = lambda: None
         """Called when everything is taken up where it was, before anything is sent or taken."""
         self.clock: Clock | None = None
-        """What time it is, if not the machine's: for tests, set before it is started."""
+        """What time it is, if not the machine's: for tests."""
         self.ssl_context, self.proxy = ssl_context, proxy
         """What it posts with; may be changed before it is started."""
         self._source_policy = source_policy
@@ -201,7 +203,6 @@ class Destination:
         self._wsdl = read_wsdl(wsdl) if wsdl is not None else None
         self._envelopes = Envelopes("destination", self.incidents, processors, wire_limits)
         self._starting: asyncio.Lock | None = None
-        self._started = False
 
     @staticmethod
     def _new_queue(name: str, partitions: int, retention: str | RetentionPolicy | None) -> Queue:
