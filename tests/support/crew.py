@@ -36,13 +36,16 @@ class Crew:
 
     Args:
         directory: Where it runs; its store is ``inbox`` there.
-        options: Of ``holdfast serve``.
-        module: What it serves: a module with a Destination ``app``.
+        options: Of the command.
+        module: What ``holdfast serve`` serves: a module with a Destination ``app``.
+        broker: What ``holdfast broker`` is told instead.
     """
 
-    def __init__(self, directory: Path, *options: str, module: str = MODULE) -> None:
+    def __init__(self, directory: Path, *options: str, module: str = MODULE, broker: str = "") -> None:
         (directory / "crewed.py").write_text(module)
-        command = [sys.executable, "-m", "holdfast.cli.main", "serve", "crewed:app", *options]
+        (directory / "broker.toml").write_text(broker)
+        what = ["broker", "--config", "broker.toml"] if broker else ["serve", "crewed:app"]
+        command = [sys.executable, "-m", "holdfast.cli.main", *what, *options]
         environment = os.environ | {"PYTHONPATH": SOURCE, "PYTHONUNBUFFERED": "1"}
         self.errors = directory / "errors"
         with self.errors.open("a") as errors:

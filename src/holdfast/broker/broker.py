@@ -15,6 +15,7 @@ from holdfast.broker.forwarders import Forwarders
 from holdfast.core.messages import Envelope, Fault, Routed
 from holdfast.endpoint.destination import Destination, Router
 from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.supervisor import Post
 from holdfast.http.tls import server_context
 
 
@@ -23,9 +24,10 @@ class Broker:
 
     Args:
         config: What it is told; None: as without a file.
+        post: Where this process stands among several that do the same; None if it is the only one.
     """
 
-    def __init__(self, config: BrokerConfig | None = None) -> None:
+    def __init__(self, config: BrokerConfig | None = None, post: Post | None = None) -> None:
         self.config = config = config or BrokerConfig()
         self.forwarders = Forwarders(config.forwarders)
         first, *further = config.queues
@@ -44,7 +46,7 @@ class Broker:
             queue = self.destination.queues[one.name]
             queue.retention, queue.drops_passed = one.retention_policy, one.retention is None
         self.destination.on_recovered = lambda: self.forwarders.begin(self.destination)
-        self.service = Service(self.destination, self._listeners())
+        self.service = Service(self.destination, self._listeners(), post)
 
     def _router(self) -> Router:
         routed = Routed((self.config.queues[0].name,), self.forwarders.replying(self.config.queues[0].name))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.failure import failure_facts
 from holdfast.cli.program import log_options, run_loop
+from holdfast.cli.workers import become_worker, tell_ready, worker_options
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -20,9 +23,17 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="What it is told: a TOML file.")
 @click.option("--store", metavar="PLACE", help="Where everything is kept, before what the file says.")
+@worker_options
 @log_options("info")
 @click.pass_context
-def broker(context: click.Context, config: str | None, store: str | None, log_level: str, log_json: bool) -> None:
+def broker(
+    context: click.Context,
+    config: str | None,
+    store: str | None,
+    workers: int | None,
+    log_level: str,
+    log_json: bool,
+) -> None:
     """Run a broker: it takes messages reliably, keeps them, and sends them on, so that neither side needs the other.
 
     \b
@@ -44,20 +55,27 @@ def broker(context: click.Context, config: str | None, store: str | None, log_le
     told = read_config(config) if config is not None else BrokerConfig()
     if store is not None:
         told = replace(told, store=store)
-    run_loop(_run(Broker(told)))
+    if workers is not None:
+        told = replace(told, workers=workers)
+    ready: Callable[[Mapping[str, Any]], None] = partial(_tell_ready, told)
+    admin = (told.admin.host, told.admin.port) if told.admin.enabled else None
+    at = (told.listen.host, told.listen.port), admin, told.limits.http.max_connections
+    post = become_worker(told.workers, *at, ready)
+    if post is not None:
+        configure_logs(log_level, json=log_json, worker=post.place.worker.number)
+        ready = post.tell_ready
+    run_loop(_run(Broker(told, post), ready))
 
 
-async def _run(running: Broker) -> None:
-    def ready() -> None:
-        service = running.service
-        click.echo(f"listening on {service.url}")
-        if service.admin_url:
-            click.echo(f"admin on {service.admin_url}")
-        for line in _summary(running.config):
-            click.echo(line)
-        sys.stdout.flush()
+async def _run(running: Broker, ready: Callable[[Mapping[str, Any]], None]) -> None:
+    await running.run(on_ready=lambda: ready(running.service.facts))
 
-    await running.run(on_ready=ready)
+
+def _tell_ready(config: BrokerConfig, facts: Mapping[str, Any]) -> None:
+    tell_ready(facts)
+    for line in _summary(config):
+        click.echo(line)
+    sys.stdout.flush()
 
 
 @broker.command()

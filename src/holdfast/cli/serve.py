@@ -15,7 +15,7 @@ import click
 
 import holdfast
 from holdfast.cli.program import log_options, parse_address, peer_options, run_loop, server_tls, to_peers, wrong_usage
-from holdfast.cli.workers import Sockets, become_worker, tell_ready, worker_options
+from holdfast.cli.workers import become_worker, tell_ready, worker_options
 from holdfast.exceptions import ConfigurationError, HoldfastError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def serve(
     target: str,
     retention: str | None,
     restored: bool,
-    workers: int,
+    workers: int | None,
     log_level: str,
     log_json: bool,
     **where: Any,
@@ -125,21 +125,21 @@ def serve(
     from holdfast.endpoint.logs import configure_logs
 
     configure_logs(log_level, json=log_json)
-    shared = ("host", "port", "admin", "max_connections")
-    post, sockets = become_worker(workers, **{name: where[name] for name in shared})
+    admin = parse_address(where["admin"])
+    at = (where["host"], where["port"]), (admin[0], admin[1]) if admin[1] is not None else None
+    post = become_worker(workers or 1, *at, where["max_connections"], tell_ready)
     if post is not None:
         configure_logs(log_level, json=log_json, worker=post.place.worker.number)
     app = load_destination(target)
     with wrong_usage():
         app.keep(retention, restored=restored)
-    service = make_service(app, post, sockets, **where)
+    service = make_service(app, post, **where)
     run_loop(run_service(service))
 
 
 def make_service(
     app: Destination,
     post: Post | None = None,
-    sockets: Sockets = ([], []),
     *,
     host: str,
     port: int,
@@ -181,7 +181,6 @@ def make_service(
             admin_names,
         ),
         post,
-        sockets,
     )
 
 

@@ -3,62 +3,64 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
-
-from holdfast.cli.program import parse_address
 
 if TYPE_CHECKING:
     import socket
 
     from holdfast.endpoint.supervisor import Post
 
-Sockets = tuple["list[socket.socket]", "list[socket.socket]"]
-
 
 def worker_options(command: Any) -> Any:
-    """Add how many processes serve."""
+    """Add how many processes serve; None if it is not said."""
     return click.option(
         "--workers",
         type=click.IntRange(1, 64),
-        default=1,
-        show_default=True,
-        help="Processes that share the Sequences, each with a store of its own, behind one address.",
+        help="Processes that share the Sequences, each with a store of its own, behind one address.  [default: 1]",
     )(command)
 
 
 def become_worker(
-    count: int, *, host: str, port: int, admin: str | None, max_connections: int
-) -> tuple[Post | None, Sockets]:
+    count: int,
+    messages: tuple[str, int],
+    admin: tuple[str, int] | None,
+    max_connections: int,
+    ready: Callable[[Mapping[str, Any]], None],
+) -> Post | None:
     """Become one of ``count`` processes that listen at the same addresses; a supervisor stays behind, which ends with
     them. For one there is nothing to become.
 
+    Args:
+        count: How many.
+        messages, admin: Where they listen.
+        max_connections: As their limits say it.
+        ready: Called in the supervisor when all of them serve.
+
     Returns:
-        In each worker, where it stands, and what it listens on: for messages, and for the admin listener.
+        In each worker, where it stands; None where there is one process.
 
     Raises:
         ConfigurationError: The system does not let us listen there.
     """
     if count == 1:
-        return None, ([], [])
-    if admin is not None:
-        raise click.UsageError("--admin serves one process: leave out --workers, or --admin.")
-    from holdfast.endpoint.listening import listening_at
+        return None
     from holdfast.endpoint.supervisor import Supervisor
+
+    bound = _bind(messages, max_connections)
+    post = Supervisor(count, bound, _bind(admin, max_connections) if admin is not None else [], ready).run()
+    post.end_with_supervisor()
+    return post
+
+
+def _bind(address: tuple[str, int], max_connections: int) -> list[socket.socket]:
+    from holdfast.endpoint.listening import listening_at
     from holdfast.http.binding import bind
 
-    with listening_at(host, port):
-        messages = bind(host, port, max_connections)
-    admin_host, admin_port = parse_address(admin)
-    admins: list[socket.socket] = []
-    if admin_port is not None:
-        with listening_at(admin_host, admin_port):
-            admins = bind(admin_host, admin_port, max_connections)
-    post = Supervisor(count, [*messages, *admins], tell_ready).run()
-    post.end_with_supervisor()
-    return post, (messages, admins)
+    with listening_at(*address):
+        return bind(*address, max_connections)
 
 
 def tell_ready(facts: Mapping[str, Any]) -> None:

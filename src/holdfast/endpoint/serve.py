@@ -7,10 +7,9 @@ import gc
 import ipaddress
 import os
 import signal
-import socket
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,20 +86,12 @@ class Service:
         app: The destination.
         listeners: Where.
         post: Where this process stands among several that do the same; None if it is the only one.
-        sockets: What those listen on together, bound already: for messages, and for the admin listener.
     """
 
-    def __init__(
-        self,
-        app: Destination,
-        listeners: Listeners,
-        post: Post | None = None,
-        sockets: tuple[Sequence[socket.socket], Sequence[socket.socket]] = ((), ()),
-    ) -> None:
+    def __init__(self, app: Destination, listeners: Listeners, post: Post | None = None) -> None:
         self.app = app
         self._listeners = listeners
         self.post = post
-        self._sockets = sockets
         self._neighbours: Neighbours | None = None
         app.worker = post.place.worker if post is not None else None
         self._server = HTTPServer()
@@ -135,7 +126,7 @@ class Service:
                     handler,
                     where.host,
                     where.port,
-                    sockets=self._sockets[0],
+                    sockets=self.post.messages if self.post is not None else (),
                     ssl_context=where.ssl_context,
                     limits=shares.messages,
                 )
@@ -158,7 +149,7 @@ class Service:
                 self._admin.handle,
                 where.admin_host,
                 port,
-                sockets=self._sockets[1],
+                sockets=self.post.admin if self.post is not None else (),
                 ssl_context=context,
                 limits=limits,
             )

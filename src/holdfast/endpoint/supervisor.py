@@ -19,13 +19,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.neighbours import Place
-from holdfast.endpoint.worker import Worker
+from holdfast.endpoint.worker import MOST, Worker
+from holdfast.exceptions import ConfigurationError
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -63,11 +64,14 @@ class Post:
         place: Where it stands among the others.
         control: Its line to the supervisor.
         directory: Where all workers' Unix sockets are.
+        messages, admin: What all of them listen on, for messages and for the admin listener.
     """
 
     place: Place
     control: socket.socket
     directory: str
+    messages: Sequence[socket.socket]
+    admin: Sequence[socket.socket]
 
     def tell_ready(self, facts: Mapping[str, Any]) -> None:
         """Say that it serves, and what the supervisor tells its user and the other workers of it."""
@@ -94,13 +98,25 @@ class Supervisor:
 
     Args:
         count: How many.
-        shared: The sockets that all of them listen on, which are closed here when they are told to end.
+        messages, admin: What all of them listen on, which is closed here when they are told to end.
         ready: Called once, in the supervisor, when all of them serve, with what worker 0 told of itself.
+
+    Raises:
+        ConfigurationError: There are too many.
     """
 
-    def __init__(self, count: int, shared: Iterable[socket.socket], ready: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        count: int,
+        messages: Sequence[socket.socket],
+        admin: Sequence[socket.socket],
+        ready: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        if count > MOST:
+            raise ConfigurationError(f"{count} workers are too many", remedy=f"At most {MOST}: one for each core.")
         self._count = count
-        self._shared = list(shared)
+        self._messages = messages
+        self._admin = admin
         self._ready = ready
         self._directory = tempfile.mkdtemp(prefix="holdfast-")
         self._paths = tuple(os.path.join(self._directory, str(number)) for number in range(count))
@@ -186,7 +202,7 @@ class Supervisor:
                 other.taking.close()
         worker = Worker(process.number, self._count, self._facts.get("epochs", {}), is_restart=process.starts > 0)
         place = Place(worker, self._paths, process.inbox, process.taking, tuple(self._giving))
-        return Post(place, theirs, self._directory)
+        return Post(place, theirs, self._directory, self._messages, self._admin)
 
     # --- watching -------------------------------------------------------------------------------------------------
 
@@ -266,7 +282,7 @@ class Supervisor:
         if self._is_ending and number != signal.SIGKILL:
             return
         self._is_ending = True
-        for shared in self._shared:
+        for shared in (*self._messages, *self._admin):
             shared.close()
         for process in self._processes:
             process.start_at = None

@@ -1,0 +1,67 @@
+"""A broker of several processes, some of which are killed: what it took reaches the service once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crew import Crew
+from waiting import until
+
+import holdfast
+from holdfast import Destination
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+
+CONFIG = """
+store = "inbox"
+partitions = 2
+[listen]
+port = 0
+[admin]
+enabled = false
+[queues.orders]
+[forwarders.next]
+queue = "orders"
+to = "{url}"
+"""
+
+
+async def send(url: str, name: int, count: int) -> None:
+    async with holdfast.Source(url, ":memory:") as source:
+        for number in range(count):
+            last = await source.send(b"<n>%d-%d</n>" % (name, number), action="urn:test:submit")
+        await last.acknowledged(60)
+
+
+async def test_workers_of_a_broker_forward_each_message_once_and_in_order_though_they_are_killed(
+    run_service: Any, tmp_path: Path
+) -> None:
+    got: list[tuple[int, int]] = []
+    app = Destination(":memory:")
+
+    @app.on("urn:test:submit")
+    async def submit(message: holdfast.Message) -> None:
+        name, number = str(message.body.text).split("-")
+        got.append((int(name), int(number)))
+
+    service = await run_service(app)
+    server = Crew(tmp_path, "--workers", "2", broker=CONFIG.format(url=service.url))
+    try:
+        url = await asyncio.to_thread(server.url)
+        sending = asyncio.gather(*(send(url, name, 200) for name in range(6)))
+        chance = random.Random(2)
+        for _ in range(4):
+            await asyncio.to_thread(server.kill, chance.randrange(2))
+        await sending
+        await until(lambda: len(got) >= 6 * 200)
+        assert await asyncio.to_thread(server.end) == 0
+    finally:
+        server.clean()
+    for name in range(6):
+        assert [number for one, number in got if one == name] == list(range(200))
+    assert len(got) == 6 * 200
