@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 DOCS = Path(__file__).resolve().parent
 SOURCES = DOCS.parent / "src" / "holdfast"
@@ -372,6 +373,27 @@ def _meaning(option: click.Option) -> str:
     return re.sub(r" {2,}", " ", told).strip()
 
 
+# --- the admin listener -----------------------------------------------------------------------------------------------
+
+
+def routes() -> str:
+    """The table of the admin listener's routes."""
+    import holdfast
+    from holdfast.endpoint.admin import Admin
+    from holdfast.endpoint.admin_routes import plain_path
+
+    lines = ["| request | what it does | takes | answers, refusals |", "| --- | --- | --- | --- |"]
+    for route in Admin(holdfast.Destination(":memory:")).routes.table:
+        takes = [field.encode_name for field in msgspec.structs.fields(route.query)]
+        if route.body is not None:
+            takes += [f"{{{field.encode_name}}}" for field in msgspec.structs.fields(route.body)]
+        answer = "204" if route.answer is None else "200"
+        refusals = ", ".join(str(status) for status in (answer, *route.errors))
+        words = ", ".join(f"`{one}`" for one in takes)
+        lines.append(f"| `{route.method} /{plain_path(route.path)}` | {route.summary} | {words} | {refusals} |")
+    return "\n".join(lines)
+
+
 # --- metrics ---------------------------------------------------------------------------------------------------------
 
 
@@ -511,6 +533,7 @@ WHOLE: dict[str, Callable[[], str]] = {"reference/api.md": api, "reference/comma
 PARTS: dict[str, Callable[[], str]] = {
     **{f"settings {name}": partial(settings, name) for _, name, _ in SETTINGS},
     "metrics": metrics,
+    "routes": routes,
     "incidents": incidents,
     "paper": paper,
     "spark options": spark_options,

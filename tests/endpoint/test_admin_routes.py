@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.endpoint.admin_routes import Asked, Refused, Routes
+from holdfast.endpoint.admin_routes import Asked, Refused, Route, Routes
 
 
 async def first(asked: Asked) -> None: ...
@@ -18,17 +18,22 @@ async def third(asked: Asked, name: str, how: str) -> None: ...
 
 ROUTES = Routes(
     [
-        ("GET", "things", first),
-        ("GET|DELETE", "things/{name}", second),
-        ("POST", "things/{name}/{how:start|stop}", third),
+        Route("GET", "things", first, "List them", None),
+        Route("GET", "things/{name}", second, "Show one", None),
+        Route("DELETE", "things/{name}", second, "Delete one", None),
+        Route("POST", "things/{name}/{how:start|stop}", third, "Steer one", None),
     ]
 )
 
 
 def test_a_path_finds_its_function_and_what_its_names_stand_for() -> None:
-    assert ROUTES.find("GET", "/things") == (first, {})
-    assert ROUTES.find("DELETE", "/things/urn%3Aa%2Fb") == (second, {"name": "urn:a/b"})
-    assert ROUTES.find("POST", "/things/a/stop") == (third, {"name": "a", "how": "stop"})
+    for method, path, function, names in (
+        ("GET", "/things", first, {}),
+        ("DELETE", "/things/urn%3Aa%2Fb", second, {"name": "urn:a/b"}),
+        ("POST", "/things/a/stop", third, {"name": "a", "how": "stop"}),
+    ):
+        route, found = ROUTES.find(method, path)
+        assert (route.method, route.function, found) == (method, function, names)
 
 
 @pytest.mark.parametrize("path", ["/", "/thing", "/things/a/halt", "/things/a/stop/now", "/things%2Fa"])

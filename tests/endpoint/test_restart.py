@@ -10,9 +10,10 @@ import os
 import random
 import re
 import sys
+import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,17 @@ def bench() -> Any:
     return module
 
 
+def all_sequences(admin_port: int) -> Iterator[dict[str, Any]]:
+    """Every page of them."""
+    after: str | None = ""
+    while after is not None:
+        query = urllib.parse.urlencode({"limit": 1000, "after": after})
+        with urllib.request.urlopen(f"http://127.0.0.1:{admin_port}/sequences?{query}") as answer:
+            page = json.load(answer)
+        yield from page["sequences"]
+        after = page["next"]
+
+
 def test_ten_thousand_open_sequences_are_back_as_they_were(tmp_path: Path, bench: Any):
     draw = random.Random(44)
     expected: dict[str, list[int]] = bench.fill_and_kill(tmp_path / "inbox", SEQUENCES)
@@ -326,8 +338,7 @@ def test_ten_thousand_open_sequences_are_back_as_they_were(tmp_path: Path, bench
         print(f"{SEQUENCES:,} Sequences: first acknowledgement after {restart.to_first_acknowledgement:.2f} s")
         assert answer.acknowledgements[0].ranges == ((1, 3),)
         expected[first] = [1, 2, 3]
-        with urllib.request.urlopen(f"http://127.0.0.1:{admin_port}/sequences") as described:
-            found = {one["identifier"]: one for one in json.load(described)["sequences"]}
+        found = {one["identifier"]: one for one in all_sequences(admin_port)}
         assert found.keys() == expected.keys()
         for identifier, numbers in expected.items():
             one = found[identifier]

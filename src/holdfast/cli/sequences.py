@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli.shelf import Shelf, Things, opened_to_look
-from holdfast.cli.tables import admin_option, age_text, ask_admin, json_option, listed
+from holdfast.cli.tables import admin_option, age_text, ask_for_all, json_option
 
 
 @click.command()
@@ -30,7 +30,7 @@ def sequences(store: str | None, identifier: str | None, admin: str | None, as_j
 
 
 def _ask(admin: str) -> Things:
-    return listed(ask_admin(admin, "sequences"), "sequences", admin)
+    return ask_for_all(admin, "sequences", "sequences")
 
 
 def _look(location: str) -> Things:

@@ -12,7 +12,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import click
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 ADMIN_PATIENCE = 30.0
 """Seconds to wait for an admin listener's answer."""
 
+
+PAGE = 1000
+"""Of a list that an admin listener gives in pages, what is asked for at a time."""
 
 _ACCESS = {
     "token_file": ("--token-file", "FILE", "The listener's token.  [env: HOLDFAST_ADMIN_TOKEN]"),
@@ -137,6 +140,22 @@ def listed(answer: dict[str, Any], name: str, admin: str) -> list[dict[str, Any]
     found = answer.get(name)
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise _unreadable(admin, f"it answered no {name}")
+    return found
+
+
+def ask_for_all(admin: str, path: str, name: str) -> list[dict[str, Any]]:
+    """The whole list of that name, which comes in pages.
+
+    Raises:
+        HoldfastError: as :func:`ask_admin`.
+    """
+    found: list[dict[str, Any]] = []
+    query = f"{path}{'&' if '?' in path else '?'}limit={PAGE}"
+    following: object = ""
+    while following is not None:
+        answer = ask_admin(admin, query + (f"&after={quote(str(following), safe='')}" if following else ""))
+        found += listed(answer, name, admin)
+        following = answer.get("next")
     return found
 
 

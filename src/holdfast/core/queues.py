@@ -116,6 +116,7 @@ class Partition:
         before: Fingerprint of the last record below ``first``, "" if it is not known.
         expired: Below it the retention has let go.
         lapsed: Below it no reader's cursor protects any more.
+        purged: Below it an operator wants nothing kept.
         due: When to look again what has become too old; None: when something comes.
         is_searched: Whether is being looked for what has become too old.
         sizes: What its records take, where size counts.
@@ -129,6 +130,7 @@ class Partition:
     before: str = ""
     expired: int = 0
     lapsed: int = 0
+    purged: int = 0
     due: float | None = None
     is_searched: bool = False
     sizes: Sizes | None = None
@@ -306,7 +308,9 @@ class Queue:
         if offset > stands:
             stands = cursor.offsets[partition] = min(offset, one.durable_end)
         cursor.moved_at = now
-        if self._lets_go:
+        if one.first < one.purged:
+            self.trim(partition)
+        elif self._lets_go:
             assert self._keeping is not None
             self._keeping.moved(one, now)
         elif self._drops_now and (stands - one.first >= TRIM_EVERY or cursor.is_outbound):
@@ -460,6 +464,7 @@ class Queue:
         handlers and Sequences have passed it, and the rest when they have. Only a restart forgets that."""
         one = self.partitions[partition]
         offset = min(offset, one.durable_end)
+        one.purged = max(one.purged, offset)
         one.expired, one.lapsed = max(one.expired, offset), max(one.lapsed, offset)
         self.trim(partition)
 

@@ -1,26 +1,31 @@
-"""The admin listener: Sequences, dead letters, metrics, health, and the data plane. Bind it to a private address.
+"""The admin listener: Sequences, queues, dead letters, metrics, health, the data plane. Bind it to a private address.
 
-Paths are described in docs/reference/data-plane.md.
+Its routes are one table; ``GET /openapi.json`` describes them, and so does docs/reference/admin-api.md.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from holdfast.endpoint.admin_guard import Guard
-from holdfast.endpoint.admin_routes import Asked, Refused, Routes
+from holdfast.endpoint.admin_guard import OPEN_TO_ALL, Guard
+from holdfast.endpoint.admin_routes import Asked, Refused, Route, Routes
+from holdfast.endpoint.admin_shapes import Anything, Health
 from holdfast.endpoint.data_plane import DataPlane
 from holdfast.endpoint.destination import Destination, json_answer
-from holdfast.endpoint.inspection import ages, describe_protocol
+from holdfast.endpoint.forwarders_admin import ForwarderRoutes
+from holdfast.endpoint.inspection import ages
 from holdfast.endpoint.letters_admin import LetterRoutes
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.metrics import DestinationCollector
+from holdfast.endpoint.openapi import describe
 from holdfast.endpoint.outboxes_admin import OutboxRoutes
+from holdfast.endpoint.queues_admin import QueueRoutes
+from holdfast.endpoint.rates import Rates
+from holdfast.endpoint.sequences_admin import SequenceRoutes
 from holdfast.exceptions import StoreError
 from holdfast.http.exchange import Exchange
 
@@ -29,7 +34,7 @@ class Admin:
     """Answers for one destination.
 
     Args:
-        app: The destination, started.
+        app: The destination, started before anybody asks.
         guard: Who may ask.
     """
 
@@ -40,18 +45,27 @@ class Admin:
         self._collector = DestinationCollector(app)
         self._registry.register(self._collector)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._rates = Rates(lambda: app.queues.values(), lambda: app.engine.clock())
+        self.is_draining = False
+        """Whether no new messages are taken, since it is being stopped."""
         self.routes = Routes(
             [
-                ("GET", "healthz", self._health),
-                ("GET", "metrics", self._metrics),
-                ("GET", "sequences", self._list_sequences),
-                ("GET", "sequences/{identifier}", self._show_sequence),
-                ("POST", "sequences/{identifier}/{how:close|terminate}", self._end_sequence),
+                Route("GET", "healthz", self._health, "Whether all is well", Health),
+                Route("GET", "readyz", self._ready, "Whether it takes messages", Health),
+                Route("GET", "metrics", self._metrics, "Metrics for Prometheus", "text/plain"),
+                Route("GET", "openapi.json", self._openapi, "This description", Anything),
+                *SequenceRoutes(app).routes,
                 *LetterRoutes(app).routes,
                 *OutboxRoutes(app).routes,
+                *ForwarderRoutes(app).routes,
                 *DataPlane(app).routes,
+                *QueueRoutes(app, self._rates).routes,
             ]
         )
+
+    def start(self) -> None:
+        """Look from now on how fast things move."""
+        self._rates.start()
 
     def handle(self, exchange: Exchange) -> None:
         """Take one HTTP request; the answer follows."""
@@ -62,27 +76,52 @@ class Admin:
     async def _answer(self, exchange: Exchange) -> None:
         try:
             self._guard.check(exchange.request)
-            await self._route(exchange)
+            url = _split(exchange.request.target)
+            route, names = self.routes.find(exchange.request.method, url.path)
         except Refused as refused:
-            body = {"error": refused.message, "remedy": refused.remedy}
-            json_answer(exchange, refused.status, body, refused.headers)
+            _refuse(exchange, refused)
+            return
+        status = await self._do(route, exchange, url.query, names)
+        if route.leaves_a_line:
+            request = exchange.request
+            log.info("asked to steer", method=request.method, path=url.path, peer=request.peer, status=status)
+
+    async def _do(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
+        """Do what is asked, and answer; the status."""
+        try:
+            answer = await route.function(route.read(exchange, query), **names)
+        except Refused as refused:
+            _refuse(exchange, refused)
+            return refused.status
         except StoreError as error:
             json_answer(exchange, 503, {"error": error.message, "remedy": error.remedy})
+            return 503
         except Exception as error:
             log.error("admin request failed", target=exchange.request.target, exc_info=error)
             json_answer(exchange, 500, {"error": repr(error), "remedy": "This is a bug; the log has more."})
+            return 500
+        if route.answer is None:
+            exchange.respond(204)
+            return 204
+        if not isinstance(route.answer, str):
+            json_answer(exchange, 200, answer)
+        return 200
 
-    async def _route(self, exchange: Exchange) -> None:
-        url = urlsplit(exchange.request.target)
-        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
-        route, names = self.routes.find(exchange.request.method, url.path)
-        await route(Asked(exchange, exchange.request.method, query), **names)
-
-    async def _health(self, asked: Asked) -> None:
+    async def _health(self, asked: Asked) -> object:
         wrong = self._app.engine.health()
         if wrong is not None:
             raise Refused(503, wrong.message, wrong.remedy)
-        json_answer(asked.exchange, 200, {"status": "ok"})
+        return {"status": "ok"}
+
+    async def _ready(self, asked: Asked) -> object:
+        """The listener is there once all is recovered."""
+        if self.is_draining:
+            raise Refused(503, "it is being stopped: what is in progress is finished", "Ask another one.")
+        await self._health(asked)
+        return {"status": "ready"}
+
+    async def _openapi(self, asked: Asked) -> object:
+        return describe(self.routes, open_to_all=OPEN_TO_ALL, has_token=self._guard.has_token)
 
     async def _metrics(self, asked: Asked) -> None:
         self._collector.ages = await self._ages()
@@ -95,29 +134,20 @@ class Admin:
         except StoreError:
             return {}
 
-    # --- sequences ------------------------------------------------------------------------------------------------
-
-    def _sequences(self) -> list[dict[str, Any]]:
-        engine = self._app.engine
-        return describe_protocol(engine.protocol, engine.clock())
-
-    async def _list_sequences(self, asked: Asked) -> None:
-        json_answer(asked.exchange, 200, {"sequences": self._sequences()})
-
-    async def _show_sequence(self, asked: Asked, identifier: str) -> None:
-        found = [one for one in self._sequences() if one["identifier"] == identifier]
-        if not found:
-            raise Refused(404, f"no Sequence {identifier}", "GET /sequences lists them.")
-        json_answer(asked.exchange, 200, found[0])
-
-    async def _end_sequence(self, asked: Asked, identifier: str, how: str) -> None:
-        if not self._app.end_sequence(identifier, terminate=how == "terminate"):
-            raise Refused(404, f"no open Sequence {identifier}", "GET /sequences lists them.")
-        await self._app.engine.durable()
-        await self._show_sequence(asked, identifier)
-
     async def close(self) -> None:
         """Give up what is being answered."""
+        self._rates.stop()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _refuse(exchange: Exchange, refused: Refused) -> None:
+    json_answer(exchange, refused.status, {"error": refused.message, "remedy": refused.remedy}, refused.headers)
+
+
+def _split(target: str) -> SplitResult:
+    try:
+        return urlsplit(target)
+    except ValueError as error:
+        raise Refused(400, f"the path cannot be read: {error}", "GET /openapi.json describes what there is.") from None

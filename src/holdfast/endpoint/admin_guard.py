@@ -23,7 +23,7 @@ from holdfast.http.exchange import Request
 
 TOKEN_VARIABLE = "HOLDFAST_ADMIN_TOKEN"
 """The environment variable that the admin listener's token is taken from, and that its clients take it from."""
-OPEN_TO_ALL = ("/healthz",)
+OPEN_TO_ALL = ("/healthz", "/readyz")
 """Paths that need no token: what watches over processes seldom has one."""
 PRIVATE_SUFFIXES = (".localhost", ".internal", ".cluster.local")
 """Below these no name is given out in the public DNS, so that none can be made to stand for our address."""
@@ -44,6 +44,11 @@ class Guard:
         self._names = {name.lower().rstrip(".") for name in (*names, socket.gethostname())}
         self._token = token.encode() if token is not None else None
         self._scheme = "https" if secure else "http"
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a client must have one."""
+        return self._token is not None
 
     def check(self, request: Request) -> None:
         """Let a request pass, or not.

@@ -1,14 +1,26 @@
-"""Which request of the admin listener goes to which function: a table of methods and paths. Knows nothing of either."""
+"""Which request of the admin listener goes to which function: one table, which says of each what it takes and answers.
+
+Requests are read by it (:meth:`Route.read`), and the description that ``GET /openapi.json`` gives is drawn from it
+(:mod:`holdfast.endpoint.openapi`), so that neither can say what the other does not. Knows nothing of what is asked.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from urllib.parse import unquote
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, unquote
+
+import msgspec
 
 from holdfast.exceptions import HoldfastError
 from holdfast.http.exchange import Exchange
+
+LARGEST_BODY = 1 << 20
+"""Bytes of a request's content; none that means anything is larger."""
+LARGEST_NUMBER = 2**53
+"""Offsets and numbers are asked for up to this: JSON's own numbers are exact so far."""
 
 
 class Refused(HoldfastError):
@@ -29,74 +41,159 @@ class Refused(HoldfastError):
         self.headers = headers
 
 
+class Shape(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What a request's parameters or content, or an answer, are like."""
+
+
+class Nothing(Shape):
+    """No parameters."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One request.
 
     Args:
         exchange: To be answered.
-        method: Its method, one of the route's.
-        query: The parameters behind the path; of a repeated one the last.
+        query: The parameters behind the path: of the class that its route names.
+        body: The content: of the class that its route names; None if it takes none.
     """
 
     exchange: Exchange
-    method: str
-    query: Mapping[str, str]
+    query: Any
+    body: Any
 
 
-Function = Callable[..., Awaitable[None]]
-"""Takes what was asked, and what the path's names stand for as keyword arguments."""
+Function = Callable[..., Awaitable[object]]
+"""Takes what was asked, and what the path's names stand for as keyword arguments; gives what is to be answered."""
 
 _NAME = re.compile(r"\{(\w+)(?::([^}]+))?\}")
+_T = TypeVar("_T")
 
-Route = tuple[str, str, Function]
-"""Methods, path, function: see :class:`Routes`."""
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row of the table.
+
+    Args:
+        method: Of HTTP.
+        path: Below the listener's root. ``{name}`` stands for one part of it, percent-decoded; ``{name:one|other}`` for
+            one of these words.
+        function: What does it.
+        summary: What it does, in a line.
+        answer: What is answered as JSON: a class whose fields it has, or a type made of such. A media type: the
+            function answers by itself, with that. None: with nothing.
+        query: What parameters it takes.
+        body: What its content is like; None: it takes none.
+        errors: Which statuses it may be refused with, besides those that every request may.
+        is_told: Whether the log has a line for it, with who asked. None: if it is no GET.
+    """
+
+    method: str
+    path: str
+    function: Function
+    summary: str
+    answer: Any
+    query: type[Shape] = Nothing
+    body: type[Shape] | None = None
+    errors: tuple[int, ...] = ()
+    is_told: bool | None = None
+
+    @property
+    def leaves_a_line(self) -> bool:
+        """Whether the log has a line for it."""
+        return self.method != "GET" if self.is_told is None else self.is_told
+
+    def read(self, exchange: Exchange, query: str) -> Asked:
+        """What was asked.
+
+        Raises:
+            Refused: 400 for what is not as the table says, 413 for too much of it.
+        """
+        given = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
+        what = "the parameters"
+        known = ", ".join(field.encode_name for field in msgspec.structs.fields(self.query))
+        remedy = f"It takes {known}." if known else "It takes none."
+        asked = _checked(lambda: msgspec.convert(given, self.query, strict=False), what, remedy)
+        content = exchange.request.body
+        if self.body is None:
+            return Asked(exchange, asked, None)
+        if len(content) > LARGEST_BODY:
+            raise Refused(413, f"{len(content):,} bytes are too many", f"At most {LARGEST_BODY:,}.")
+        body = self.body
+        fields = ", ".join(field.encode_name for field in msgspec.structs.fields(body))
+        decoded = _checked(
+            lambda: msgspec.json.decode(content or b"{}", type=body), "the content", f"A JSON object of {fields}."
+        )
+        return Asked(exchange, asked, decoded)
+
+
+def _checked(read: Callable[[], _T], what: str, remedy: str) -> _T:
+    try:
+        return read()
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Refused(400, f"{what} cannot be read: {error}", f"{remedy} GET /openapi.json describes it.") from None
+    except RecursionError:
+        raise Refused(400, f"{what} cannot be read: nested too deeply", remedy) from None
 
 
 class Routes:
     """The table.
 
     Args:
-        table: ``(methods, path, function)``. Methods are joined by ``|``. A path's ``{name}`` stands for one part of
-            it, percent-decoded; ``{name:one|other}`` for one of these words. Of two that match the first counts.
+        table: Of two rows that match a request the first counts.
     """
 
     def __init__(self, table: Iterable[Route]) -> None:
-        self._table = [(methods.split("|"), _parts(path), function) for methods, path, function in table]
+        self.table = tuple(table)
+        self._parts = [(_parts(route.path), route) for route in self.table]
 
-    def find(self, method: str, path: str) -> tuple[Function, dict[str, str]]:
-        """The function for a request, and what the names in its path stand for.
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        """The row for a request, and what the names in its path stand for.
 
         Raises:
             Refused: 404 where nothing is, 405 where there is something that does not know the method.
         """
         asked = [unquote(part) for part in path.strip("/").split("/")]
         allowed: set[str] = set()
-        for methods, parts, function in self._table:
+        for parts, route in self._parts:
             names = _match(parts, asked)
             if names is not None:
-                if method in methods:
-                    return function, names
-                allowed.update(methods)
+                if method == route.method:
+                    return route, names
+                allowed.add(route.method)
         if allowed:
             known = ", ".join(sorted(allowed))
-            raise Refused(405, f"{method} means nothing to {path}", f"{known}.", ((b"Allow", known.encode()),))
-        raise Refused(404, f"there is no {path} here", "See docs/reference/data-plane.md.")
+            raise Refused(405, f"{method} means nothing to {path[:200]}", f"{known}.", ((b"Allow", known.encode()),))
+        raise Refused(404, f"there is no {path[:200]} here", "GET /openapi.json describes what there is.")
 
 
-def _parts(path: str) -> list[tuple[str, frozenset[str]]]:
-    """Each part as a name, "" for none, and the words it may be, none for any."""
-    parts = []
+Parts = list[tuple[str, tuple[str, ...]]]
+"""Of a path, each part as a name, "" for none, and the words it may be, none for any."""
+
+
+def _parts(path: str) -> Parts:
+    parts: Parts = []
     for part in path.split("/"):
         found = _NAME.fullmatch(part)
         if found is None:
-            parts.append(("", frozenset((part,))))
+            parts.append(("", (part,)))
         else:
-            parts.append((found[1], frozenset(found[2].split("|")) if found[2] else frozenset()))
+            parts.append((found[1], tuple(found[2].split("|")) if found[2] else ()))
     return parts
 
 
-def _match(parts: list[tuple[str, frozenset[str]]], asked: list[str]) -> dict[str, str] | None:
+def named_parts(path: str) -> Parts:
+    """Those of a path's parts that have a name."""
+    return [(name, words) for name, words in _parts(path) if name]
+
+
+def plain_path(path: str) -> str:
+    """The path with its names only: ``sequences/{identifier}/{how}``."""
+    return _NAME.sub(r"{\1}", path)
+
+
+def _match(parts: Parts, asked: list[str]) -> dict[str, str] | None:
     if len(parts) != len(asked):
         return None
     if any(words and one not in words for (_, words), one in zip(parts, asked, strict=True)):

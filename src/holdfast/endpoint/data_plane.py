@@ -6,22 +6,35 @@ Paths are described in docs/reference/data-plane.md. Part of the admin listener.
 from __future__ import annotations
 
 import asyncio
-import json
 import struct
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.queues import HANDLER, Queue, TooManyReaders
+from holdfast.core.queues import HANDLER, OUTBOUND, Queue, TooManyReaders
 from holdfast.endpoint.admin_routes import Asked, Refused, Route
-from holdfast.endpoint.destination import Destination, json_answer
+from holdfast.endpoint.admin_shapes import (
+    DescribedQueues,
+    Ends,
+    EndsQuery,
+    Fingerprints,
+    FingerprintsQuery,
+    Move,
+    Offsets,
+    Place,
+    QueueList,
+    RecordsQuery,
+)
+from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import ages
+from holdfast.endpoint.places import partition_in
 from holdfast.exceptions import ConfigurationError, StoreError
-from holdfast.http.exchange import Exchange
 
 RECORDS = b"application/vnd.holdfast.records"
 TRAILER = 2**64 - 1
 CHUNK_BYTES = 1 << 20
 MAX_WAIT = 60.0
+
+_READ = (404, 409)
 
 _ANEW = (
     "What was read above the copy is not here, and what came since was not read: begin again, with a new checkpoint "
@@ -38,13 +51,44 @@ class DataPlane:
 
     def __init__(self, app: Destination) -> None:
         self._app = app
-        self.routes: list[Route] = [
-            ("GET", "queues", self._queues),
-            ("GET", "queues/{name}/ends", self._ends),
-            ("GET", "queues/{name}/fingerprints", self._fingerprints),
-            ("GET", "queues/{name}/{partition_text}/records", self._records),
-            ("GET", "queues/{name}/cursors", self._cursors),
-            ("GET|PUT|DELETE", "queues/{name}/cursors/{reader}", self._cursor),
+        one = "queues/{name}"
+        cursor = one + "/cursors/{reader}"
+        self.routes = [
+            Route("GET", "queues", self._queues, "List queues, for readers", QueueList),
+            Route(
+                "GET", one + "/ends", self._ends, "Wait until a queue reaches further", Ends, EndsQuery, errors=_READ
+            ),
+            Route(
+                "GET",
+                one + "/fingerprints",
+                self._fingerprints,
+                "What tells the records below some positions from others",
+                Fingerprints,
+                FingerprintsQuery,
+                errors=(*_READ, 416),
+            ),
+            Route(
+                "GET",
+                one + "/{partition}/records",
+                self._records,
+                "Read records, as a stream of frames",
+                RECORDS.decode(),
+                RecordsQuery,
+                errors=(*_READ, 410, 416),
+            ),
+            Route("GET", one + "/cursors", self._cursors, "A queue with its cursors", DescribedQueues, errors=(404,)),
+            Route("GET", cursor, self._show_cursor, "Where a reader's cursor stands", Place, errors=(404,)),
+            Route(
+                "PUT",
+                cursor,
+                self._move_cursor,
+                "Make a reader's cursor, or move it forward",
+                Offsets,
+                body=Move,
+                errors=(*_READ, 410),
+                is_told=False,
+            ),
+            Route("DELETE", cursor, self._drop_cursor, "Forget a reader's cursor", None, errors=(404,)),
         ]
 
     # --- what there is --------------------------------------------------------------------------------------------
@@ -86,9 +130,9 @@ class DataPlane:
 
     async def _check_query(self, asked: Asked, name: str) -> Queue:
         """Of every question about a queue: the epoch, and what is ``known``."""
-        queue = self._check_queue(name, asked.query.get("epoch"))
+        queue = self._check_queue(name, asked.query.epoch)
         try:
-            triples = [one.split(":") for one in asked.query.get("known", "").split(",") if one]
+            triples = [one.split(":") for one in asked.query.known.split(",") if one]
             positions = {int(partition): int(position) for partition, position, _ in triples}
             known = {int(partition): fingerprint for partition, _, fingerprint in triples}
         except ValueError as error:
@@ -97,54 +141,41 @@ class DataPlane:
         await self._check_known(queue, positions, known)
         return queue
 
-    async def _queues(self, asked: Asked) -> None:
+    async def _queues(self, asked: Asked) -> object:
         described = {
             name: {"epoch": queue.epoch, "retention": queue.keeps, "partitions": _partitions(queue)}
             for name, queue in self._app.queues.items()
         }
-        json_answer(asked.exchange, 200, {"v": 1, "queues": described})
+        return {"v": 1, "queues": described}
 
-    async def _ends(self, asked: Asked, name: str) -> None:
+    async def _ends(self, asked: Asked, name: str) -> object:
         queue = await self._check_query(asked, name)
-        try:
-            wait = min(MAX_WAIT, max(0.0, float(asked.query.get("wait", "0"))))
-            after = _pairs(asked.query.get("after", ""))
-        except ValueError as error:
-            raise Refused(400, f"wait and after cannot be read: {error}", "after=0:120,1:8, wait=seconds") from None
-        await self._app.readers[name].wait_beyond(after, wait)
-        answer = {"v": 1, "queue": queue.name, "epoch": queue.epoch, "partitions": _partitions(queue)}
-        json_answer(asked.exchange, 200, answer)
+        after = _pairs("after", asked.query.after)
+        await self._app.readers[name].wait_beyond(after, min(MAX_WAIT, asked.query.wait))
+        return {"v": 1, "queue": queue.name, "epoch": queue.epoch, "partitions": _partitions(queue)}
 
-    async def _fingerprints(self, asked: Asked, name: str) -> None:
+    async def _fingerprints(self, asked: Asked, name: str) -> object:
         queue = await self._check_query(asked, name)
-        try:
-            at = _pairs(asked.query["at"])
-        except (KeyError, ValueError) as error:
-            raise Refused(400, f"at cannot be read: {error!r}", "at=0:120,1:8") from None
+        at = _pairs("at", asked.query.at)
         self._check_partitions(queue, at)
         for partition, position in at.items():
             if position > queue.ends[partition]:
                 raise Refused(416, f"partition {partition} ends at {queue.ends[partition]}", "Ask for less.")
         readers = self._app.readers[name]
         found = {str(one): await readers.fingerprint(one, position) for one, position in at.items()}
-        json_answer(asked.exchange, 200, {"epoch": queue.epoch, "fingerprints": found})
+        return {"epoch": queue.epoch, "fingerprints": found}
 
     # --- records --------------------------------------------------------------------------------------------------
 
-    async def _records(self, asked: Asked, name: str, partition_text: str) -> None:
+    async def _records(self, asked: Asked, name: str, partition: str) -> None:
         queue = await self._check_query(asked, name)
-        try:
-            partition, start, end = int(partition_text), int(asked.query["from"]), int(asked.query["to"])
-        except (KeyError, ValueError) as error:
-            raise Refused(400, f"from and to must be offsets: {error!r}", "from=0&to=100") from None
-        if not 0 <= partition < len(queue.partitions):
-            raise Refused(404, f"there is no partition {partition}", f"There are {len(queue.partitions)}, from 0.")
-        one = queue.partitions[partition]
+        number, start, end = partition_in(queue, partition), asked.query.start, asked.query.end
+        one = queue.partitions[number]
         if start < one.first:
             raise Refused(410, f"records below {one.first} are deleted", f"The queue's retention is {queue.keeps}.")
         if end > one.durable_end or start > end:
-            raise Refused(416, f"partition {partition} ends at {one.durable_end}", "Ask for less.")
-        found = await self._read(name, partition, start, end)
+            raise Refused(416, f"partition {number} ends at {one.durable_end}", "Ask for less.")
+        found = await self._read(name, number, start, end)
         exchange = asked.exchange
         exchange.start(200, RECORDS)
         position = start
@@ -155,7 +186,7 @@ class DataPlane:
             if not exchange.write(frames):
                 await exchange.drain()
             try:
-                found = await self._read(name, partition, position, end)
+                found = await self._read(name, number, position, end)
             except StoreError:
                 break
         if position == end:
@@ -180,66 +211,60 @@ class DataPlane:
 
     # --- cursors --------------------------------------------------------------------------------------------------
 
-    async def _cursors(self, asked: Asked, name: str) -> None:
+    async def _cursors(self, asked: Asked, name: str) -> object:
         queue = self._queue(name)
         queues = [queue, queue.dead_letters]
         engine = self._app.engine
         now = engine.clock()
         described = [one.describe(now, await ages(engine, one)) for one in queues if one is not None]
-        json_answer(asked.exchange, 200, {"v": 1, "queues": described})
+        return {"v": 1, "queues": described}
 
-    async def _cursor(self, asked: Asked, name: str, reader: str) -> None:
-        exchange, queue, readers = asked.exchange, self._queue(name), self._app.readers[name]
-        if asked.method == "GET":
-            cursor = queue.cursors.get(reader)
-            if cursor is None:
-                raise Refused(404, f"there is no cursor {reader!r}", "PUT makes one.")
-            json_answer(exchange, 200, {"epoch": queue.epoch, "offsets": _texts(cursor.offsets)})
-            return
-        if reader == HANDLER:
-            raise Refused(
-                403,
-                f"the cursor {HANDLER!r} is that of the destination's own handlers",
-                "Give the reader another name.",
-            )
-        if asked.method == "DELETE":
-            await readers.drop(reader)
-            exchange.respond(204)
-            return
-        offsets = await self._asked_offsets(exchange, name)
-        for partition, offset in offsets.items():
+    async def _show_cursor(self, asked: Asked, name: str, reader: str) -> object:
+        queue = self._queue(name)
+        cursor = queue.cursors.get(reader)
+        if cursor is None:
+            raise Refused(404, f"there is no cursor {reader[:200]!r}", "PUT makes one.")
+        return {"epoch": queue.epoch, "offsets": _texts(cursor.offsets)}
+
+    async def _drop_cursor(self, asked: Asked, name: str, reader: str) -> None:
+        self._queue(name)
+        _check_reader(reader)
+        await self._app.readers[name].drop(reader)
+
+    async def _move_cursor(self, asked: Asked, name: str, reader: str) -> object:
+        queue, move = self._check_queue(name, asked.body.epoch), asked.body
+        _check_reader(reader)
+        self._check_partitions(queue, move.offsets)
+        known = {partition: text for partition, text in move.fingerprints.items() if partition in move.offsets}
+        await self._check_known(queue, move.offsets, known)
+        for partition, offset in move.offsets.items():
             first = queue.partitions[partition].first
             if reader not in queue.cursors and offset < first:
                 raise Refused(410, f"records below {first} are deleted", "Begin at the first there is.")
         try:
-            stands = await readers.advance(reader, offsets)
+            stands = await self._app.readers[name].advance(reader, move.offsets)
         except TooManyReaders as error:
             raise Refused(403, error.message, error.remedy) from None
         except ConfigurationError as error:
             raise Refused(400, error.message, error.remedy) from None
-        json_answer(exchange, 200, {"offsets": _texts(stands)})
+        return {"offsets": _texts(stands)}
 
-    async def _asked_offsets(self, exchange: Exchange, name: str) -> dict[int, int]:
-        try:
-            asked = json.loads(exchange.request.body)
-            queue = self._check_queue(name, str(asked["epoch"]))
-            offsets = {int(partition): int(offset) for partition, offset in asked["offsets"].items()}
-            known = {int(partition): str(text) for partition, text in asked.get("fingerprints", {}).items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Refused(400, f"the body cannot be read: {error!r}", '{"epoch": "…", "offsets": {"0": 12}}') from None
-        self._check_partitions(queue, offsets)
-        known = {partition: text for partition, text in known.items() if partition in offsets}
-        await self._check_known(queue, offsets, known)
-        return offsets
+
+def _check_reader(name: str) -> None:
+    if name == HANDLER or name.startswith(OUTBOUND):
+        raise Refused(403, f"the cursor {name[:200]!r} is the destination's own", "Give the reader another name.")
 
 
 def _partitions(queue: Queue) -> dict[str, dict[str, int]]:
     return {str(number): {"first": one.first, "end": one.durable_end} for number, one in enumerate(queue.partitions)}
 
 
-def _pairs(text: str) -> dict[int, int]:
-    pairs = [pair.split(":") for pair in text.split(",") if pair]
-    return {int(partition): int(position) for partition, position in pairs}
+def _pairs(name: str, text: str) -> dict[int, int]:
+    try:
+        pairs = [pair.split(":") for pair in text.split(",") if pair]
+        return {int(partition): int(position) for partition, position in pairs}
+    except ValueError as error:
+        raise Refused(400, f"{name} cannot be read: {error}", f"{name}=0:120,1:8") from None
 
 
 def _texts(offsets: dict[int, int]) -> dict[str, Any]:

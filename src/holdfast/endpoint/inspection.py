@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast.core.commit import GroupCommit
-from holdfast.core.outbox import StoredOutbox, replies_queue, stored_outboxes
+from holdfast.core.destination import RMDestination
+from holdfast.core.outbox import Outbox, StoredOutbox, replies_queue, stored_outboxes
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import ASIDE, DEAD_LETTERS, Queue, ReadRecords
 from holdfast.core.ranges import AcknowledgementRanges
@@ -47,6 +49,7 @@ def describe_sequence(state: State, now: float, waiting: int) -> dict[str, Any]:
             "behavior": state["behavior"],
             "next_in_order": state["next_in_order"],
             "awaiting": state["awaiting"],
+            "suspended": held_back(state.get("suspended")),
         }
     else:
         ranges = AcknowledgementRanges.from_state(state["acknowledged"])
@@ -72,7 +75,7 @@ def describe_snapshot(snapshot: Snapshot, now: float) -> list[dict[str, Any]]:
         outbox = outboxes.pop(state["outbox"], None) or _of_replies(state)
         one = describe_sequence(state, now, _unacknowledged(state, outbox, snapshot))
         one["to"] = outbox.about["to"]
-        one["suspended"] = outbox.about["stopped"]
+        one["suspended"] = outbox.about["stopped"] or held_back(outbox.about.get("suspended"))
         shown.append(one)
     for outbox in outboxes.values():
         first, end = snapshot.bounds.get((outbox.queue, outbox.partition), (0, 0))
@@ -84,17 +87,44 @@ def describe_snapshot(snapshot: Snapshot, now: float) -> list[dict[str, Any]]:
 
 def describe_protocol(protocol: RMProtocol, now: float) -> list[dict[str, Any]]:
     """The same of a running endpoint."""
+    return describe_parts(protocol.inbound.destinations.values(), protocol.outbound.outboxes.values(), now)
+
+
+def describe_parts(
+    destinations: Iterable[RMDestination], outboxes: Iterable[Outbox], now: float
+) -> list[dict[str, Any]]:
+    """The same of some of its Sequences: inbound ones, and those that carry outboxes."""
     snapshot = Snapshot()
-    for identifier, destination in protocol.inbound.destinations.items():
-        snapshot.sequences[identifier] = destination.to_state()
-        snapshot.held[identifier] = list(destination.held)
-    for outbox in protocol.outbound.outboxes.values():
+    for destination in destinations:
+        snapshot.sequences[destination.identifier] = destination.to_state()
+        snapshot.held[destination.identifier] = list(destination.held)
+    for outbox in outboxes:
         where = outbox.queue.name, outbox.partition
         snapshot.bounds[where] = (outbox.queue.partitions[outbox.partition].first, outbox.durable_end)
         snapshot.cursors[*where, outbox.cursor] = outbox.about() | {"offset": outbox.first}
         if outbox.source is not None:
             snapshot.sequences[outbox.source.local_id] = outbox.source.to_state()
     return describe_snapshot(snapshot, now)
+
+
+def describe_flight(outbox: Outbox, now: float) -> dict[str, Any] | None:
+    """What the Sequence of an outbox has under way: its window, how many numbers are in flight, the next one, the
+    seconds after which one is sent again, and those since its destination was heard. None if there is none."""
+    source = outbox.source
+    if source is None:
+        return None
+    return {
+        "window": source.window,
+        "in_flight": len(source.flight),
+        "next_number": source.next_number,
+        "retransmission_timeout": source.round_trip.timeout,
+        "last_heard": max(0.0, now - source.last_heard),
+    }
+
+
+def held_back(reason: str | None) -> str:
+    """That somebody holds it back, and why; "" if nobody does."""
+    return "" if reason is None else f"held back: {reason}" if reason else "held back"
 
 
 def _of_replies(state: State) -> StoredOutbox:
@@ -116,7 +146,8 @@ def _describe_outbox(outbox: StoredOutbox, waiting: int) -> dict[str, Any]:
     """Messages that wait for a Sequence to be asked for."""
     shown: dict[str, Any] = {"identifier": "", "role": "source", "state": SourceState.NONE.value, "versions": ""}
     shown |= {"last_fault": "", "waiting": waiting, "age": None, "expires_at": None}
-    shown |= {"key": outbox.key, "to": outbox.about["to"], "start": None, "suspended": outbox.about["stopped"]}
+    shown |= {"key": outbox.key, "to": outbox.about["to"], "start": None}
+    shown["suspended"] = outbox.about["stopped"] or held_back(outbox.about.get("suspended"))
     return shown | _describe_ranges(AcknowledgementRanges(), 0)
 
 

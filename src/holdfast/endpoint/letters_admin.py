@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.endpoint.admin_routes import Asked, Function, Refused
-from holdfast.endpoint.destination import Destination, json_answer
+from holdfast.endpoint.admin_routes import Asked, Refused, Route
+from holdfast.endpoint.admin_shapes import MOST_LISTED, Discarded, LetterList, LetterPage, LetterShown, Retried
+from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.letters import describe_letter, describe_letters
-
-MOST_LISTED = 1000
-"""Letters in one answer; a list goes on from its ``next``."""
 
 EVERY = "all"
 
@@ -24,48 +22,43 @@ class LetterRoutes:
     def __init__(self, app: Destination) -> None:
         self._app = app
         self._letters = app.dead_letters
-        self.routes: list[tuple[str, str, Function]] = [
-            ("GET", "dead-letters", self._list),
-            ("GET", "dead-letters/{letter}", self._show),
-            ("POST", "dead-letters/{letter}/retry", self._retry),
-            ("POST", "dead-letters/{letter}/discard", self._discard),
+        one = "dead-letters/{letter}"
+        again = "Hand a dead letter, or all, to its handler once more"
+        self.routes = [
+            Route("GET", "dead-letters", self._list, "List dead letters", LetterList, LetterPage),
+            Route("GET", one, self._show, "Show a dead letter whole", LetterShown, errors=(404,)),
+            Route("POST", one + "/retry", self._retry, again, Retried, errors=(404, 409)),
+            Route("POST", one + "/discard", self._discard, "Give a dead letter up, or all", Discarded, errors=(404,)),
         ]
 
-    async def _list(self, asked: Asked) -> None:
-        try:
-            start, limit = int(asked.query.get("from", "0")), int(asked.query.get("limit", "100"))
-            if start < 0 or limit < 1:
-                raise ValueError("too low")
-        except ValueError as error:
-            raise Refused(400, f"from and limit cannot be read: {error}", "from=0&limit=100") from None
+    async def _list(self, asked: Asked) -> object:
         letters = self._letters
-        ranges = list(letters.ranges(start))
+        ranges = list(letters.ranges(asked.query.start))
+        limit = min(asked.query.limit, MOST_LISTED)
         shown, following = await asyncio.to_thread(
-            describe_letters, self._app.store.read, ranges, min(limit, MOST_LISTED), letters.is_asked
+            describe_letters, self._app.store.read, ranges, limit, letters.is_asked
         )
-        json_answer(asked.exchange, 200, {"dead_letters": shown, "count": letters.count, "next": following})
+        return {"dead_letters": shown, "count": letters.count, "next": following}
 
-    async def _show(self, asked: Asked, letter: str) -> None:
+    async def _show(self, asked: Asked, letter: str) -> object:
         number = self._number(letter)
         found = await asyncio.to_thread(self._app.store.read, self._letters.name, 0, number, number + 1)
         if not found:
             raise self._missing(letter)
-        shown = describe_letter(*found[0], is_asked=self._letters.is_asked(number), whole=True)
-        json_answer(asked.exchange, 200, shown)
+        return describe_letter(*found[0], is_asked=self._letters.is_asked(number), whole=True)
 
-    async def _retry(self, asked: Asked, letter: str) -> None:
+    async def _retry(self, asked: Asked, letter: str) -> object:
         dispatcher = self._app.dispatcher
         if dispatcher is None:
             raise Refused(409, "this destination has no handlers", "Serve it with the handler that is to get them.")
-        number = None if letter == EVERY else self._number(letter)
-        count = dispatcher.handling.retry(number)
+        count = dispatcher.handling.retry(None if letter == EVERY else self._number(letter))
         await self._app.engine.durable()
-        json_answer(asked.exchange, 200, {"retried": count, "count": self._letters.count})
+        return {"retried": count, "count": self._letters.count}
 
-    async def _discard(self, asked: Asked, letter: str) -> None:
+    async def _discard(self, asked: Asked, letter: str) -> object:
         count = self._letters.discard(None if letter == EVERY else self._number(letter))
         await self._app.engine.durable()
-        json_answer(asked.exchange, 200, {"discarded": count, "count": self._letters.count})
+        return {"discarded": count, "count": self._letters.count}
 
     def _number(self, letter: str) -> int:
         if not letter.isascii() or not letter.isdecimal() or not self._letters.is_there(int(letter[:20])):

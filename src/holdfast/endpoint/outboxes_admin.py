@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.endpoint.admin_routes import Asked, Function, Refused
-from holdfast.endpoint.destination import Destination, json_answer
+from holdfast.endpoint.admin_routes import Asked, Refused, Route
+from holdfast.endpoint.admin_shapes import MOST_LISTED, GivenUp, Key, MessagePage, Retried, Waiting, WaitingList
+from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.outboxes import Outboxes
 from holdfast.exceptions import ConfigurationError
 
-MOST_LISTED = 1000
-"""Messages in one answer."""
-
 
 class OutboxRoutes:
-    """Answers for one destination: what it sends are replies and acknowledgements to addressable peers.
+    """Answers for one destination: what it sends are replies and acknowledgements to addressable peers, and what
+    forwarders send.
 
     Args:
         app: The destination, started.
@@ -22,35 +21,30 @@ class OutboxRoutes:
 
     def __init__(self, app: Destination) -> None:
         self._app = app
-        self.routes: list[tuple[str, str, Function]] = [
-            ("GET", "outbox", self._list),
-            ("GET", "outbox/{message}", self._show),
-            ("POST", "outbox/{message}/discard", self._discard),
-            ("POST", "outbox/retry", self._retry),
+        one = "outbox/{message}"
+        self.routes = [
+            Route("GET", "outbox", self._list, "List what is sent and not acknowledged", WaitingList, MessagePage),
+            Route("GET", one, self._show, "Show such a message whole", Waiting, errors=(404,)),
+            Route("POST", one + "/discard", self._discard, "Give such a message up", GivenUp, errors=(404,)),
+            Route("POST", "outbox/retry", self._retry, "Let what is stopped go on", Retried, Key, errors=(404,)),
         ]
 
     @property
     def _outboxes(self) -> Outboxes:
         return Outboxes(self._app.engine.protocol.outbound, self._app.store.read)
 
-    async def _list(self, asked: Asked) -> None:
-        try:
-            limit = int(asked.query.get("limit", "100"))
-            if limit < 1:
-                raise ValueError("too low")
-        except ValueError as error:
-            raise Refused(400, f"limit cannot be read: {error}", "limit=100") from None
+    async def _list(self, asked: Asked) -> object:
         outboxes = self._outboxes
-        shown = await asyncio.to_thread(outboxes.listed, min(limit, MOST_LISTED))
-        json_answer(asked.exchange, 200, {"messages": shown, "count": outboxes.count})
+        shown = await asyncio.to_thread(outboxes.listed, min(asked.query.limit, MOST_LISTED))
+        return {"messages": shown, "count": outboxes.count}
 
-    async def _show(self, asked: Asked, message: str) -> None:
+    async def _show(self, asked: Asked, message: str) -> object:
         try:
-            json_answer(asked.exchange, 200, await asyncio.to_thread(self._outboxes.shown, message))
+            return await asyncio.to_thread(self._outboxes.shown, message)
         except ConfigurationError as error:
             raise Refused(404, error.message, "GET /outbox lists those that do.") from None
 
-    async def _discard(self, asked: Asked, message: str) -> None:
+    async def _discard(self, asked: Asked, message: str) -> object:
         outboxes = self._outboxes
         try:
             in_doubt = outboxes.others_in_doubt(message)
@@ -58,13 +52,13 @@ class OutboxRoutes:
         except ConfigurationError as error:
             raise Refused(404, error.message, "GET /outbox lists those that do.") from None
         await self._app.engine.durable()
-        json_answer(asked.exchange, 200, {"discarded": 1, "in_doubt": in_doubt, "count": outboxes.count})
+        return {"discarded": 1, "in_doubt": in_doubt, "count": outboxes.count}
 
-    async def _retry(self, asked: Asked) -> None:
+    async def _retry(self, asked: Asked) -> object:
         outboxes = self._outboxes
         try:
-            count = outboxes.retry(asked.query.get("key"), self._app.engine.clock())
+            count = outboxes.retry(asked.query.key, self._app.engine.clock())
         except ConfigurationError as error:
             raise Refused(404, error.message, "GET /outbox has the keys.") from None
         await self._app.engine.durable()
-        json_answer(asked.exchange, 200, {"retried": count, "count": outboxes.count})
+        return {"retried": count, "count": outboxes.count}

@@ -144,6 +144,7 @@ class Service:
     async def _start_admin(self, where: Listeners, port: int, limits: HTTPLimits) -> None:
         context = where.admin_ssl_context
         self._admin = Admin(self.app, Guard(where.admin_names, where.admin_token, secure=context is not None))
+        self._admin.start()
         with listening_at(where.admin_host, port):
             await self._admin_server.start(
                 self._admin.handle,
@@ -182,6 +183,8 @@ class Service:
 
     async def close(self, grace: float = 10.0) -> None:
         """Take no new requests, answer those in progress for ``grace`` seconds, then close everything."""
+        if self._admin is not None:
+            self._admin.is_draining = True
         await self._server.close(grace)
         if self._neighbours is not None:
             await self._neighbours.close()

@@ -1,0 +1,138 @@
+"""The admin listener's part for forwarders and other outboxes: to list them, hold them back, let them go on, move them.
+
+A forwarder sends the records of a queue on; it has an outbox for each partition, and a verb is for all of them, or for
+one that is named by its key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.outbox import Outbox
+from holdfast.core.states import OutboxState
+from holdfast.core.steering import NotSteered, Steering
+from holdfast.endpoint.admin_routes import Asked, Refused, Route
+from holdfast.endpoint.admin_shapes import MOST_LISTED, ForwarderList, Offsets, Page, Reason, Reset
+from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.inspection import describe_flight
+from holdfast.endpoint.places import find_offsets
+
+FORWARD = "forward/"
+"""How the keys of forwarders begin; the name and the partition follow."""
+
+
+def name_of(key: str) -> str:
+    """The forwarder that an outbox is a part of; of any other outbox its key."""
+    return key.removeprefix(FORWARD).rpartition("/")[0] if key.startswith(FORWARD) else key
+
+
+def describe_forwarder(outbox: Outbox, now: float) -> dict[str, Any]:
+    """One outbox in words and numbers."""
+    source = outbox.source
+    state = "stopped" if outbox.stopped else "suspended" if outbox.suspended is not None else outbox.state.value
+    return {
+        "name": name_of(outbox.key),
+        "key": outbox.key,
+        "queue": outbox.queue.name,
+        "partition": outbox.partition,
+        "to": outbox.to,
+        "state": "sending" if outbox.state is OutboxState.OPEN else state,
+        "suspended": outbox.suspended,
+        "stopped": outbox.stopped,
+        "first": outbox.first,
+        "end": outbox.durable_end,
+        "lag": outbox.waiting,
+        "sequence": source.identifier if source is not None else None,
+        "flight": describe_flight(outbox, now),
+    }
+
+
+class ForwarderRoutes:
+    """Answers for one destination.
+
+    Args:
+        app: The destination, started.
+    """
+
+    def __init__(self, app: Destination) -> None:
+        self._app = app
+        one = "forwarders/{name}"
+        self.routes = [
+            Route("GET", "forwarders", self._list, "List what sends to others", ForwarderList, Page),
+            Route("GET", one, self._show, "Show a forwarder, partition by partition", ForwarderList, errors=(404,)),
+            Route(
+                "POST",
+                one + "/{how:suspend|resume}",
+                self._steer,
+                "Hold a forwarder back, or let it go on",
+                ForwarderList,
+                body=Reason,
+                errors=(404, 409),
+            ),
+            Route(
+                "POST",
+                one + "/reset",
+                self._reset,
+                "Move a forwarder, ahead or back; what was sent already goes in a new Sequence",
+                Offsets,
+                body=Reset,
+                errors=(404, 409),
+            ),
+        ]
+
+    def _all(self) -> list[Outbox]:
+        outboxes = self._app.engine.protocol.outbound.outboxes.values()
+        return sorted((one for one in outboxes if not one.is_for_replies), key=lambda one: one.key)
+
+    def _find(self, name: str) -> list[Outbox]:
+        found = [one for one in self._all() if name in (one.key, name_of(one.key))]
+        if not found:
+            raise Refused(404, f"no forwarder {name[:500]}", "GET /forwarders lists them.")
+        return found
+
+    def _described(self, outboxes: list[Outbox]) -> list[dict[str, Any]]:
+        now = self._app.engine.clock()
+        return [describe_forwarder(one, now) for one in outboxes]
+
+    async def _list(self, asked: Asked) -> object:
+        every = self._all()
+        rest = [one for one in every if one.key > asked.query.after] if asked.query.after else every
+        shown = rest[: min(asked.query.limit, MOST_LISTED)]
+        following = shown[-1].key if len(rest) > len(shown) else None
+        return {"forwarders": self._described(shown), "count": len(every), "next": following}
+
+    async def _show(self, asked: Asked, name: str) -> object:
+        found = self._find(name)
+        return {"forwarders": self._described(found), "count": len(found), "next": None}
+
+    async def _steer(self, asked: Asked, name: str, how: str) -> object:
+        found = self._find(name)
+        engine = self._app.engine
+        steering, now = Steering(engine.protocol), engine.clock()
+        refusals = []
+        for outbox in found:
+            try:
+                steering.suspend(outbox, asked.body.reason) if how == "suspend" else steering.resume(outbox, now)
+            except NotSteered as error:
+                refusals.append(error)
+        engine.touch()
+        await engine.durable()
+        if len(refusals) == len(found):
+            raise Refused(409, refusals[0].message, refusals[0].remedy)
+        return {"forwarders": self._described(found), "count": len(found), "next": None}
+
+    async def _reset(self, asked: Asked, name: str) -> object:
+        found = {one.partition: one for one in self._find(name)}
+        engine = self._app.engine
+        queue = next(iter(found.values())).queue
+        places = await find_offsets(engine, queue, asked.body, list(found))
+        steering = Steering(engine.protocol)
+        try:
+            stands = {
+                str(number): steering.reset(found[number], place, engine.clock()) for number, place in places.items()
+            }
+        except NotSteered as error:
+            raise Refused(409, error.message, error.remedy) from None
+        engine.touch()
+        await engine.durable()
+        return {"offsets": stands}

@@ -1,0 +1,258 @@
+"""The admin listener's part for queues and cursors: to show one, look into it, purge it; to list cursors, move one.
+
+What readers read and how they move their own cursors is the data plane's (:mod:`holdfast.endpoint.data_plane`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.core.queues import HANDLER, OUTBOUND, Queue
+from holdfast.core.records import Record
+from holdfast.core.steering import Loss, NotSteered, Steering
+from holdfast.endpoint.admin_routes import Asked, Refused, Route
+from holdfast.endpoint.admin_shapes import (
+    MOST_LISTED,
+    CursorList,
+    Messages,
+    Offsets,
+    Page,
+    Peek,
+    Purge,
+    Purged,
+    QueueShown,
+    Reset,
+)
+from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.inspection import ages
+from holdfast.endpoint.places import asked_partitions, find_offsets, partition_in
+from holdfast.endpoint.rates import Rates
+
+PEEKED_BYTES = 8 << 20
+"""Of bodies and header blocks in one answer, about."""
+
+
+class QueueRoutes:
+    """Answers for the queues of one destination.
+
+    Args:
+        app: The destination, started.
+        rates: How fast its queues and cursors move.
+    """
+
+    def __init__(self, app: Destination, rates: Rates) -> None:
+        self._app = app
+        self._rates = rates
+        one = "queues/{name}"
+        self.routes = [
+            Route("GET", one, self._show, "Show a queue and its cursors", QueueShown, errors=(404,)),
+            Route(
+                "GET",
+                one + "/{partition}/messages",
+                self._peek,
+                "Look at records, moving no cursor",
+                Messages,
+                Peek,
+                errors=(404, 410, 416),
+            ),
+            Route(
+                "POST",
+                one + "/purge",
+                self._purge,
+                "Delete the oldest records, or all",
+                Purged,
+                body=Purge,
+                errors=(404, 409),
+            ),
+            Route("GET", "cursors", self._cursors, "List the cursors of all queues", CursorList, Page),
+            Route(
+                "POST",
+                one + "/cursors/{cursor}/reset",
+                self._reset,
+                "Move a cursor, also back: to an offset, an end, or a time",
+                Offsets,
+                body=Reset,
+                errors=(404, 409),
+            ),
+        ]
+
+    @property
+    def _queues(self) -> Mapping[str, Queue]:
+        return self._app.queues
+
+    def _queue(self, name: str) -> Queue:
+        queue = self._queues.get(name)
+        if queue is None:
+            raise Refused(404, f"there is no queue {name[:200]!r} here", f"There is {', '.join(self._queues)}.")
+        return queue
+
+    async def _show(self, asked: Asked, name: str) -> object:
+        return await self._described(self._queue(name))
+
+    async def _described(self, queue: Queue) -> dict[str, Any]:
+        engine = self._app.engine
+        shown = queue.describe(engine.clock(), await ages(engine, queue))
+        sizes = [one.sizes for one in queue.partitions]
+        shown["bytes"] = sum(one.held for one in sizes if one is not None) if None not in sizes else None
+        shown["age"] = await self._age(queue)
+        shown["rate_in"] = self._rates.of_queue(queue)
+        for cursor in shown["cursors"]:
+            cursor["rate"] = self._rates.of_cursor(queue, cursor["name"])
+        return shown
+
+    async def _age(self, queue: Queue) -> float | None:
+        """How long the oldest record has been there; None if there is none."""
+        times = []
+        for number, one in enumerate(queue.partitions):
+            if one.first < one.durable_end:
+                found = await self._app.engine.records(queue.name, number, one.first, one.first + 1)
+                times += [record.delivered_at for _, record in found]
+        return max(0.0, self._app.engine.clock() - min(times)) if times else None
+
+    # --- looking --------------------------------------------------------------------------------------------------
+
+    async def _peek(self, asked: Asked, name: str, partition: str) -> object:
+        queue, query = self._queue(name), asked.query
+        number = partition_in(queue, partition)
+        one = queue.partitions[number]
+        start = one.first if query.start is None else query.start
+        if start < one.first:
+            raise Refused(410, f"records below {one.first} are deleted", f"The queue's retention is {queue.keeps}.")
+        if start > one.durable_end:
+            raise Refused(416, f"partition {number} ends at {one.durable_end}", "Ask for less.")
+        limit, size = min(query.limit, MOST_LISTED), 0
+        shown: list[dict[str, Any]] = []
+        position = start
+        while position < one.durable_end and len(shown) < limit and size < PEEKED_BYTES:
+            found = await self._app.engine.records(name, number, position, min(one.durable_end, start + limit))
+            if not found:
+                break
+            for offset, record in found[: limit - len(shown)]:
+                shown.append(describe_record(offset, record, query.body_bytes))
+                size += len(shown[-1]["body"]) + len(record.headers)
+                position = offset + 1
+                if size >= PEEKED_BYTES:
+                    break
+        following = position if position < one.durable_end else None
+        bounds = {"first": one.first, "end": one.durable_end}
+        return {"queue": name, "partition": number, **bounds, "messages": shown, "next": following}
+
+    # --- purging --------------------------------------------------------------------------------------------------
+
+    async def _purge(self, asked: Asked, name: str) -> object:
+        queue, purge, engine = self._queue(name), asked.body, self._app.engine
+        partitions = asked_partitions(queue, purge.partition)
+        if purge.below is not None and len(partitions) > 1:
+            raise Refused(400, "an offset is one of a partition, and there are several", 'Name it: "partition": 0.')
+        steering = Steering(engine.protocol)
+        below = {
+            one: queue.ends[one] if purge.below is None else min(purge.below, queue.ends[one]) for one in partitions
+        }
+        losses = [(one, loss) for one, end in below.items() for loss in steering.would_drop(queue, one, end)]
+        count = sum(max(0, end - queue.firsts[one]) for one, end in below.items())
+        answer = {"queue": name, "records": count, "left": 0, "unread": _unread(losses), "dry_run": purge.dry_run}
+        if purge.dry_run:
+            return answer
+        owed = [f"{loss.cursor} {loss.records:,} of partition {one}" for one, loss in losses if loss.is_owed]
+        if owed and not purge.force:
+            raise Refused(
+                409,
+                f"these have still to do with them: {', '.join(owed[:20])}",
+                'Let them; or give that up: "force": true.',
+            )
+        for one, end in below.items():
+            if purge.force:
+                await self._give_up(steering, queue, one, end)
+                steering.pass_over(queue, one, end, engine.clock())
+            steering.purge(queue, one, end)
+            engine.touch()
+        await engine.durable()
+        await engine.caught_up()  # the last record that goes is read before, for its fingerprint
+        await engine.durable()
+        left = sum(max(0, end - queue.firsts[one]) for one, end in below.items())
+        return answer | {"records": count - left, "left": left}
+
+    async def _give_up(self, steering: Steering, queue: Queue, partition: int, end: int) -> None:
+        """Let handlers give up what they are not done with: who waits for a reply is answered."""
+        handler = queue.cursors.get(HANDLER)
+        position = end if handler is None else max(handler.offsets[partition], queue.firsts[partition])
+        while position < end:
+            found = await self._app.engine.records(queue.name, partition, position, end)
+            if not found:
+                return
+            steering.give_up(queue, partition, found, self._app.engine.clock())
+            self._app.engine.touch()
+            position = found[-1][0] + 1
+
+    # --- cursors --------------------------------------------------------------------------------------------------
+
+    async def _cursors(self, asked: Asked) -> object:
+        every = sorted((queue.name, name) for queue in self._queues.values() for name in queue.cursors)
+        after = tuple(asked.query.after.split("\n"))
+        rest = [one for one in every if one > after] if asked.query.after else every
+        shown = rest[: min(asked.query.limit, MOST_LISTED)]
+        engine, now = self._app.engine, self._app.engine.clock()
+        old = {name: await ages(engine, self._queues[name]) for name in {name for name, _ in shown}}
+        described = []
+        for name, cursor in shown:
+            queue = self._queues[name]
+            if cursor in queue.cursors:  # not deleted meanwhile
+                one = queue.describe_cursor(queue.cursors[cursor], now, old[name])
+                described.append(one | {"queue": name, "rate": self._rates.of_cursor(queue, cursor)})
+        following = "\n".join(shown[-1]) if len(rest) > len(shown) else None
+        return {"cursors": described, "count": len(every), "next": following}
+
+    async def _reset(self, asked: Asked, name: str, cursor: str) -> object:
+        queue, engine = self._queue(name), self._app.engine
+        there = queue.cursors.get(cursor)
+        if there is None:
+            raise Refused(404, f"there is no cursor {cursor[:200]!r}", "GET /cursors lists them.")
+        places = await find_offsets(engine, queue, asked.body, list(there.offsets))
+        steering = Steering(engine.protocol)
+        stands = {}
+        try:
+            for partition, offset in places.items():
+                stands[str(partition)] = self._move(steering, queue, cursor, partition, offset)
+        except NotSteered as error:
+            raise Refused(409, error.message, error.remedy) from None
+        finally:
+            engine.touch()
+        await engine.durable()
+        return {"offsets": stands}
+
+    def _move(self, steering: Steering, queue: Queue, cursor: str, partition: int, offset: int) -> int:
+        now = self._app.engine.clock()
+        if cursor == HANDLER:
+            return steering.replay(queue, partition, offset, now)
+        if cursor.startswith(OUTBOUND):
+            outbox = self._app.engine.protocol.outbound.outboxes[cursor.removeprefix(OUTBOUND)]
+            return steering.reset(outbox, offset, now)
+        return steering.reset_reader(queue, cursor, partition, offset, now)
+
+
+def describe_record(offset: int, record: Record, body_bytes: int) -> dict[str, Any]:
+    """A record in words and numbers, with so many bytes of its body."""
+    return {
+        "offset": offset,
+        "sequence": record.sequence,
+        "message_number": record.message_number,
+        "action": record.action,
+        "message_id": record.message_id,
+        "to": record.to,
+        "reply_to": record.reply_to,
+        "relates_to": record.relates_to,
+        "soap": record.soap,
+        "received_at": record.received_at,
+        "wants_reply": record.wants_reply,
+        "headers": record.headers[:body_bytes].decode("utf-8", "replace"),
+        "body": record.body[:body_bytes].decode("utf-8", "replace"),
+        "bytes": len(record.body),
+    }
+
+
+def _unread(losses: list[tuple[int, Loss]]) -> list[dict[str, Any]]:
+    return [
+        {"partition": partition, "cursor": loss.cursor, "kind": loss.kind, "records": loss.records}
+        for partition, loss in losses
+    ]

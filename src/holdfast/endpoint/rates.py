@@ -1,0 +1,71 @@
+"""How fast queues grow and cursors move: looked at now and then, told as records a second over the last minute."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from holdfast.core.queues import Queue
+
+EVERY = 5.0
+"""Seconds between two looks."""
+SPAN = 60.0
+"""Seconds that a rate is about."""
+
+Look = tuple[float, dict[str, int], dict[tuple[str, str], int]]
+"""When, how far each queue reached, and how far each cursor had come, all partitions together."""
+
+
+class Rates:
+    """Of the queues of one endpoint.
+
+    Args:
+        queues: Gives them.
+        clock: What time it is, in seconds.
+    """
+
+    def __init__(self, queues: Callable[[], Iterable[Queue]], clock: Callable[[], float]) -> None:
+        self._queues = queues
+        self._clock = clock
+        self._looks: deque[Look] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Look from now on."""
+        self.look()
+        self._timer = asyncio.get_running_loop().call_later(EVERY, self.start)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def look(self) -> None:
+        """Look now."""
+        now = self._clock()
+        ends, places = {}, {}
+        for queue in self._queues():
+            ends[queue.name] = sum(queue.ends)
+            for cursor in queue.cursors.values():
+                places[queue.name, cursor.name] = sum(cursor.offsets.values())
+        self._looks.append((now, ends, places))
+        while len(self._looks) > 2 and self._looks[1][0] <= now - SPAN:
+            self._looks.popleft()
+
+    def of_queue(self, queue: Queue) -> float | None:
+        """Records a second that came; None as long as nothing is known."""
+        at, ends, _ = self._looks[0] if self._looks else (0.0, {}, {})
+        return self._rate(at, ends.get(queue.name), sum(queue.ends))
+
+    def of_cursor(self, queue: Queue, name: str) -> float | None:
+        """Records a second that a cursor passed, negative if it was put back; None as long as nothing is known."""
+        at, _, places = self._looks[0] if self._looks else (0.0, {}, {})
+        cursor = queue.cursors.get(name)
+        return self._rate(at, places.get((queue.name, name)), sum(cursor.offsets.values()) if cursor else None)
+
+    def _rate(self, at: float, before: int | None, after: int | None) -> float | None:
+        seconds = self._clock() - at
+        if before is None or after is None or seconds < 1.0:
+            return None
+        return (after - before) / seconds
