@@ -8,6 +8,9 @@ What is measured, in alternation, each in processes of its own and warm:
 
 - ``bare``: a listener on uvloop and httptools with a fixed answer of 600 bytes. A request of it is a **unit**.
 - ``destination``: ``holdfast.Destination`` on the embedded store: a message is decoded, stored, synced, acknowledged.
+- ``broker``: ``holdfast broker``, whose messages wait in its queue.
+- ``broker, forwarded``: the same with a forwarder to an RM Destination that keeps nothing: accepted, sent on,
+  acknowledged there, and deleted. Its messages and its processor time are counted until the last one has arrived.
 - ``gsoap``: gSOAP's RM server, in memory.
 - ``cxf``, ``cxf-derby``: Apache CXF's server, in memory, and with its Derby store.
 
@@ -39,6 +42,8 @@ from holdfast.bench.summary import quantile
 BESIDE = "cxf-derby"
 """The one that ratios are given of, if it is there."""
 FLOOR = "append+sync"
+PATIENCE = 120.0
+"""Seconds for all that was accepted to be where it goes."""
 
 
 def main() -> None:
@@ -109,12 +114,35 @@ def ask(one: Running, connections: int, body: int, seconds: float, rate: float =
     Raises:
         SystemExit: a request was not answered as it should be.
     """
+    if one.system.forwards:
+        one.forwarded("new")
+    cpu = load.cpu_seconds(one.pids)
     where = ["--url", one.url, "--pid", *map(str, one.pids), "--soap", "1.1", "--body-bytes", str(body)]
     how = ["--connections", str(connections), "--seconds", str(seconds), "--rate", str(rate)]
     result = load.in_process([*where, *how, *(["--plain"] if one.system.plain else [])])
     if result.errors:
         raise SystemExit(f"{one.system.name}: {result.errors}")
+    if one.system.forwards:
+        count, took = arrived(one, result.answered - connections)  # a Sequence was created by the first of each
+        result.rate = count / took
+        result.server_cpu_us = 1e6 * (load.cpu_seconds(one.pids) - cpu) / count
     return result
+
+
+def arrived(one: Running, least: int) -> tuple[int, float]:
+    """How many messages came to the sink, and in how many seconds, when all are there.
+
+    Raises:
+        SystemExit: they do not come.
+    """
+    until, before = time.monotonic() + PATIENCE, -1
+    while time.monotonic() < until:
+        count, took = one.forwarded()
+        if count >= least and count == before:  # what was under way when the load ended may have come, too
+            return count, took
+        before = count
+        time.sleep(0.3)
+    raise SystemExit(f"{one.system.name}: of {least} messages {before} arrived within {PATIENCE:.0f} s")
 
 
 def summed_up(results: dict[str, list[load.Result]], body: int, connections: int) -> list[dict[str, Any]]:
@@ -168,7 +196,7 @@ def append(path: Path, size: int, seconds: float) -> dict[str, Any]:
 
 def show(rows: list[dict[str, Any]]) -> None:
     """Print the rows, a table for each body and number of connections, then what was seen at a moderate load."""
-    head = f"{'':14}{'units':>7}{'CPU us':>9}{'rate/s':>10}" + "".join(
+    head = f"{'':18}{'units':>7}{'CPU us':>9}{'rate/s':>10}" + "".join(
         f"{name:>9}" for name in ("p50", "p90", "p99", "p99.9")
     )
     beside = f"{'CPU':>8}{'rate':>8}  beside {BESIDE}: times less, times more"
@@ -181,14 +209,14 @@ def show(rows: list[dict[str, Any]]) -> None:
             print(f"\nbodies of {row['body']:,} bytes, a file\n{head}")
         units = f"{row['units']:.1f}" if "units" in row else ""
         ratios = f"{row['times_less_cpu']:8.1f}{row['times_the_rate']:8.1f}" if "times_less_cpu" in row else ""
-        print(f"{row['system']:14}{units:>7}{row['cpu_us']:9.1f}{row['rate']:10,.0f}{_quantiles(row)}{ratios}")
+        print(f"{row['system']:18}{units:>7}{row['cpu_us']:9.1f}{row['rate']:10,.0f}{_quantiles(row)}{ratios}")
     moderate = [row for row in rows if "moderate" in row]
     if moderate:
         share = moderate[0]["moderate"]["share"]
         print(f"\nat {share:.0%} of that rate, with the most connections\n{head.replace('  units', '  bytes')}")
     for row in moderate:
         found = row["moderate"]
-        what = f"{row['system']:14}{row['body']:>7,}{found['server_cpu_us']:9.1f}"
+        what = f"{row['system']:18}{row['body']:>7,}{found['server_cpu_us']:9.1f}"
         print(f"{what}{found['rate']:10,.0f}{_quantiles(found)}")
 
 

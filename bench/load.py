@@ -81,6 +81,8 @@ class Result:
     errors: dict[str, int] = field(default_factory=dict)
     server_cpu_us: float | None = None
     """The server processes' CPU microseconds per request, if a pid was given."""
+    answered: int = 0
+    """All that was answered, before the count began too."""
 
     def __str__(self) -> str:
         cpu = "" if self.server_cpu_us is None else f"  server {self.server_cpu_us:.1f} us CPU/request"
@@ -333,7 +335,7 @@ async def _load(
     for number, peer in enumerate(peers):
         peer.begin(number / connections)
     await asyncio.sleep(warmup)
-    early = run.errors
+    early, warmed = run.errors, len(run.latencies)
     run.reset()
     cpu, begun = cpu_seconds(pids), time.perf_counter()
     deadline = begun + seconds
@@ -347,7 +349,7 @@ async def _load(
     count = len(latencies)
     ms = [1000 * quantile(latencies, share) if count else float("nan") for share in (0.5, 0.9, 0.99, 0.999, 1.0)]
     cpu_us = 1e6 * cpu / count if pids and count else None
-    return Result(elapsed, count, count / elapsed, *ms, dict(errors), cpu_us)
+    return Result(elapsed, count, count / elapsed, *ms, dict(errors), cpu_us, warmed + count)
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,11 +47,17 @@ class System:
     warmup: float = 1.0
     store: str = ""
 
-    def start(self, directory: Path) -> list[str]:
+    @property
+    def forwards(self) -> bool:
+        """Whether a message has gone its way only when somebody behind it has it."""
+        return False
+
+    def start(self, directory: Path, sink: str = "") -> list[str]:
         """What to build and prepare; gives the command to run.
 
         Args:
             directory: For whatever it stores; its own.
+            sink: Where it forwards to, if it does.
 
         Raises:
             Unavailable: it cannot be had here.
@@ -70,16 +77,43 @@ class Python(System):
     script: str = ""
     arguments: tuple[str, ...] = ()
 
-    def start(self, directory: Path) -> list[str]:
+    def start(self, directory: Path, sink: str = "") -> list[str]:
         """See :meth:`System.start`."""
         return [sys.executable, str(HERE / self.script), *(word.format(directory) for word in self.arguments)]
+
+
+@dataclass
+class Broker(System):
+    """``holdfast broker``.
+
+    Args:
+        to_sink: Whether it forwards to a sink, which is a process of its own and not counted.
+        place: Its store, in the words of its configuration.
+    """
+
+    to_sink: bool = False
+    place: str = "{}/store"
+
+    @property
+    def forwards(self) -> bool:
+        """See :attr:`System.forwards`."""
+        return self.to_sink
+
+    def start(self, directory: Path, sink: str = "") -> list[str]:
+        """See :meth:`System.start`."""
+        lines = [f"store = {json.dumps(self.place.format(directory))}", "listen.port = 0", "admin.port = 0"]
+        if sink:
+            lines += ["[queues.inbox]", "[forwarders.sink]", 'queue = "inbox"', f"to = {json.dumps(sink)}"]
+        (directory / "broker.toml").write_text("\n".join(lines) + "\n")
+        command = [sys.executable, "-m", "holdfast", "broker", "--config", str(directory / "broker.toml")]
+        return [*command, "--log-level", "error"]
 
 
 @dataclass
 class Gsoap(System):
     """gSOAP's RM server, that of the interoperability tests, optimised, with a thread for each connection."""
 
-    def start(self, directory: Path) -> list[str]:
+    def start(self, directory: Path, sink: str = "") -> list[str]:
         """See :meth:`System.start`."""
         why = gsoap_peer.available()
         if why is not None:
@@ -95,7 +129,7 @@ class Cxf(System):
 
     arguments: tuple[str, ...] = ()
 
-    def start(self, directory: Path) -> list[str]:
+    def start(self, directory: Path, sink: str = "") -> list[str]:
         """See :meth:`System.start`."""
         why = cxf_peer.available()
         if why is not None:
@@ -115,6 +149,8 @@ def systems() -> list[System]:
     return [
         Python("bare", "", script="bare.py"),
         Python("destination", "disk", store="store", script="endpoints.py", arguments=("--serve", "{}/store")),
+        Broker("broker", "disk", store="store"),
+        Broker("broker, forwarded", "disk", store="store", to_sink=True),
         Gsoap("gsoap", "memory"),
         Cxf("cxf", "memory", warmup=10.0, arguments=("memory",)),
         Cxf("cxf-derby", "disk", warmup=20.0, arguments=("derby", "{}/derby")),
@@ -135,41 +171,61 @@ class Running:
     def __init__(self, system: System, directory: Path) -> None:
         self.system = system
         directory.mkdir(exist_ok=True)
-        self._log = directory / "errors"
-        self._command = system.start(directory)
+        self._directory = directory
+        self._children: list[subprocess.Popen[str]] = []
+        self.sink = ""
 
     def __enter__(self) -> Self:
-        with self._log.open("w") as log:
-            self._child = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        assert self._child.stdout is not None
-        self.url = _url(self._child.stdout.readline())
-        if not self.url:
+        try:
+            if self.system.forwards:
+                self.sink = self._start([sys.executable, str(HERE / "sink.py")])
+            self.url = self._start(self.system.start(self._directory, self.sink))
+        except BaseException:
             self.__exit__(None, None, None)
-            raise Unavailable(f"it did not start: {self._log.read_text()[-1000:]}")
+            raise
         return self
+
+    def _start(self, command: list[str]) -> str:
+        path = self._directory / "errors"
+        with path.open("w") as log:
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+        self._children.append(child)
+        assert child.stdout is not None
+        url = _url(child.stdout.readline())
+        if not url:
+            raise Unavailable(f"it did not start: {path.read_text()[-1000:]}")
+        return url
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        try:
-            self._child.wait(5)
-        except subprocess.TimeoutExpired:  # gSOAP's does not look at its input, and none has anything left to save
-            self._child.kill()
-            self._child.wait()
+        for child in reversed(self._children):
+            child.terminate()
+            assert child.stdin is not None
+            child.stdin.close()
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:  # none has anything left to save
+                child.kill()
+                child.wait()
 
     @property
     def pids(self) -> Iterable[int]:
-        """The processes it is."""
-        return [self._child.pid]
+        """The processes it is; not the sink."""
+        return [self._children[-1].pid]
+
+    def forwarded(self, path: str = "") -> tuple[int, float]:
+        """How many messages came to the sink, and in how many seconds; with "new" it counts from none."""
+        with urllib.request.urlopen(self.sink + path) as answer:
+            told = json.loads(answer.read())
+        return told["messages"], told["seconds"]
 
 
 def _url(line: str) -> str:
-    """Of what a server prints when it listens: its port, ``ready PORT``, or a description with its URL."""
+    """Of what a server prints when it listens: its port, ``ready PORT``, ``listening on URL``, or a description."""
     words = line.split()
+    if words[:2] == ["listening", "on"]:
+        return words[2]
     if len(words) == 2 and words[0] == "ready":
         return f"http://127.0.0.1:{words[1]}/"
     if not words:
