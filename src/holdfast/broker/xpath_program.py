@@ -1,0 +1,309 @@
+"""Deciding expressions over a body: all of them in one pass, which keeps nothing but the open elements.
+
+A path is decided from its end: what is known of an element, when it closes, is which ends of paths begin in it, and
+that depends on its children and on what is below, which are closed by then. So each element costs as many steps as
+there are tests of its name, whatever the body is like; and all steps together are counted and have a bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pyexpat import ExpatError, ParserCreate
+
+from holdfast.broker.xpath import ANY, All, Compared, Condition, Not, Path, Some, Step
+
+LOOKED_AT = 4_096
+"""Characters of a text that are looked at. No literal is so long, so what is equal or begins alike is told exactly."""
+PIECE = 64 * 1024
+"""Bytes given to the parser at a time: between two pieces other threads get their turn."""
+TEXT_A_STEP = 64
+"""Characters of a text that cost as much as a step."""
+
+_NUMBER = re.compile(r"[ \t\r\n]*(-?(?:\d+(?:\.\d*)?|\.\d+))[ \t\r\n]*", re.ASCII)
+_SPACE = re.compile(r"[ \t\r\n]+")
+
+
+class TooMuch(Exception):
+    """More steps than may be."""
+
+
+class _Element:
+    """An open element, or the Body around them all.
+
+    Attributes:
+        attributes: By name.
+        children: The bits of what holds for one of its children.
+        below: The same for anything below it.
+        tests: What may hold for it.
+        start: Where its text begins, -1 if nobody asks.
+    """
+
+    __slots__ = ("attributes", "below", "children", "start", "tests", "text")
+
+    def __init__(self, attributes: dict[str, str], tests: tuple[_Test, ...], start: int) -> None:
+        self.attributes = attributes
+        self.tests = tests
+        self.start = start
+        self.children = 0
+        self.below = 0
+        self.text = ""
+
+
+_Holds = Callable[[_Element], bool]
+
+
+class _Test:
+    """What decides one step: a bit, and when it is set."""
+
+    __slots__ = ("bit", "holds", "needs_text", "weight")
+
+    def __init__(self, bit: int, holds: _Holds, *, needs_text: bool, weight: int) -> None:
+        self.bit = bit
+        self.holds = holds
+        self.needs_text = needs_text
+        self.weight = weight
+
+
+@dataclass(frozen=True, slots=True)
+class _Tests:
+    """The tests of elements of one name.
+
+    Attributes:
+        tests: All of them.
+        weight: The steps that they are.
+        needs_text: Whether any of them asks for the element's text.
+    """
+
+    tests: tuple[_Test, ...]
+    weight: int
+    needs_text: bool
+
+    @classmethod
+    def of(cls, tests: Sequence[_Test]) -> _Tests:
+        """These tests."""
+        return cls(tuple(tests), 1 + sum(one.weight for one in tests), any(one.needs_text for one in tests))
+
+
+class Program:
+    """Several expressions, decided together.
+
+    Args:
+        conditions: As :func:`holdfast.broker.xpath.parse_xpath` gave them.
+    """
+
+    def __init__(self, conditions: Sequence[Condition]) -> None:
+        self._bits = 0
+        self._named: dict[str, list[_Test]] = {}
+        made = [self._condition(one) for one in conditions]
+        self._top = [holds for holds, _, _ in made]
+        self.around = _Tests((), 1, any(needs for _, needs, _ in made))
+        """What is asked of the Body itself."""
+        self._needs_text = self.around.needs_text or any(one.needs_text for all in self._named.values() for one in all)
+        self._tests = {name: self._for(name) for name in self._named if not name.endswith(ANY)}
+        self._in_namespace = {name[: -len(ANY)]: self._for(name) for name in self._named if name.endswith("}" + ANY)}
+        self._any = _Tests.of(self._named.get(ANY, ()))
+
+    def run(self, body: bytes, most: int) -> tuple[list[bool], int]:
+        """Which of them hold, in their order, and how many steps that took.
+
+        Args:
+            body: What the Body of a message holds: well-formed, with all its namespaces.
+            most: Steps it may take.
+
+        Raises:
+            TooMuch: it takes more.
+            ExpatError: it is not well-formed.
+        """
+        run = _Run(self, most)
+        parser = ParserCreate("utf-8", "}")
+        parser.buffer_text = True
+        parser.StartElementHandler = run.start
+        parser.EndElementHandler = run.end
+        parser.CharacterDataHandler = run.text if self._needs_text else None
+        parser.Parse(b"<b>", False)
+        for at in range(0, len(body), PIECE):
+            parser.Parse(body[at : at + PIECE], False)
+        parser.Parse(b"</b>", True)
+        return [holds(run.document) for holds in self._top], run.steps
+
+    def tests_of(self, name: str) -> _Tests:
+        """What may hold for an element of that name."""
+        found = self._tests.get(name)
+        if found is not None:
+            return found
+        return self._in_namespace.get(name.rpartition("}")[0] + "}", self._any) if "}" in name else self._any
+
+    def _for(self, name: str) -> _Tests:
+        """The tests of a name, or of a namespace, and of all that it is one of."""
+        namespace = name.rpartition("}")[0] + "}" + ANY if "}" in name else ""
+        names = dict.fromkeys([name, namespace, ANY])
+        return _Tests.of([test for one in names for test in self._named.get(one, ())])
+
+    # --- making it ----------------------------------------------------------------------------------------------------
+
+    def _condition(self, one: Condition) -> tuple[_Holds, bool, int]:
+        """What decides a condition about an element; whether it needs its text; how many steps it is."""
+        if isinstance(one, Path):
+            return self._path(one)
+        if isinstance(one, Not):
+            holds, needs, weight = self._condition(one.of)
+            return (lambda element: not holds(element)), needs, weight + 1
+        made = [self._condition(part) for part in one.of]
+        parts = [part for part, _, _ in made]
+        needs, weight = any(need for _, need, _ in made), sum(weight for _, _, weight in made) + 1
+        if isinstance(one, All):
+            return (lambda element: all(part(element) for part in parts)), needs, weight
+        assert isinstance(one, Some)
+        return (lambda element: any(part(element) for part in parts)), needs, weight
+
+    def _path(self, path: Path) -> tuple[_Holds, bool, int]:
+        """From its end on: what holds for the element where it begins."""
+        holds, needs = _end(path)
+        weight = 1
+        for step in reversed(path.steps):
+            bit = self._test(step, holds, needs, weight)
+            needs, weight = False, 1
+            holds = _has_below(bit) if step.is_below else _has_child(bit)
+        return holds, needs, weight
+
+    def _test(self, step: Step, then: _Holds, needs_text: bool, weight: int) -> int:
+        """Make the test of a step; the bit that it sets where all asked of the element, and what follows, holds."""
+        parts = [then]
+        for condition in step.conditions:
+            holds, needs, more = self._condition(condition)
+            parts.insert(-1, holds)
+            needs_text, weight = needs_text or needs, weight + more
+        bit = 1 << self._bits
+        self._bits += 1
+        holds = then if len(parts) == 1 else lambda element: all(part(element) for part in parts)
+        test = _Test(bit, holds, needs_text=needs_text, weight=weight)
+        self._named.setdefault(step.name, []).append(test)
+        return bit
+
+
+def _has_child(bit: int) -> _Holds:
+    return lambda element: bool(element.children & bit)
+
+
+def _has_below(bit: int) -> _Holds:
+    return lambda element: bool(element.below & bit)
+
+
+def _end(path: Path) -> tuple[_Holds, bool]:
+    """What the last element of a path must be, and whether its text must be known."""
+    name, compared = path.attribute, path.compared
+    if name is None:
+        if compared is None:
+            return (lambda element: True), False
+        fits = _comparing(compared)
+        return (lambda element: fits(element.text)), True
+    fits = _comparing(compared) if compared is not None else lambda value: True
+    if name.endswith(ANY):
+        start = name[: -len(ANY)]
+        return (
+            lambda element: any(
+                fits(value[:LOOKED_AT]) for key, value in element.attributes.items() if key.startswith(start)
+            )
+        ), False
+    if compared is not None and compared.is_normalized:  # of nothing, that is an empty text
+        return (lambda element: fits(element.attributes.get(name, "")[:LOOKED_AT])), False
+    return (lambda element: name in element.attributes and fits(element.attributes[name][:LOOKED_AT])), False
+
+
+def _comparing(compared: Compared) -> Callable[[str], bool]:
+    fits = _relating(compared.relation, compared.literal)
+    if compared.is_normalized:
+        return lambda text: fits(_SPACE.sub(" ", text).strip(" "))
+    return fits
+
+
+def _relating(relation: str, literal: str | float) -> Callable[[str], bool]:
+    if isinstance(literal, str):
+        if relation == "contains":
+            return lambda text: literal in text
+        if relation == "starts-with":
+            return lambda text: text.startswith(literal)
+        if relation == "=":
+            return lambda text: text == literal
+        if relation == "!=":
+            return lambda text: text != literal
+    number = literal if isinstance(literal, float) else _number(literal)
+    return {
+        "=": lambda text: _number(text) == number,
+        "!=": lambda text: _number(text) != number,
+        "<": lambda text: _number(text) < number,
+        "<=": lambda text: _number(text) <= number,
+        ">": lambda text: _number(text) > number,
+        ">=": lambda text: _number(text) >= number,
+    }[relation]
+
+
+def _number(text: str) -> float:
+    """A text as XPath's number() has it (XPath 1.0, 4.4)."""
+    found = _NUMBER.fullmatch(text)
+    return float(found[1]) if found is not None else float("nan")
+
+
+class _Run:
+    """One pass over one body."""
+
+    def __init__(self, program: Program, most: int) -> None:
+        self._program = program
+        self._most = most
+        self._texts: list[str] = []
+        self._wanting = 0
+        """Open elements whose text is asked for."""
+        self.steps = 0
+        self._open: list[_Element] = []
+        self.document = _Element({}, (), -1)
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        tests = self._program.tests_of(name) if self._open else self._program.around
+        self.steps += tests.weight + len(attributes)
+        if self.steps > self._most:
+            raise TooMuch
+        element = _Element(attributes, tests.tests, len(self._texts) if tests.needs_text else -1)
+        self._wanting += tests.needs_text
+        if not self._open:
+            self.document = element
+        self._open.append(element)
+
+    def text(self, text: str) -> None:
+        if self._wanting:
+            self._texts.append(text)
+
+    def end(self, _name: str) -> None:
+        element = self._open.pop()
+        if element.start >= 0:
+            self._wanting -= 1
+            element.text = self._text_from(element.start)
+            if not self._wanting:
+                self._texts.clear()
+        bits = 0
+        for test in element.tests:
+            if test.holds(element):
+                bits |= test.bit
+        if self._open:
+            around = self._open[-1]
+            around.children |= bits
+            around.below |= bits | element.below
+
+    def _text_from(self, start: int) -> str:
+        """The text from there on, as far as it is looked at and one character more: so a longer one equals nothing."""
+        parts: list[str] = []
+        room = LOOKED_AT + 1
+        for index in range(start, len(self._texts)):
+            if room <= 0:
+                break
+            parts.append(self._texts[index])
+            room -= len(parts[-1])
+        text = "".join(parts)[: LOOKED_AT + 1]
+        self.steps += len(parts) + len(text) // TEXT_A_STEP
+        if self.steps > self._most:
+            raise TooMuch
+        return text
+
+
+__all__ = ["LOOKED_AT", "ExpatError", "Program", "TooMuch"]
