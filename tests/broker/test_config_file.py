@@ -132,6 +132,18 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         (ROUTE + "[[routes]]\nqueues='a'\n[[routes]]\nqueues='b'\n", "routes[2]", "routes[1] before it", "out"),
         ("default_queue='a'\n" + ROUTE + "[[routes]]\nqueues='b'", "default_queue", "no message comes here", "out one"),
         (ROUTE + "[[routes]]\nqueues='a'\naction='" + "*" * 9 + "'", "routes[1].action", "too long", "8 stars"),
+        (ROUTE + "[[routes]]\nqueues='a'\nxpath='//a[1]'", "routes[1].xpath", "a position", "by what the element"),
+        (ROUTE + "[[routes]]\nqueues='a'\nxpath='//o:a'", "routes[1].xpath", "no prefix 'o'", "[namespaces]"),
+        (ROUTE + "[[routes]]\nqueues='a'\nheader.name='o:a'", "routes[1].header.name", "no prefix 'o'", "[namespaces]"),
+        (ROUTE + "[[routes]]\nqueues='a'\nheader.name='{o}a'", "routes[1].header.name", "'{o}a' is no name", "local"),
+        (
+            FORWARDER
+            + FORWARDER.replace("[queues.orders]", "").replace("forwarders.a", "forwarders.b")
+            + "timeout = 5",
+            "forwarders.b.timeout",
+            "the forwarder 'a' says another timeout for the same address",
+            "the same",
+        ),
         (FORWARDER + "queue_ = 1", "forwarders.a.queue_", "no key 'queue_'", "'queue'"),
         (FORWARDER + "profile = 'wfc'", "forwarders.a.profile", '"wfc" is not one of "wcf"', '"wcf-2007"'),
         (FORWARDER + "profile = 'wcf'\nrm = '1.0'", "forwarders.a.rm", "says the versions", "Leave out"),
@@ -345,7 +357,7 @@ credentials = {username = "me", password_file = "password"}
 proxy = {url = "http://proxy.example:3128", username = "me", password_env = "ORDERS_TOKEN"}
 [forwarders.b]
 queue = "orders"
-to = "https://partner.example/"
+to = "https://partner.example/b"
 credentials.token_env = "ORDERS_TOKEN"
 """,
         tmp_path,

@@ -23,8 +23,10 @@ from holdfast.broker.config import (
     ServerTLS,
     resolved_policy,
 )
-from holdfast.broker.config_values import Secret, host_of, told_value
+from holdfast.broker.config_values import Secret, Unfit, host_of, told_value
+from holdfast.broker.patterns import matches
 from holdfast.broker.toml_lines import KeyPath
+from holdfast.broker.xpath import check_name, parse_xpath, qualified
 from holdfast.endpoint.admin_guard import checked_token
 from holdfast.endpoint.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
@@ -47,9 +49,10 @@ def contradictions(said: Said, data: Said) -> Iterator[Wrong]:
     yield from _of_the_store(said)
     yield from _of_listeners(said)
     yield from _of_queues(said, data, queues)
-    yield from _of_routes(said.get("routes", ()), data.get("routes", ()), queues)
+    yield from _of_routes(said.get("routes", ()), queues, said.get("namespaces", {}))
     for one in said.get("forwarders", ()):
         yield from _of_a_forwarder(one, queues, said.get("listen", ListenConfig()))
+    yield from _of_ways(said.get("forwarders", ()))
     yield from _of_what_may_be_sent_to(said)
     try:
         resolved_policy(said.get("policies", ()), "")
@@ -133,7 +136,9 @@ def _of_queues(said: Said, data: Said, queues: list[str]) -> Iterator[Wrong]:
 # --- routes ---------------------------------------------------------------------------------------------------------
 
 
-def _of_routes(routes: tuple[RouteConfig | None, ...], tables: Any, queues: list[str]) -> Iterator[Wrong]:
+def _of_routes(
+    routes: tuple[RouteConfig | None, ...], queues: list[str], namespaces: Mapping[str, str]
+) -> Iterator[Wrong]:
     if len(routes) > MAX_ROUTES:
         yield ("routes",), f"there are {len(routes):,} routes, and {MAX_ROUTES:,} may be", "Put some together."
         return
@@ -144,10 +149,25 @@ def _of_routes(routes: tuple[RouteConfig | None, ...], tables: Any, queues: list
         for name in route.queues:
             if name not in queues:
                 yield (*path, "queues"), *not_there(name, queues)
+        yield from _of_what_is_asked(path, route, namespaces)
         earlier = next((n for n, one in enumerate(routes[:index]) if one is not None and hides(one, route)), None)
         if earlier is not None:
             what = f"no message comes here: routes[{earlier + 1}] before it takes all that it would take"
             yield path, what, "Put it before that one, or leave it out."
+
+
+def _of_what_is_asked(path: KeyPath, route: RouteConfig, namespaces: Mapping[str, str]) -> Iterator[Wrong]:
+    try:
+        if route.xpath:
+            parse_xpath(route.xpath, namespaces)
+    except Unfit as unfit:
+        yield (*path, "xpath"), unfit.what, unfit.remedy
+    if route.header is not None:
+        try:
+            check_name(route.header.name)
+            qualified(route.header.name, namespaces)
+        except Unfit as unfit:
+            yield (*path, "header", "name"), unfit.what, unfit.remedy
 
 
 def _takes_all(route: RouteConfig | None) -> bool:
@@ -173,26 +193,6 @@ def _covers(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
     return bool(second) and all(any(matches(one, other) for one in first) for other in second)
 
 
-def matches(pattern: str, text: str) -> bool:
-    """Whether a text is what a pattern says; a star stands for whatever is there.
-
-    A star in the text is taken by a star alone: so a pattern in the text's place is covered if this is so.
-    """
-    first, *rest = pattern.split("*")
-    if not rest:
-        return text == pattern
-    *middle, last = rest
-    if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
-        return False
-    at, end = len(first), len(text) - len(last)
-    for part in middle:
-        found = text.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
-
-
 # --- forwarders -----------------------------------------------------------------------------------------------------
 
 
@@ -216,6 +216,17 @@ def _of_a_forwarder(one: ForwarderConfig, queues: list[str], listen: ListenConfi
         yield from _of_a_proxy((*path, "proxy"), one.proxy)
     if one.credentials is not None:
         yield from _of_credentials((*path, "credentials"), one.credentials)
+
+
+def _of_ways(forwarders: tuple[ForwarderConfig, ...]) -> Iterator[Wrong]:
+    """One address is reached in one way: what is known of it, such as that it wants a pause, holds for all who send."""
+    seen: dict[str, ForwarderConfig] = {}
+    for one in forwarders:
+        other = seen.setdefault(one.to, one)
+        for key in ("timeout", "tls", "proxy", "credentials"):
+            if getattr(one, key) != getattr(other, key):
+                what = f"the forwarder '{other.name}' says another {key} for the same address"
+                yield ("forwarders", one.name, key), what, "Say the same in both."
 
 
 def _of_client_tls(path: KeyPath, tls: ClientTLS, to: str) -> Iterator[Wrong]:

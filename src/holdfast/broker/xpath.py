@@ -28,6 +28,7 @@ _TOKENS = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d*)?|\.\d+)|(?P<text>\"[^\"]*\"|'[^']*')"
     r"|(?P<name>[^\W\d][\w.-]*(?::(?!:)(?:[^\W\d][\w.-]*|\*))?)|(?P<sign>//|::|\.\.|!=|<=|>=|[/.@\[\](),=<>*|+$-]))"
 )
+_NAME = re.compile(r"[^\W\d][\w.-]*(?::[^\W\d][\w.-]*)?")
 _FUNCTIONS = ("contains", "starts-with", "normalize-space")
 _RELATIONS = ("=", "!=", "<", "<=", ">", ">=")
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -122,6 +123,16 @@ def parse_xpath(text: str, namespaces: Mapping[str, str]) -> Condition:
     found = reading.either(0)
     reading.end()
     return found
+
+
+def check_name(name: str) -> None:
+    """See that something is the name of an element, with or without a prefix.
+
+    Raises:
+        Unfit: it is none.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise Unfit(f"'{name}' is no name", "Write it as prefix:local, or local if it is of no namespace.")
 
 
 def qualified(name: str, namespaces: Mapping[str, str]) -> str:
