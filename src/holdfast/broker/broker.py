@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from holdfast.broker.config import BrokerConfig, ServerTLS
 from holdfast.broker.forwarders import Forwarders
-from holdfast.core.messages import Envelope, Fault, Routed
-from holdfast.endpoint.destination import Destination, Router
+from holdfast.broker.routing import Router
+from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.endpoint.supervisor import Post
 from holdfast.http.tls import server_context
@@ -49,12 +49,11 @@ class Broker:
         self.service = Service(self.destination, self._listeners(), post)
 
     def _router(self) -> Router:
-        routed = Routed((self.config.queues[0].name,), self.forwarders.replying(self.config.queues[0].name))
-
-        def everything(_envelope: Envelope) -> Routed | Fault:
-            return routed
-
-        return everything
+        config = self.config
+        default = config.default_queue or (config.queues[0].name if not config.routes else None)
+        return Router(
+            config.routes, config.namespaces, default, config.limits.max_routed_body, self.forwarders.replying
+        )
 
     def _listeners(self) -> Listeners:
         listen, admin = self.config.listen, self.config.admin

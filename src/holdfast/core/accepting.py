@@ -23,7 +23,7 @@ from holdfast.core.faults import (
 )
 from holdfast.core.inbound import Inbound
 from holdfast.core.incoming import Incoming
-from holdfast.core.messages import Envelope, Fault, LastMessage
+from holdfast.core.messages import Envelope, Fault, LastMessage, Routed
 from holdfast.core.outbound import Outbound
 from holdfast.core.records import Record
 from holdfast.core.replies import Replies
@@ -94,13 +94,15 @@ class Accepting:
             return
         number = sequence.message_number
         is_application = not isinstance(envelope.control, LastMessage)
+        asked = self._outbound.request_of(envelope.relates_to, destination.identifier)
         if is_application:
             fault = self._check_application_message(envelope)
+            if fault is None and asked is None and isinstance(envelope.routed, Fault):
+                fault = envelope.routed  # a reply goes to who asked, whatever the routes say
             if fault is not None and number not in destination.accepted:
                 self._answering.fault(envelope, fault, back_channel)
                 return
         awaits_reply = back_channel is not None and is_application and self._awaits_reply(envelope)
-        asked = self._outbound.request_of(envelope.relates_to, destination.identifier)
         is_kept = asked is not None or not self.takes_only_replies
         answered = back_channel if problem is None else None
         verdict = self._inbound.receive(destination, envelope, awaits_reply, answered, now, is_kept=is_kept)
@@ -166,8 +168,9 @@ class Accepting:
         return addressing_fault(ONLY_ANONYMOUS_ADDRESS_SUPPORTED, reason) if reason else None
 
     def _awaits_reply(self, envelope: Envelope) -> bool:
-        if envelope.routed is not None and envelope.routed.replied is not None:
-            return envelope.routed.replied and _wants_reply(envelope)
+        routed = envelope.routed
+        if isinstance(routed, Routed) and routed.replied is not None:
+            return routed.replied and _wants_reply(envelope)
         # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08). But
         # no ReplyTo is an anonymous one in WS-Addressing 1.0 (core, section 3.2), and gSOAP's requests may have
         # neither of the two: then only the operation tells.

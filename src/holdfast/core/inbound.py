@@ -19,6 +19,7 @@ from holdfast.core.messages import (
     Envelope,
     Fault,
     LastMessage,
+    Routed,
     SequenceAcknowledgement,
 )
 from holdfast.core.policy import DestinationPolicy
@@ -195,7 +196,7 @@ class Inbound:
 
     def _queues_of(self, envelope: Envelope) -> tuple[Queue, ...]:
         routed = envelope.routed
-        return self._usual if routed is None else tuple(self.queues[name] for name in routed.queues)
+        return tuple(self.queues[name] for name in routed.queues) if isinstance(routed, Routed) else self._usual
 
     def _place(
         self, destination: RMDestination, number: int, record: Record, queues: tuple[Queue, ...]

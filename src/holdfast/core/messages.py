@@ -255,7 +255,8 @@ class Envelope:
         reference_parameters: Out only: the target's reference parameters, written as headers (marked in 2005/08).
         contradiction: In only: how the Body and the Action contradict each other, "" if they do not.
         transport: In only: what its transport said of it, in the endpoint's own bytes, to be kept with its record.
-        routed: In only: where an application message goes; None: to the queue that there is, or the first of several.
+        routed: In only: where an application message goes, or why it goes nowhere; None: to the queue that there is, or
+            the first of several.
     """
 
     soap: SOAP
@@ -279,7 +280,7 @@ class Envelope:
     reference_parameters: tuple[bytes, ...] = field(default=())
     contradiction: str = ""
     transport: bytes = b""
-    routed: Routed | None = None
+    routed: Routed | Fault | None = None
 
     @property
     def versions(self) -> Versions | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
 from holdfast.core.messages import Envelope
 from holdfast.endpoint.heap import give_back
@@ -24,6 +26,7 @@ LARGE = 1024 * 1024
 SETTLED = 2.0
 """Seconds after the last of them: by then it is stored, and let go of."""
 
+T = TypeVar("T")
 Outcome = Envelope | EnvelopeError
 
 
@@ -39,7 +42,7 @@ class Decoder:
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self._limits = limits
         self._thread: ThreadPoolExecutor | None = None
-        self._reading: set[asyncio.Future[Outcome]] = set()
+        self._reading: set[asyncio.Future[Any]] = set()
         self._giving_back: asyncio.TimerHandle | None = None
 
     def read(self, data: bytes, then: Callable[[Outcome], None]) -> None:
@@ -47,12 +50,19 @@ class Decoder:
         if len(data) < OFF_LOOP:
             then(self._read(data))
             return
+        is_large = len(data) >= LARGE
+        self._begin(partial(self._read, data)).add_done_callback(lambda read: self._done(read, then, is_large))
+
+    def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Do something else in the thread, and make the call with what came of it, in the loop."""
+        self._begin(work).add_done_callback(lambda done: self._done(done, then, False))
+
+    def _begin(self, work: Callable[[], T]) -> asyncio.Future[T]:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-decode")
-        is_large = len(data) >= LARGE
-        reading = asyncio.get_running_loop().run_in_executor(self._thread, self._read, data)
-        self._reading.add(reading)
-        reading.add_done_callback(lambda read: self._done(read, then, is_large))
+        doing = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        self._reading.add(doing)
+        return doing
 
     def _read(self, data: bytes) -> Outcome:
         try:
@@ -61,7 +71,7 @@ class Decoder:
             # What it was raised in would hold the bytes as long as the error is held.
             return error.with_traceback(None)
 
-    def _done(self, reading: asyncio.Future[Outcome], then: Callable[[Outcome], None], is_large: bool) -> None:
+    def _done(self, reading: asyncio.Future[T], then: Callable[[T], None], is_large: bool) -> None:
         self._reading.discard(reading)
         if is_large:
             if self._giving_back is not None:

@@ -12,8 +12,9 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from holdfast.core.cursor import HandlingPolicy
 from holdfast.core.dead_letters import DeadLetters
@@ -49,6 +50,7 @@ from holdfast.endpoint.arguments import (
     to_assurance,
     to_retention,
 )
+from holdfast.endpoint.decoding import OFF_LOOP
 from holdfast.endpoint.descriptors import outgoing
 from holdfast.endpoint.dispatcher import Dispatcher, Handler, set_aside
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
@@ -75,8 +77,18 @@ from holdfast.wire import DEFAULT, Limits
 SOURCES_QUEUE = "replies"
 """The queue of what a :class:`~holdfast.Source` receives, by which a store is known for a source's."""
 
-Router = Callable[[Envelope], Routed | Fault]
-"""Says where an application message goes, or the fault that it is refused with."""
+
+class Router(Protocol):
+    """Says where application messages go."""
+
+    def __call__(self, envelope: Envelope) -> Routed | Fault:
+        """Where a message goes, or the fault that it is refused with. May be called in another thread."""
+        ...
+
+    def looks_inside(self, envelope: Envelope) -> bool:
+        """Whether it may have to read the message's body for that."""
+        ...
+
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
@@ -488,18 +500,26 @@ class Destination:
             _refuse_all(exchange)
             return
         self._unanswered.add(exchange)
+        if self._router is None or refusal is not None or envelope.sequence is None or envelope.control is not None:
+            self._take_routed(exchange, envelope, refusal)
+        elif len(envelope.body) >= OFF_LOOP and self._router.looks_inside(envelope):
+            self._envelopes.aside(partial(self._router, envelope), partial(self._routed, exchange, envelope))
+        else:
+            self._routed(exchange, envelope, self._router(envelope))
+
+    def _routed(self, exchange: Exchange, envelope: Envelope, routed: Routed | Fault) -> None:
+        if self.engine.failure is not None:
+            _refuse_all(exchange)
+            return
+        envelope.routed = routed
+        self._take_routed(exchange, envelope, None)
+
+    def _take_routed(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
         protocol, back_channel = self.engine.protocol, BackChannel(exchange)
         if refusal is None:
             envelope.transport = self._keeper.facts_of(exchange.request)
             self.sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
             party = party_of(exchange.request) if isinstance(envelope.control, CreateSequence) else ""
-            if self._router is not None and envelope.sequence is not None and envelope.control is None:
-                routed = self._router(envelope)
-                if isinstance(routed, Fault):
-                    protocol.refuse(envelope, routed, back_channel)
-                    self.engine.touch()
-                    return
-                envelope.routed = routed
             protocol.receive(envelope, back_channel, self.engine.clock(), party=party)
         else:
             protocol.refuse(envelope, refusal, back_channel)

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.core.events import Transmit
 from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH
@@ -41,6 +41,7 @@ _UNWRITTEN = b"The answer could not be written; ask again.\n"
 _CODES: dict[type[EnvelopeError], str] = {VersionMismatch: VERSION_MISMATCH, MustUnderstand: MUST_UNDERSTAND}
 
 
+T = TypeVar("T")
 Notes = dict[str, Any]
 Take = Callable[[Exchange, Envelope, Fault | None], None]
 """Takes an envelope that a request brought; with a fault, it is not to be taken but answered with that."""
@@ -155,6 +156,10 @@ class Envelopes:
                 answered(error)
                 return
         answered(read)
+
+    def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Do what takes long with an envelope where large ones are read, and make the call with what came of it."""
+        self._decoder.aside(work, then)
 
     # --- out ------------------------------------------------------------------------------------------------------
 
