@@ -11,6 +11,8 @@ Owns no meaning of its own: for every document it answers, it answers what ``dec
 
 from __future__ import annotations
 
+import re
+from operator import itemgetter
 from pyexpat import ExpatError
 
 from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Sequence, SequenceAcknowledgement
@@ -32,6 +34,7 @@ _FIELDS = {
     (fast.ACKNOWLEDGEMENT, fast.BUFFER): 11,
 }
 _LOWER, _UPPER = 12, 13
+_FIELD_COUNT = 14
 _CONTAINERS = (fast.HEADER, fast.REFERENCE, fast.SEQUENCE, fast.REQUEST, fast.ACKNOWLEDGEMENT)
 
 _MAX_ROOTS = 64
@@ -41,6 +44,10 @@ _MAX_REFERENCES = 64
 _MAX_EMPTY = 256
 _PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("&")) + b"\t\n"
 """What a header may consist of here: then no value needs to be resolved, normalised or decoded."""
+_TEXT = "([!-%'-;=?-~]*)"
+"""A value that is an element's text: no mark-up, and nothing to resolve, decode or trim, as nearly always."""
+_QUOTED = {'"': "([!#-%'-;=?-~]*)", "'": "([!-%(-;=?-~]*)"}
+"""One that is an attribute's, by the sign that ends it."""
 
 
 class Form:
@@ -48,14 +55,14 @@ class Form:
 
     Args:
         root: What ``fast`` knows of their Envelope tag.
-        pieces: The text before each value, which value it is, and the character that ends it.
+        pieces: The text before each value, which value it is, and the character that ends it. Each value is there once.
         tail: The text after the last value, up to the Body.
         head: All of a header of this form, its Envelope tag included.
         rest: What followed it.
         usual: What ``fast`` made of both.
     """
 
-    __slots__ = ("addressing", "all_tags", "closers", "empty", "pieces", "references", "rm", "root", "tags", "tail")
+    __slots__ = ("addressing", "all_tags", "empty", "match", "order", "references", "rm", "root", "tags")
 
     def __init__(
         self,
@@ -67,31 +74,24 @@ class Form:
         usual: Envelope,
     ) -> None:
         self.root = root
-        self.pieces = tuple([(piece, len(piece), field, end) for piece, field, end in pieces])
-        self.tail = tail
+        written = [re.escape(piece) + (_TEXT if end == "<" else _QUOTED[end]) for piece, _, end in pieces]
+        self.match = re.compile("".join(written) + re.escape(tail)).fullmatch
+        places = {field: place for place, (_, field, _) in enumerate(pieces)}
+        self.order = itemgetter(*(places.get(field, -1) for field in range(_FIELD_COUNT)))
+        """Of the values in the order of their pieces, with a None behind them, those by field."""
         self.empty = rest if not usual.body and len(rest) <= _MAX_EMPTY else None
         """The rest of a document whose Body is empty."""
         self.tags = head.count("<")
         self.all_tags = self.tags + rest.count(b"<")
-        self.closers = sum(
-            [text.count(">") for text in (head[: head.index(">") + 1], *[p for p, _, _ in pieces], tail)]
-        )
         self.addressing = usual.addressing
         has_rm = usual.sequence is not None or usual.ack_requested or usual.acknowledgements
         self.rm = usual.rm if has_rm else None
         self.references: dict[str, EndpointReference] = {}
 
-    def values(self, head: str, at: int) -> list[str | None] | None:
+    def values(self, head: str, at: int) -> tuple[str | None, ...] | None:
         """The values of the header whose Envelope tag ends at ``at``, by field; None if it has another form."""
-        found: list[str | None] = [None] * 14
-        for piece, length, field, end in self.pieces:
-            if not head.startswith(piece, at):
-                return None
-            start = at + length
-            at = head.find(end, start)
-            found[field] = head[start:at].strip() if end == "<" else head[start:at]
-        # A ">" may stand in a value, but not behind "]]": rather none at all.
-        return found if head[at:] == self.tail and head.count(">") == self.closers else None
+        found = self.match(head, at)
+        return None if found is None else self.order((*found.groups(), None))
 
     def reference(self, value: str | None) -> EndpointReference | None:
         """The reference to an address, remembered: the same few come again and again."""
@@ -127,10 +127,7 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
     at = data.find(forms[0].root.body_open, end)
     if at < 0 or at > _MAX_HEAD or at > limits.max_header_bytes:
         return None
-    head = data[:at]
-    if head.translate(None, _PLAIN):
-        return None
-    text = head.decode("ascii")
+    text = data[:at].decode("latin-1")  # what is not ASCII stands in no form, and in no value
     for form in forms:
         values = form.values(text, end)
         if values is not None:
@@ -138,7 +135,7 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
     return None
 
 
-def _envelope(data: bytes, end: int, at: int, form: Form, values: list[str | None], limits: Limits) -> Envelope | None:
+def _envelope(data: bytes, end: int, at: int, form: Form, values: tuple[str | None, ...], limits: Limits) -> Envelope | None:
     if form.tags > limits.max_headers:
         return None
     if (
