@@ -58,8 +58,8 @@ class Hearing:
         """Answers to what we sent: messages, or nothing (``None``: an empty 200 or 202). Of those that do nothing but
         acknowledge, one for each Sequence is taken in, the one that goes furthest: it says what the others say."""
         furthest: dict[str, SequenceAcknowledgement] = {}
-        for sent, envelope in answers:
-            acknowledgement = _plain_acknowledgement(sent, envelope)
+        plain = [_plain_acknowledgement(sent, envelope) for sent, envelope in answers]
+        for acknowledgement in plain:
             if acknowledgement is not None:
                 known = furthest.get(acknowledgement.identifier)
                 if known is None or known.ranges[0][1] < acknowledgement.ranges[0][1]:
@@ -69,8 +69,7 @@ class Hearing:
             if self._outbound.find(identifier) and not self._outbound.receive_acknowledgement(acknowledgement, now):
                 self._replies.acknowledged(identifier, now)
                 taken[identifier] = acknowledgement.ranges[0]
-        for sent, envelope in answers:
-            acknowledgement = _plain_acknowledgement(sent, envelope) if taken else None
+        for (sent, envelope), acknowledgement in zip(answers, plain, strict=True):
             if acknowledgement is not None and (found := taken.get(acknowledgement.identifier)) is not None:
                 lower, upper = acknowledgement.ranges[0]
                 if found[0] <= lower <= upper <= found[1]:

@@ -90,6 +90,9 @@ class Router(Protocol):
         ...
 
 
+_UNHEEDED = frozenset((Submitted, Acknowledged, Discarded, Ended, Unheard))
+"""What a source is told, and nobody here waits for."""
+
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
 _UNSAID = "unsaid"
@@ -526,26 +529,30 @@ class Destination:
         self.engine.touch()
 
     def _carry_out(self, effect: Effect) -> None:
-        if isinstance(effect, Respond):
-            exchange = cast(Exchange, effect.back_channel)
-            if exchange in self._unanswered:  # not once the store has failed and everybody was told so
-                self._unanswered.discard(exchange)
-                self._envelopes.respond(exchange, effect.envelope)
-        elif isinstance(effect, Delivered):
+        kind = type(effect)  # every message has several effects, and most kinds none
+        if kind is Respond:
+            self._respond(cast(Respond, effect))
+        elif kind is Delivered:
             self.accepted += 1
-            self.readers[effect.queue].delivered()
+            self.readers[cast(Delivered, effect).queue].delivered()
+        elif kind is Transmit:
+            self.sender.transmit(cast(Transmit, effect))
         elif isinstance(effect, Handle):
             assert self.dispatcher is not None
             self.dispatcher.hand_over(effect)
         elif isinstance(effect, Incident):
             self.incidents[effect.name] += 1
             log_incident(effect)
-        elif isinstance(effect, Transmit):
-            self.sender.transmit(effect)
         elif isinstance(effect, Stopped):
             log.error("replies stopped", outbox=effect.key, code=effect.code, reason=effect.reason)
         else:
-            assert isinstance(effect, Submitted | Acknowledged | Discarded | Ended | Unheard), effect
+            assert kind in _UNHEEDED, effect
+
+    def _respond(self, effect: Respond) -> None:
+        exchange = cast(Exchange, effect.back_channel)
+        if exchange in self._unanswered:  # not once the store has failed and everybody was told so
+            self._unanswered.discard(exchange)
+            self._envelopes.respond(exchange, effect.envelope)
 
     @property
     def is_busy(self) -> bool:

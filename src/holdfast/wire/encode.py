@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH
 from holdfast.core.messages import Acknowledge, Control, EndpointReference, Envelope, LastMessage
 from holdfast.core.versions import RM, SOAP, Addressing
@@ -11,7 +13,7 @@ from holdfast.wire.addressing import encode_epr_content, written_address
 from holdfast.wire.dialect import Dialect
 from holdfast.wire.dialects import DIALECTS
 from holdfast.wire.faults import action_of_fault, encode_fault, encode_fault_header
-from holdfast.wire.names import ANONYMOUS_URI, RM_OF_ACTION, SOAP_NS, WSA_NS, actions
+from holdfast.wire.names import ANONYMOUS_URI, SOAP_NS, WSA_NS, actions
 from holdfast.wire.text import escape, escape_attribute
 
 _FOOT = b"</s:Body></s:Envelope>"
@@ -120,11 +122,14 @@ def encode(envelope: Envelope) -> bytes:
     return "".join(parts).encode()
 
 
+@lru_cache(256)  # the same few again and again
 def _action_header(action: str) -> str:
     return f'<wsa:Action s:mustUnderstand="1">{escape(action)}</wsa:Action>'
 
 
-_ACTION_HEADERS = {action: _action_header(action) for action in RM_OF_ACTION}
+@lru_cache(256)
+def _to_header(to: str, addressing: Addressing) -> str:
+    return f'<wsa:To s:mustUnderstand="1">{written_address(to, addressing)}</wsa:To>'
 
 
 def _only_acknowledges(envelope: Envelope) -> bool:
@@ -149,7 +154,7 @@ def _append_addressing(parts: list[str], envelope: Envelope, addressing: Address
     # WS-Addressing 2004/08, 3.1: To is mandatory
     action = envelope.action or action_of(envelope)
     if action:
-        parts.append(_ACTION_HEADERS.get(action) or _action_header(action))
+        parts.append(_action_header(action))
     if envelope.message_id is not None:
         parts.append(f"<wsa:MessageID>{escape(envelope.message_id)}</wsa:MessageID>")
     if envelope.relates_to is not None:
@@ -161,7 +166,7 @@ def _append_addressing(parts: list[str], envelope: Envelope, addressing: Address
     if envelope.fault_to is not None:
         parts.append(_epr_header("FaultTo", envelope.fault_to, addressing))
     if envelope.to is not None:
-        parts.append(f'<wsa:To s:mustUnderstand="1">{written_address(envelope.to, addressing)}</wsa:To>')
+        parts.append(_to_header(envelope.to, addressing))
     elif addressing is Addressing.V2004_08:
         parts.append(_TO_ANONYMOUS)
 

@@ -135,7 +135,9 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
     return None
 
 
-def _envelope(data: bytes, end: int, at: int, form: Form, values: tuple[str | None, ...], limits: Limits) -> Envelope | None:
+def _envelope(
+    data: bytes, end: int, at: int, form: Form, values: tuple[str | None, ...], limits: Limits
+) -> Envelope | None:
     if form.tags > limits.max_headers:
         return None
     if (
