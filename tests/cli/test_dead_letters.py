@@ -70,7 +70,7 @@ def test_a_store_that_nobody_serves_is_listed_shown_and_steered(run: Any, desk: 
     assert "\x1b" not in result.out
     assert json.loads(run("dead-letters", "show", "destination", "1", "--json").out)["body"] == "<n>1</n>"
 
-    assert run("dead-letters", "discard", "destination", "0").out == "1 dead letter is given up; 2 left.\n"
+    assert run("dead-letters", "discard", "destination", "0", "--yes").out == "1 dead letter is given up; 2 left.\n"
     result = run("dead-letters", "retry", "destination", "2")
     assert result.out == "1 dead letter is handed to the handler when destination is next served.\n"
     listed = json.loads(run("dead-letters", "list", "destination", "--json").out)
@@ -118,11 +118,15 @@ def test_a_server_that_runs_is_asked_and_its_store_can_be_looked_at(run: Any, se
     assert result.code == 1
     assert "--admin URL" in result.err
 
+    for place in (admin, ()):
+        result = run("dead-letters", "discard", *(place or ("served",)), "1")
+        assert (result.code, "--yes" in result.err or "--admin" in result.err) == (1, True)
+
     is_away = False
     assert run("dead-letters", "retry", *admin, "1").out == "1 dead letter is handed to the handler now.\n"
     settle(served)
     assert handled == ["1"]
-    assert run("dead-letters", "discard", *admin, "--all").out == "2 dead letters are given up; 0 left.\n"
+    assert run("dead-letters", "discard", *admin, "--all", "--yes").out == "2 dead letters are given up; 0 left.\n"
     assert run("dead-letters", "list", *admin).out == f"There are no dead letters in {served.admin}.\n"
     assert "there is no dead letter 0" in run("dead-letters", "retry", *admin, "0").err
 

@@ -32,7 +32,7 @@ def test_queues_are_listed_with_their_cursors_from_a_store_that_is_open(run: Any
     result = run("queues", str(tmp_path / "served"))
     assert result.code == 0
     header, *lines = result.out.splitlines()
-    assert header.split() == ["queue", "records", "keeps", "cursor", "kind", "lag", "age", "idle"]
+    assert header.split() == ["queue", "records", "in/s", "keeps", "cursor", "kind", "lag", "age", "idle"]
     (line,) = [line for line in lines if "audit" in line]
     assert re.split(r" {2,}", line)[0] == "inbox"
     assert re.split(r" {2,}", line.strip())[-3] == "3"

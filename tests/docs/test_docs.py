@@ -129,6 +129,8 @@ def test_every_command_and_option_is_there(page: Path) -> None:
             # `holdfast dead-letters list|show` names several, `holdfast dead-letters …` and `holdfast broker --…` none.
             first = (match[2].split() or [""])[0]
             parts = re.findall(r"[a-z]+", first) if not first.startswith("--") else []
+            if hasattr(command, "default") and not set(parts) & set(command.commands):
+                parts = [command.default]  # `holdfast queues inbox` means `holdfast queues show inbox`
             assert set(parts) <= set(command.commands), f"{page.name}: {line}"
             inner = [one for part in parts for one in command.commands[part].params]
             command = click.Command("all", params=[*command.params, *inner])

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
 
+from holdfast.cli.steering import Noun, confirm, yes_option
 from holdfast.cli.tables import (
     admin_option,
     age_text,
@@ -34,7 +36,13 @@ LONGEST_ERROR = 100
 PAGE = 1000
 
 
-@click.group(name="dead-letters")
+class _Letters(Noun):
+    """``list`` is meant where no command is named."""
+
+    default = "list"
+
+
+@click.group(name="dead-letters", cls=_Letters)
 def dead_letters() -> None:
     """See the messages that no handler could handle; have them tried again, or give them up.
 
@@ -113,8 +121,15 @@ def show(store: str | None, letter: str | None, admin: str | None, as_json: bool
         click.echo(f"\n{name}:\n{_visible(text)}" if text else f"\n{name}: none")
 
 
-def _change(how: str, store: str | None, letters: tuple[str, ...], every: bool, admin: str | None) -> tuple[int, int]:
-    """Have letters tried again or given up; how many, and how many there are then."""
+def _change(
+    how: str,
+    store: str | None,
+    letters: tuple[str, ...],
+    every: bool,
+    admin: str | None,
+    sure: Callable[[], None] = lambda: None,
+) -> tuple[int, int]:
+    """Have letters tried again or given up, once ``sure`` says so; how many, and how many there are then."""
     names = list(letters)
     if admin is not None:
         names = [store, *names] if store is not None else names
@@ -127,7 +142,8 @@ def _change(how: str, store: str | None, letters: tuple[str, ...], every: bool, 
     numbers: list[int | None] = [None] if every else [int(_number(name)) for name in names]
     if admin is None:
         assert store is not None
-        return _change_stored(how, store, numbers)
+        return _change_stored(how, store, numbers, sure)
+    sure()
     done, count = 0, 0
     for number in numbers:
         answer = ask_admin(admin, f"dead-letters/{'all' if number is None else number}/{how}", "POST")
@@ -164,16 +180,20 @@ def retry(store: str | None, letters: tuple[str, ...], every: bool, admin: str |
 @click.argument("store", required=False)
 @click.argument("letters", nargs=-1, metavar="[LETTER]...")
 @ALL
+@yes_option
 @admin_option
 @json_option
-def discard(store: str | None, letters: tuple[str, ...], every: bool, admin: str | None, as_json: bool) -> None:
+def discard(
+    store: str | None, letters: tuple[str, ...], every: bool, yes: bool, admin: str | None, as_json: bool
+) -> None:
     """Give dead letters up: they are deleted, and nobody will handle them.
 
     \b
     holdfast dead-letters discard inbox 3
-    holdfast dead-letters discard --admin http://127.0.0.1:8081 --all
+    holdfast dead-letters discard --admin http://127.0.0.1:8081 --all --yes
     """
-    done, count = _change("discard", store, letters, every, admin)
+    sure = partial(confirm, "A dead letter that is given up is deleted.", yes)
+    done, count = _change("discard", store, letters, every, admin, sure)
     _tell("discarded", done, count, f"{_several(done)} given up; {count:,} left.", as_json)
 
 
@@ -233,11 +253,12 @@ def _look_at(location: str, number: int) -> dict[str, Any]:
         return describe_letter(number, found[0][1], is_asked=letters.is_asked(number), whole=True)
 
 
-def _change_stored(how: str, location: str, numbers: list[int | None]) -> tuple[int, int]:
+def _change_stored(how: str, location: str, numbers: list[int | None], sure: Callable[[], None]) -> tuple[int, int]:
     with _opened(location, read_only=False) as (store, letters, commit):
         for number in numbers:
             if number is not None and not letters.is_there(number):
                 raise _missing(number, location)
+        sure()
         done = sum(letters.ask(number) if how == "retry" else letters.discard(number) for number in numbers)
         store.commit(commit.take())
         return done, letters.count

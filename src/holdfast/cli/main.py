@@ -25,12 +25,10 @@ COMMANDS = {
     "broker": ("holdfast.cli.broker", "broker", "Check what a broker is told."),
     "receive": ("holdfast.cli.receive", "receive", "Receive messages into files, JSON lines or a queue."),
     "send": ("holdfast.cli.send", "send", "Send files, and know that they arrived."),
-    "sequences": ("holdfast.cli.sequences", "sequences", "Show the Sequences of a store or of a running server."),
-    "queues": (
-        "holdfast.cli.queues",
-        "queues",
-        "Show queues, and who reads them, of a store or server.",
-    ),
+    "sequences": ("holdfast.cli.sequences", "sequences", "Show Sequences; hold one back, end one."),
+    "queues": ("holdfast.cli.queues", "queues", "Show queues, and who reads them; look into one, export, purge."),
+    "cursors": ("holdfast.cli.cursors", "cursors", "Show who reads the queues; move a cursor, replay."),
+    "forwarders": ("holdfast.cli.forwarders", "forwarders", "Show what is sent on; hold it back, replay."),
     "outbox": ("holdfast.cli.outbox", "outbox", "See what waits to be sent; let it go on, or give it up."),
     "dead-letters": (
         "holdfast.cli.dead_letters",

@@ -48,6 +48,7 @@ class Shelf:
         look: Gets them from the store at a place.
         ask: Gets them from the admin listener at a URL.
         rows: The table's rows of one.
+        ask_one: Gets more of one from an admin listener; None: what the list says is all.
     """
 
     what: str
@@ -58,6 +59,7 @@ class Shelf:
     look: Callable[[str], Things]
     ask: Callable[[str], Things]
     rows: Callable[[dict[str, Any]], list[list[str]]]
+    ask_one: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
 
     def show(self, store: str | None, one: str | None, admin: str | None, *, as_json: bool) -> None:
         """Show all, or the one whose name begins so.
@@ -80,6 +82,8 @@ class Shelf:
             things, place = self.look(location), location
         if one is not None:
             found = find_by_beginning(things, self.key, one, self.what, place)
+            if admin is not None and self.ask_one is not None:
+                found = self.ask_one(admin, found)
             click.echo(json.dumps(found, indent=2)) if as_json else print_one(found)
         elif as_json:
             click.echo(json.dumps({self.name: things}, indent=2))

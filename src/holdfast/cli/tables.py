@@ -84,13 +84,14 @@ def place_and_rest(arguments: Sequence[str | None], admin: str | None) -> list[s
     return list(arguments)
 
 
-def ask_admin(admin: str, path: str, method: str = "GET") -> dict[str, Any]:
-    """What the admin listener answers to a request, JSON.
+def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What the admin listener answers to a request, JSON; nothing at all counts as an empty object.
 
     Args:
         admin: Its URL.
         path: Below that, quoted, without a slash before it.
         method: Of HTTP.
+        body: What to send, None for nothing.
 
     Raises:
         HoldfastError: it cannot be reached, or refuses; says why in its own words.
@@ -105,7 +106,7 @@ def ask_admin(admin: str, path: str, method: str = "GET") -> dict[str, Any]:
     url = f"{admin.rstrip('/')}/{path}"
     connection = access().open(admin, ADMIN_PATIENCE)
     try:
-        answer = connection.send(method, f"/{path}")
+        answer = connection.send(method, f"/{path}", None if body is None else json.dumps(body))
         data = answer.read()
     except (OSError, http.client.HTTPException) as error:
         reason, remedy = describe_failure(error, admin)
@@ -113,7 +114,7 @@ def ask_admin(admin: str, path: str, method: str = "GET") -> dict[str, Any]:
     finally:
         connection.http.close()
     try:
-        found = json.loads(data)
+        found = json.loads(data) if data else {}
     except ValueError as error:
         raise _unreadable(url, f"it answered {answer.status} and no JSON") from error
     if not isinstance(found, dict):

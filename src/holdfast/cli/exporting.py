@@ -1,0 +1,175 @@
+"""Taking the records of a queue out of a running server: a file for each body, or a line of JSON for each record."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.core.records import Record
+    from holdfast.endpoint.admin_client import Access
+
+PATIENCE = 60.0
+"""Seconds for which a server may stay away before an export is given up."""
+
+
+class Place(Protocol):
+    """Where records go."""
+
+    def take(self, partition: int, offset: int, record: Record) -> None:
+        """Keep one."""
+        ...
+
+    def close(self) -> None:
+        """Make what was taken durable."""
+        ...
+
+
+class Files:
+    """A file for each body: ``PARTITION-OFFSET.xml``, with zeros in front, so that names are in the queue's order.
+
+    Args:
+        path: The directory; made if it is missing.
+
+    Raises:
+        ConfigurationError: it cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    def take(self, partition: int, offset: int, record: Record) -> None:
+        """Keep one."""
+        target = self._path / f"{partition}-{offset:012}.xml"
+        partial = target.with_suffix(".partial")
+        try:
+            partial.write_bytes(record.body)
+            partial.replace(target)
+        except OSError as error:
+            raise _unwritable(target, error) from error
+
+    def close(self) -> None:
+        """Make what was taken durable."""
+        os.sync()
+
+
+class JSONLines:
+    """A line of JSON for each record, in a file of its own or on standard output.
+
+    Args:
+        path: The file; ``-`` for standard output.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            self._file: BinaryIO = sys.stdout.buffer if path == "-" else io.BufferedWriter(io.FileIO(path, "w"))
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    def take(self, partition: int, offset: int, record: Record) -> None:
+        """Keep one."""
+        line: dict[str, Any] = {
+            "partition": partition,
+            "offset": offset,
+            "sequence": record.sequence,
+            "message_number": record.message_number,
+            "message_id": record.message_id,
+            "action": record.action,
+            "to": record.to,
+            "received_at": record.received_at,
+            "headers": record.headers.decode("utf-8", "replace"),
+            "body": record.body.decode("utf-8", "replace"),
+        }
+        try:
+            self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _unwritable(self._path, error) from error
+
+    def close(self) -> None:
+        """Make what was taken durable."""
+        self._file.flush()
+        if self._path != "-":
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+
+def _unwritable(path: object, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"cannot write to {path}: {error.strerror}", remedy="Make room, or name another place with --to or --jsonl."
+    )
+
+
+def export(
+    admin: str,
+    access: Access,
+    queue: str,
+    partitions: Iterable[int] | None,
+    bounds: tuple[int | None, int | None],
+    place: Place,
+    taken: Callable[[int, int], None],
+) -> int:
+    """Take the records out that are there now.
+
+    Args:
+        admin: The URL of the admin listener.
+        access: What it demands.
+        queue: Which.
+        partitions: Of it; None for all.
+        bounds: From which offset on, and up to which; None: what there is.
+        place: Where they go.
+        taken: Told how many of how many are there, now and then.
+
+    Returns:
+        How many.
+
+    Raises:
+        HoldfastError: the server cannot be asked, or does not have them.
+    """
+    from holdfast.pipeline.client import DataPlane, Patience, read_range
+    from holdfast.pipeline.offsets import Range
+    from holdfast.store.records import decode_record
+
+    plane = DataPlane(admin, access)
+    patience = Patience(PATIENCE)
+    ends = patience.call(lambda: plane.ends(queue))
+    wanted = sorted(ends.partitions if partitions is None else partitions)
+    missing = [one for one in wanted if one not in ends.partitions]
+    if missing:
+        raise ConfigurationError(
+            f"the queue {queue!r} has no partition {missing[0]}", remedy=f"There are {len(ends.partitions)}, from 0."
+        )
+    ranges = []
+    for one in wanted:
+        first, end = ends.partitions[one]
+        start = first if bounds[0] is None else max(first, bounds[0])
+        stop = end if bounds[1] is None else min(end, bounds[1])
+        ranges.append(Range(one, start, max(start, stop)))
+    total, count = sum(one.rows for one in ranges), 0
+    try:
+        for part in ranges:
+            for records in read_range(plane, queue, ends.epoch, part, patience):
+                for offset, data in records:
+                    place.take(part.partition, offset, decode_record(data))
+                count += len(records)
+                taken(count, total)
+    finally:
+        plane.close()
+        place.close()
+    return count

@@ -1,0 +1,142 @@
+"""What the commands share that steer a running server: how they are called, whom they ask, what they ask before.
+
+They ask its admin listener (``--admin``), name things by their beginning where that is enough, and destroy nothing
+without a question, or ``--yes``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from holdfast.cli.tables import access_options, ask_admin, json_option
+from holdfast.exceptions import ConfigurationError
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+class Noun(click.Group):
+    """The commands for one kind of things: ``show`` is meant where none is named, so that ``holdfast queues inbox`` and
+    ``holdfast queues show inbox`` are the same.
+    """
+
+    default = "show"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default in where no command is named."""
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+
+def steer_options(command: Any) -> Any:
+    """Add ``--admin``, which is needed, what such a listener may demand, and ``--json``."""
+    option = click.option("--admin", metavar="URL", required=True, help="The running server's admin listener.")
+    return option(access_options(json_option(command)))
+
+
+def yes_option(command: Any) -> Any:
+    """Add ``--yes``."""
+    return click.option("--yes", is_flag=True, help="Do not ask.")(command)
+
+
+def reason_option(command: Any) -> Any:
+    """Add ``--reason``."""
+    return click.option("--reason", default="", metavar="TEXT", help="Why, for who looks at it later.")(command)
+
+
+def confirm(what: str, yes: bool) -> None:
+    """Ask before something is done that nothing brings back.
+
+    Args:
+        what: What it would do: a sentence.
+        yes: Whether it is decided already.
+
+    Raises:
+        click.Abort: the answer is no.
+        ConfigurationError: there is nobody to ask.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigurationError(f"{what} Nothing is done yet.", remedy="To do it, add --yes.")
+    click.confirm(f"{what} Do it?", abort=True, err=True)
+
+
+def quoted(name: str) -> str:
+    """A name as one part of a path."""
+    return quote(name, safe="")
+
+
+def steer(admin: str, path: str, **fields: Any) -> dict[str, Any]:
+    """Have something done; what is answered."""
+    return ask_admin(admin, path, "POST", {name: value for name, value in fields.items() if value is not None})
+
+
+def tell(answer: dict[str, Any], text: str, as_json: bool) -> None:
+    """Say what was done: the answer as JSON, or a sentence."""
+    click.echo(json.dumps(answer, indent=2) if as_json else text)
+
+
+# --- where a cursor is to go ------------------------------------------------------------------------------------------
+
+
+def place_options(command: Any) -> Any:
+    """Add the options that :func:`place` takes."""
+    for option in (
+        click.option("--partition", type=click.IntRange(min=0), help="Only in this partition.  [default: all]"),
+        click.option("--ago", metavar="DURATION", help="To what came so long ago or later: 90s, 15m, 2h, 3d."),
+        click.option("--time", "moment", metavar="TIME", help="To what came then or later: 2026-01-31T08:00 (UTC)."),
+        click.option("--offset", type=click.IntRange(min=0), help="To this offset of one partition."),
+        click.option("--to", type=click.Choice(["earliest", "latest"]), help="To one end of what is there."),
+    ):
+        command = option(command)
+    return command
+
+
+def place(to: str | None, offset: int | None, moment: str | None, ago: str | None) -> dict[str, Any]:
+    """Where a cursor is to go, as the admin listener takes it.
+
+    Raises:
+        click.UsageError: none or several places are named, or one cannot be read.
+    """
+    given = [one for one in (to, offset, moment, ago) if one is not None]
+    if len(given) != 1:
+        raise click.UsageError("Say where to: one of --to, --offset, --time and --ago.")
+    if to is not None or offset is not None:
+        return {"to": to, "offset": offset}
+    return {"time": _moment(moment) if moment is not None else time.time() - duration(ago or "")}
+
+
+def _moment(text: str) -> float:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.UsageError(f"--time {text!r} is no time such as 2026-01-31T08:00.") from error
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+
+
+def duration(text: str) -> float:
+    """Seconds, from words such as ``15m``.
+
+    Raises:
+        click.UsageError: for any others.
+    """
+    try:
+        seconds = float(text[:-1]) * UNITS[text[-1:]]
+    except (KeyError, ValueError):
+        seconds = -1.0
+    if not 0 <= seconds < 1e10:
+        raise click.UsageError(f"{text!r} is no duration such as 90s, 15m, 2h or 3d.")
+    return seconds
+
+
+def places_text(offsets: dict[str, int]) -> str:
+    """Where a cursor stands, for people."""
+    return ", ".join(f"{offset:,} of partition {partition}" for partition, offset in offsets.items()) or "nowhere"
