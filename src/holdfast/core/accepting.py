@@ -25,6 +25,7 @@ from holdfast.core.inbound import Inbound
 from holdfast.core.incoming import Incoming
 from holdfast.core.messages import Envelope, Fault, LastMessage, Routed
 from holdfast.core.outbound import Outbound
+from holdfast.core.outbox import Outbox
 from holdfast.core.records import Record
 from holdfast.core.replies import Replies
 from holdfast.core.states import SettlingAction, SettlingEvent
@@ -95,15 +96,22 @@ class Accepting:
         number = sequence.message_number
         is_application = not isinstance(envelope.control, LastMessage)
         asked = self._outbound.request_of(envelope.relates_to, destination.identifier)
+        is_passed_on = asked is not None and asked[0].forwarding is not None
+        is_for_others = is_passed_on or self._outbound.is_offered_by_forwarder(destination.identifier)
         if is_application:
             fault = self._check_application_message(envelope)
-            if fault is None and asked is None and isinstance(envelope.routed, Fault):
+            if fault is None and asked is None and not is_for_others and isinstance(envelope.routed, Fault):
                 fault = envelope.routed  # a reply goes to who asked, whatever the routes say
             if fault is not None and number not in destination.accepted:
                 self._answering.fault(envelope, fault, back_channel)
                 return
-        awaits_reply = back_channel is not None and is_application and self._awaits_reply(envelope)
-        is_kept = asked is not None or not self.takes_only_replies
+        if asked is not None and is_passed_on:
+            again = partial(self._receive_again, envelope, back_channel, problem)
+            if not self._outbound.forwarders.has(*asked, again):
+                return  # its request is being read
+        awaits_reply = back_channel is not None and is_application and not is_for_others
+        awaits_reply = awaits_reply and self._awaits_reply(envelope)
+        is_kept = not is_for_others and (asked is not None or not self.takes_only_replies)
         answered = back_channel if problem is None else None
         verdict = self._inbound.receive(destination, envelope, awaits_reply, answered, now, is_kept=is_kept)
         if isinstance(verdict, Fault):
@@ -115,7 +123,9 @@ class Accepting:
                 assert envelope.reply_to is not None
                 reply_to = envelope.reply_to.address
                 self._replies.tell_of_none(destination, number, envelope.action, reply_to)
-            if asked is not None:
+            if asked is not None and is_passed_on:
+                self._outbound.forwarders.replied(*asked, envelope, now)
+            elif asked is not None:
                 self._outbound.receive_reply(*asked)
             elif is_application and not is_kept:
                 self._effects.append(Incident("unasked message dropped", destination.identifier, number))
@@ -130,6 +140,11 @@ class Accepting:
                 self._acknowledging.acknowledge(destination, back_channel, now)
             else:
                 self._answering.done(back_channel)  # .NET: no acknowledgement that leaves out what it answers
+
+    def _receive_again(
+        self, envelope: Envelope, back_channel: BackChannel | None, problem: Fault | None, now: float
+    ) -> None:
+        self.receive(envelope, back_channel, now, problem)
 
     def _refuse(
         self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
@@ -186,11 +201,7 @@ class Accepting:
         if back_channel is None and envelope.relates_to is not None:
             asked = self._outbound.request_of(envelope.relates_to)
             if asked is not None:
-                self._outbound.receive_reply(*asked)
-                record = Record("", 0, envelope.action, envelope.body, incoming.now, envelope.message_id, envelope.to)
-                record.relates_to = envelope.relates_to
-                record.soap = envelope.soap.value
-                self._inbound.take_plain(record)
+                self._receive_plain_reply(incoming, *asked)
             return
         if envelope.acknowledgements or envelope.ack_requested:
             self._acknowledging.answer(incoming)
@@ -201,3 +212,19 @@ class Accepting:
             else:
                 fault = sequence_fault(WSRM_REQUIRED)  # WS-RM 4.8
             self._answering.fault(envelope, fault, back_channel)
+
+    def _receive_plain_reply(self, incoming: Incoming, outbox: Outbox, number: int) -> None:
+        envelope = incoming.envelope
+        if outbox.forwarding is not None:
+            if self._outbound.forwarders.has(outbox, number, partial(self._receive_plain_again, incoming)):
+                self._outbound.forwarders.replied(outbox, number, envelope, incoming.now)
+            return
+        self._outbound.receive_reply(outbox, number)
+        record = Record("", 0, envelope.action, envelope.body, incoming.now, envelope.message_id, envelope.to)
+        record.relates_to = envelope.relates_to
+        record.soap = envelope.soap.value
+        self._inbound.take_plain(record)
+
+    def _receive_plain_again(self, incoming: Incoming, now: float) -> None:
+        incoming.now = now
+        self.receive_plain(incoming)

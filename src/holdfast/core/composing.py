@@ -96,7 +96,7 @@ class Composer:
         wants_reply = None
         envelope, record = self._message(outbox, source, number)
         if record is not None and record.wants_reply:
-            wants_reply = record.message_id
+            wants_reply = envelope.message_id
             envelope.reply_to = self._local
         if source.offer is not None:
             self._piggyback(source, envelope)
@@ -115,11 +115,11 @@ class Composer:
             envelope.control = LastMessage()
             return envelope, None
         record = outbox.here[source.start + number - 1]
+        envelope.message_id = outbox.message_id(record)
         entry = source.flight.get(number)
         if entry is not None:
-            entry.message_id = record.message_id
+            entry.message_id = envelope.message_id
         envelope.action = record.action
-        envelope.message_id = record.message_id
         envelope.relates_to = record.relates_to
         envelope.body = record.body
         if record.headers:

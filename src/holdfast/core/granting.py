@@ -23,6 +23,7 @@ from holdfast.core.messages import (
     Offer,
 )
 from holdfast.core.outbound import Outbound
+from holdfast.core.policy import for_forwarded_replies
 from holdfast.core.replies import Replies
 
 
@@ -145,8 +146,20 @@ class Granting:
         source = self._outbound.receive_create_response(response, incoming.envelope.relates_to, now)
         if source is not None and source.offer is not None:
             offered = RMDestination(source.offer, source.versions, ANONYMOUS_EPR, self._policy, now)
+            self._settle_policy(offered)
             accept = response.accept_acks_to
             if accept is not None and not accept.is_anonymous:
                 offered.acks_to = accept
             self._inbound.add(offered)
         self._answering.done(incoming.back_channel)
+
+    def _settle_policy(self, offered: RMDestination) -> None:
+        if self._outbound.is_offered_by_forwarder(offered.identifier):
+            offered.policy = for_forwarded_replies(self._policy)
+            offered.behavior = offered.policy.incomplete_sequence_behavior
+
+    def recover(self) -> None:
+        """Once both halves have taken over what was stored: treat what was offered as when it was granted."""
+        for identifier in self._outbound.by_offer:
+            if (offered := self._inbound.destinations.get(identifier)) is not None:
+                self._settle_policy(offered)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from holdfast.core.circuit import Circuits
 from holdfast.core.commit import GroupCommit
@@ -58,6 +59,22 @@ from holdfast.core.states import (
 from holdfast.core.timers import Deadlines
 
 
+class Forwarders(Protocol):
+    """What is asked of whoever knows those whose messages are sent on."""
+
+    def has(self, outbox: Outbox, number: int, again: Callable[[float], None]) -> bool:
+        """Whether message ``number``, a request, is in memory; if not, ``again(now)`` is called once it was read."""
+        ...
+
+    def replied(self, outbox: Outbox, number: int, envelope: Envelope, now: float) -> None:
+        """The reply to message ``number``, which is in memory, came; it is taken in with the open batch."""
+        ...
+
+    def unanswered(self, outbox: Outbox, number: int, now: float) -> None:
+        """There will be no reply to message ``number``, a request."""
+        ...
+
+
 class Outbound:
     """The sending half of one side.
 
@@ -71,6 +88,9 @@ class Outbound:
         local: The address the peer can send to; :data:`ANONYMOUS` for one without a listener.
         offered: The Sequences that this side offered for replies.
     """
+
+    forwarders: Forwarders
+    """Who knows those whose messages are sent on; to be set before any is."""
 
     def __init__(
         self,
@@ -482,6 +502,11 @@ class Outbound:
         found = self.requests.find(relates_to, offered.source if offered is not None else None)
         return None if found is None else (self.sources[found[0].local_id], found[1])
 
+    def is_offered_by_forwarder(self, identifier: str) -> bool:
+        """Whether an inbound Sequence was offered for replies to what is sent on."""
+        outbox = self.by_offer.get(identifier)
+        return outbox is not None and outbox.forwarding is not None
+
     def receive_reply(self, outbox: Outbox, number: int) -> None:
         """The reply to a request (see :meth:`request_of`) is in the open batch: it is acknowledged with that."""
         source = outbox.source
@@ -497,12 +522,15 @@ class Outbound:
         source = outbox.source if outbox is not None else None
         if outbox is None or source is None or number not in source.unreplied:
             return
-        message_id = source.unreplied[number]
-        if any(lower <= number <= upper for lower, upper in ack.ranges) and number not in source.replying:
-            self.effects.append(Unanswered(outbox.key, message_id))
-            if source.replied(number, now):
-                self._report(outbox, [(number, number)], now)
-                self.ready(outbox)
+        if number in source.replying or not any(lower <= number <= upper for lower, upper in ack.ranges):
+            return
+        if outbox.forwarding is not None:
+            self.forwarders.unanswered(outbox, number, now)
+            return
+        self.effects.append(Unanswered(outbox.key, source.unreplied[number]))
+        if source.replied(number, now):
+            self._report(outbox, [(number, number)], now)
+            self.ready(outbox)
 
     def _replied(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
         if outbox.source is source and source.replied(number, now):

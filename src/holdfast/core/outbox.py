@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import NamedTuple
 
 from holdfast.core.commit import Opened
@@ -93,7 +94,7 @@ class Outbox:
         self.partition = partition
         self.to = to
         self.policy = policy
-        self.forwarding: ForwardingPolicy | None = None
+        self.forwarding = None if queue.kind == OUTBOX else ForwardingPolicy()
         """What it gives up by itself, if it sends on what came in; None: nothing, as nobody but its owner may."""
         self.cursor = OUTBOUND + key
         """The name of its cursor, which is moved now and then."""
@@ -206,6 +207,18 @@ class Outbox:
         """The record at ``offset`` if it is in memory: what was just submitted, or was read ahead."""
         return self.here.get(offset)
 
+    def message_id(self, record: Record) -> str | None:
+        """The MessageID that a record goes out with: its own, but for a request that is sent on. What its sender wrote
+        need not be unique among all senders, or may be missing, and its reply must find it: so it has one that follows
+        from who sends it, in which Sequence it came and with which number. It tells nobody that Sequence's Identifier.
+        """
+        if self.forwarding is None or not record.wants_reply:
+            return record.message_id
+        what = repr((self.key, record.sequence, record.message_number)).encode()
+        digits = blake2b(what, digest_size=16).hexdigest()
+        # RFC 9562 5.8: a UUID whose making is one's own says so by two of its digits
+        return f"urn:uuid:{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
     def wait_for(self, offset: int, then: Callable[[float], None]) -> None:
         """Call ``then(now)`` once the record at ``offset`` was read, or is found to be there no more."""
         self._waiting.append((offset, then))
@@ -304,8 +317,9 @@ class Outbox:
         assert source is not None
         for offset, record in found:
             self.keep(offset, record)
-            if record.wants_reply and record.message_id is not None:
-                source.requests.found_before(record.message_id, source, offset - source.start + 1)
+            message_id = self.message_id(record)
+            if record.wants_reply and message_id is not None:
+                source.requests.found_before(message_id, source, offset - source.start + 1)
 
     def update_available(self) -> None:
         """Tell the present Sequence how far durable messages reach that are its own."""

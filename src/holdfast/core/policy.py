@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior
@@ -107,6 +107,14 @@ class DestinationPolicy:
     def __post_init__(self) -> None:
         may_be_zero = ("acknowledgement_interval", "max_sequences", "remember_terminated", "reply_patience")
         check_settings(self, least=dict.fromkeys(may_be_zero, 0), most={"max_message_number": MAX_MESSAGE_NUMBER})
+
+
+def for_forwarded_replies(policy: DestinationPolicy) -> DestinationPolicy:
+    """How a Sequence is treated in which replies to forwarded requests come. Each goes to its requester by itself, so
+    none waits for another; and as requests may come after any silence, it lives as long as theirs."""
+    assurance = Assurance(Delivery.EXACTLY_ONCE, in_order=False)
+    behavior = IncompleteSequenceBehavior.NO_DISCARD
+    return replace(policy, assurance=assurance, incomplete_sequence_behavior=behavior, inactivity_timeout=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from holdfast.core.destination import RMDestination
 from holdfast.core.ending import Ending
 from holdfast.core.events import BackChannel, Effect, ReadWanted, Transmit
 from holdfast.core.faults import not_understood
+from holdfast.core.forwarding import Forwarding
 from holdfast.core.granting import Granting
 from holdfast.core.handling import Handling
 from holdfast.core.hearing import Hearing, is_reply
@@ -66,6 +67,7 @@ class RMProtocol:
         always_replies: Whether this action is a request also where the message says nothing of a reply.
         local: The address the peer can send to; :data:`ANONYMOUS` for a source without a listener.
         handling: The handlers of the queue; None if it has none.
+        forwarding: Those that send on what comes in; None if there may be none.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class RMProtocol:
         always_replies: Callable[[str], bool] = _never,
         local: str = ANONYMOUS,
         handling: Handling | None = None,
+        forwarding: Forwarding | None = None,
     ):
         self.policy = destination_policy or DestinationPolicy()
         self.commit = GroupCommit()
@@ -125,6 +128,8 @@ class RMProtocol:
             replies,
             always_replies,
         )
+        if forwarding is not None:
+            forwarding.join(self.outbound, self.replies)
         self.hearing = Hearing(self.inbound, self.outbound, self.replies, self.receive)
         self.handling = handling
         if handling is not None:
@@ -183,6 +188,7 @@ class RMProtocol:
         """Take over what the store held. Once, before anything else."""
         self.inbound.recover(snapshot, now)
         recover_outbound(self.outbound, self.queues, snapshot, now)
+        self.granting.recover()
         self.replies.recover(now)
 
     # --- calls ----------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from holdfast.core.events import (
     Transmit,
     Unheard,
 )
+from holdfast.core.forwarding import Forwarding
 from holdfast.core.handling import Handling
 from holdfast.core.messages import CreateSequence, Envelope, Fault, Routed
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
@@ -52,7 +53,7 @@ from holdfast.endpoint.arguments import (
 )
 from holdfast.endpoint.decoding import OFF_LOOP
 from holdfast.endpoint.descriptors import outgoing
-from holdfast.endpoint.dispatcher import Dispatcher, Handler, set_aside
+from holdfast.endpoint.dispatcher import Dispatcher, Handler, passed_on, set_aside
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.endpoint.envelopes import Elsewhere, Envelopes
 from holdfast.endpoint.http_media import refuse_unless_soap
@@ -331,6 +332,7 @@ class Destination:
             replies=self._replies,
             always_replies=self._always_replies,
             handling=handling,
+            forwarding=Forwarding(passed_on),
             is_restored=self._restored and not (worker is not None and worker.is_restart),
             new_identifier=new_identifier if worker is None else worker.new_identifier,
             epochs={} if worker is None else worker.epochs,

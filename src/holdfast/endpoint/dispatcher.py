@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.core.events import Handle
 from holdfast.core.handling import Handling
+from holdfast.core.messages import Fault
 from holdfast.core.records import Record
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.failures import brief, reason_of
@@ -257,3 +258,13 @@ def fault_reply(record: Record, fault: ApplicationFault) -> Record | None:
 def set_aside(record: Record) -> Record | None:
     """What the requester of a message that is given up is told: nothing of what went wrong here."""
     return fault_reply(record, _SET_ASIDE)
+
+
+def passed_on(record: Record, fault: Fault) -> Record | None:
+    """The reply that tells a requester of a fault that another service answered with, or that we answer with in its
+    place."""
+    try:
+        told = ApplicationFault(fault.reason, sender=fault.sender, detail=fault.detail)
+    except EnvelopeError:  # a fault may have several details, and ours has one
+        told = ApplicationFault(fault.reason, sender=fault.sender)
+    return fault_reply(record, told)

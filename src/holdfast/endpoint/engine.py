@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from holdfast.core.events import Effect, ReadWanted
+from holdfast.core.forwarding import Forwarding
 from holdfast.core.handling import Handling
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
@@ -132,6 +133,7 @@ class Engine:
         always_replies: Callable[[str], bool] = lambda _action: False,
         local: str = ANONYMOUS,
         handling: Handling | None = None,
+        forwarding: Forwarding | None = None,
         is_restored: bool = False,
         new_identifier: Callable[[], str] = new_identifier,
         epochs: Mapping[str, str] = MappingProxyType({}),
@@ -158,6 +160,7 @@ class Engine:
             always_replies=always_replies,
             local=local,
             handling=handling,
+            forwarding=forwarding,
         )
         snapshot = self.store.load()
         self._thread = CommitThread(self.store, self._loop, self._durable, self._failed)

@@ -1,0 +1,64 @@
+"""Forwarding: what comes of messages that are sent on. Replies go back to who asked, in the batch that takes them.
+
+A forwarded request has a MessageID of ours (:meth:`Outbox.message_id`), by which its reply finds it. The reply is no
+message of a queue: :class:`Replies` keeps it where a handler's reply would be kept, with what says that it came. So
+after a crash either both are there, or the destination is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.messages import Envelope, Fault
+from holdfast.core.outbound import Outbound
+from holdfast.core.outbox import Outbox
+from holdfast.core.records import Record
+from holdfast.core.replies import Replies
+
+
+class Forwarding:
+    """What forwarders know of those whose messages they send on.
+
+    Args:
+        tell: A fault as the reply to a request; None for one that wants no reply.
+    """
+
+    def __init__(self, tell: Callable[[Record, Fault], Record | None]) -> None:
+        self._tell = tell
+
+    def join(self, outbound: Outbound, replies: Replies) -> None:
+        """Say who sends messages on, and who takes replies."""
+        self._outbound = outbound
+        self._replies = replies
+        outbound.forwarders = self
+
+    def has(self, outbox: Outbox, number: int, again: Callable[[float], None]) -> bool:
+        """Whether the request that is message ``number`` is in memory; if not, ``again(now)`` is called when it was
+        read. What came for it is then received as if it came just now."""
+        source = outbox.source
+        assert source is not None, (outbox.key, number)
+        return self._outbound.reading.has(outbox, source, number, again)
+
+    def replied(self, outbox: Outbox, number: int, envelope: Envelope, now: float) -> None:
+        """The reply to message ``number``, which is in memory, goes to the requester with the open batch."""
+        request = outbox.here[outbox.offset_of(number)]
+        self._outbound.receive_reply(outbox, number)
+        self._replies.reply(request, self._reply(request, envelope, now), now)
+
+    def _reply(self, request: Record, envelope: Envelope, now: float) -> Record | None:
+        if envelope.fault is not None and envelope.soap.value != request.soap:
+            return self._tell(request, envelope.fault)  # the requester would not understand it as it is
+        headers = b"".join(envelope.headers)
+        return Record("", 0, envelope.action, envelope.body, now, soap=request.soap, headers=headers)
+
+    def unanswered(self, outbox: Outbox, number: int, now: float) -> None:
+        """The destination has the request that is message ``number``, and will send no reply: so it is with the
+        requester, as if a handler had given none."""
+        source = outbox.source
+        if source is None or number not in source.unreplied or number in source.replying:
+            return  # while its request was read
+        if self.has(outbox, number, partial(self.unanswered, outbox, number)):
+            request = outbox.here[outbox.offset_of(number)]
+            self._outbound.receive_reply(outbox, number)
+            self._replies.reply(request, None, now)

@@ -1,0 +1,316 @@
+"""Three cores in a row without sockets: a requester, a broker that forwards, and a service. Any of them may be killed
+between two of its events. Time passes only when nothing else is left to happen."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from holdfast.core.cursor import HandlingPolicy
+from holdfast.core.dead_letters import DeadLetters
+from holdfast.core.events import BackChannel, Effect, Handle, Incident, ReadWanted, Respond, Transmit
+from holdfast.core.forwarding import Forwarding
+from holdfast.core.handling import Handling
+from holdfast.core.messages import ANONYMOUS, Envelope, Fault
+from holdfast.core.outbox import Outbox
+from holdfast.core.policy import ForwardingPolicy, SourcePolicy
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import Queue
+from holdfast.core.records import Record
+from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.versions import Versions
+from holdfast.endpoint.letters import seal, unseal
+from holdfast.store import MemoryStore
+
+STEADY = RetransmissionPolicy(initial=1.0, floor=0.5, cap=8.0, jitter=0.0)
+REQUESTER, BROKER, SERVICE = "http://requester/", "http://broker/", "http://service/"
+
+Answers = Callable[[Envelope], Envelope | None]
+"""What a service answers instead of taking a message in; None: it takes it in."""
+
+
+class Journey(NamedTuple):
+    """A request on its way, and who sent it in which of its runs."""
+
+    sender: Party
+    run: int
+    transmit: Transmit
+
+
+def fault_as_reply(record: Record, fault: Fault) -> Record | None:
+    if not record.wants_reply:
+        return None
+    return Record("", 0, "urn:fault", f"fault {fault.code}: {fault.reason}".encode(), record.received_at)
+
+
+def echo(record: Record) -> Record | None:
+    """What a service replies."""
+    if not record.wants_reply:
+        return None
+    return Record("", 0, "urn:reply", b"re " + record.body, record.received_at)
+
+
+class Party:
+    """One of them, whose store outlives it."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        address: str,
+        *,
+        is_listening: bool = False,
+        handler: Callable[[Record], Record | None] | None = None,
+        answers: Answers = lambda _envelope: None,
+    ) -> None:
+        self.chain = chain
+        self.address = address
+        self.store = MemoryStore()
+        self.local = address if is_listening else ANONYMOUS
+        self.handler = handler
+        self.answers = answers
+        self.run = 0
+        self.is_up = False
+        self.identifiers = 0
+        self.pending: deque[Any] = deque()
+        self.events = self.reads = 0
+        """How many events it has had, and how often it has read its store."""
+        self.is_handling = True
+        """Whether its handlers get on."""
+        self.write: Callable[[Envelope], None] = lambda _envelope: None
+        """What it does with each answer that it writes."""
+        self.die_at: int | None = None
+        self.open: list[Journey] = []
+        """Requests that wait for its answer."""
+        self.incidents: list[Incident] = []
+        self.told: list[Effect] = []
+        self.letters = DeadLetters()
+        self.on_start: Callable[[], None] = lambda: None
+        self.start()
+
+    def start(self) -> None:
+        self.run += 1
+        self.is_up = True
+        self.pending.clear()
+        self.letters = DeadLetters()
+        self.queue = Queue("inbox", dead_letters=self.letters)
+        self.queue.is_handled = self.handler is not None
+        handling = None
+        if self.handler is not None:
+            policy = HandlingPolicy()
+            handling = Handling(
+                self.queue, self.letters, policy, 8, seal=seal, unseal=unseal, set_aside=lambda _record: None
+            )
+        self.protocol = RMProtocol(
+            self.queue,
+            self.store.read,
+            self.new_identifier,
+            lambda: 0.0,
+            allows=lambda _address: True,
+            source_policy=SourcePolicy(retransmission=STEADY),
+            local=self.local,
+            handling=handling,
+            forwarding=self.chain.forwarding(self),
+        )
+        self.protocol.recover(self.store.load(), self.chain.now)
+        if not self.queue.epoch:
+            self.queue.begin("e")
+        if handling is not None:
+            handling.start(self.chain.now)
+        self.on_start()
+        self.settle()
+
+    def new_identifier(self) -> str:
+        self.identifiers += 1
+        return f"urn:{self.address[7:-1]}:{self.identifiers}"
+
+    def kill(self) -> None:
+        self.is_up = False
+        self.run += 1
+        gone, self.open = self.open, []
+        for journey in gone:
+            self.chain.fail(journey)
+        self.chain.events.append(self.start)
+
+    def happen(self, run: int, event: Callable[[], None]) -> None:
+        """One event, unless it was of an earlier run."""
+        if run != self.run or not self.is_up:
+            return
+        event()
+        self.events += 1
+        if self.events == self.die_at:
+            self.kill()
+        else:
+            self.settle()
+
+    def settle(self) -> None:
+        while True:
+            self.protocol.outbound.pump(self.chain.now)
+            effects = self.protocol.take_effects()
+            for effect in effects:
+                self.perform(effect)
+            if self.protocol.wants_commit:
+                self.pending.append(self.protocol.take_batch())
+                self.chain.later(self, self.durable)
+            elif not effects:
+                return
+
+    def durable(self) -> None:
+        self.store.commit(self.pending.popleft())
+        self.protocol.batch_durable(self.chain.now)
+
+    def perform(self, effect: Effect) -> None:
+        if isinstance(effect, Transmit):
+            self.chain.carry(Journey(self, self.run, effect))
+        elif isinstance(effect, ReadWanted):
+            self.chain.later(self, lambda: self.read(effect))
+        elif isinstance(effect, Handle) and self.is_handling:
+            self.chain.later(self, lambda: self.handle(effect))
+        elif isinstance(effect, Respond):
+            journey: Any = effect.back_channel
+            if journey in self.open:
+                self.open.remove(journey)
+                answer = None if effect.envelope is None else replace(effect.envelope)
+                if answer is not None:
+                    self.write(answer)
+                self.chain.answer(journey, answer)
+        else:
+            if isinstance(effect, Incident):
+                self.incidents.append(effect)
+            self.told.append(effect)
+
+    def read(self, wanted: ReadWanted) -> None:
+        self.reads += 1
+        found = self.store.read(wanted.queue, wanted.partition, wanted.start, wanted.end)
+        self.protocol.records_read(wanted, found, self.chain.now)
+
+    def handle(self, handle: Handle) -> None:
+        assert self.protocol.handling is not None and self.handler is not None
+        self.protocol.handling.handled(handle, self.handler(handle.record), self.chain.now)
+
+    def receive(self, journey: Journey) -> None:
+        """A request arrives."""
+        answer = self.answers(journey.transmit.envelope)
+        if answer is not None:
+            self.chain.answer(journey, answer)
+            return
+        self.open.append(journey)
+        self.protocol.receive(replace(journey.transmit.envelope), BackChannel(journey), self.chain.now)
+
+    @property
+    def kept(self) -> list[Record]:
+        """What is in its queue, durably."""
+        return [record for _, record in self.store.read("inbox", 0, 0, self.queue.ends[0])]
+
+
+class Chain:
+    """All three, and the network between them, which loses nothing but what was with somebody who is killed."""
+
+    def __init__(
+        self,
+        *,
+        offers: bool = True,
+        forwarder_offers: bool = True,
+        listens: tuple[bool, bool] = (False, False),
+        policy: ForwardingPolicy | None = None,
+        handler: Callable[[Record], Record | None] = echo,
+        versions: Versions | None = None,
+    ) -> None:
+        self.now = 1_000.0
+        self.events: deque[Callable[[], None]] = deque()
+        self.versions = versions or Versions("1.1")
+        self.journeys: list[tuple[float, str, Envelope]] = []
+        """Every request that was sent: when, where to, and what."""
+        self.handled: list[Record] = []
+        self.policy = policy or ForwardingPolicy()
+        self.forwarder_choices = [(self.versions, forwarder_offers)]
+        self.parties: dict[str, Party] = {}
+        self.handler = handler
+        self.service = self.parties[SERVICE] = Party(self, SERVICE, handler=self._handle)
+        self.broker = self.parties[BROKER] = Party(self, BROKER, is_listening=listens[1])
+        self.broker.on_start = self._forward
+        self._forward()
+        self.requester = self.parties[REQUESTER] = Party(self, REQUESTER, is_listening=listens[0])
+        self.choices = [(self.versions, offers)]
+        self.requester.on_start = self._open
+        self._open()
+
+    def forwarding(self, party: Party) -> Forwarding:
+        return Forwarding(fault_as_reply)
+
+    def _handle(self, record: Record) -> Record | None:
+        self.handled.append(record)
+        return self.handler(record)
+
+    def _open(self) -> None:
+        self.outbox = self.requester.protocol.outbound.open("out", BROKER, [*self.choices])
+
+    def _forward(self) -> None:
+        broker = self.broker if hasattr(self, "broker") else self.parties[BROKER]
+        self.forwarder: Outbox = broker.protocol.outbound.forward(
+            "forward/x/0", SERVICE, [*self.forwarder_choices], broker.queue, 0, policy=self.policy
+        )
+
+    def ask(self, *bodies: str, wants_reply: bool = True, message_id: str | None = None, key: str = "out") -> None:
+        """The requester sends."""
+        outbox = self.requester.protocol.outbound.open(key, BROKER, [*self.choices])
+        for body in bodies:
+            record = Record("", 0, "urn:a", body.encode(), self.now, message_id or f"urn:m:{body}")
+            record.wants_reply = wants_reply
+            self.requester.protocol.submit(outbox, record, self.now)
+        self.requester.settle()
+
+    @property
+    def replies(self) -> list[tuple[str | None, str]]:
+        """What came back: which request it answers, and what it says."""
+        return [(record.relates_to, record.body.decode()) for record in self.requester.kept]
+
+    # --- the network ----------------------------------------------------------------------------------------------
+
+    def later(self, party: Party, event: Callable[[], None]) -> None:
+        run = party.run
+        self.events.append(lambda: party.happen(run, event))
+
+    def carry(self, journey: Journey) -> None:
+        self.journeys.append((self.now, journey.transmit.to, replace(journey.transmit.envelope)))
+        self.events.append(lambda: self._arrive(journey))
+
+    def _arrive(self, journey: Journey) -> None:
+        to = self.parties[journey.transmit.to]
+        if to.is_up and not to.protocol.outbound.reading.is_recovering:
+            to.happen(to.run, lambda: to.receive(journey))
+        else:
+            self.fail(journey)
+
+    def answer(self, journey: Journey, envelope: Envelope | None) -> None:
+        sender = journey.sender
+        self.events.append(
+            lambda: sender.happen(journey.run, lambda: sender.protocol.received(journey.transmit, envelope, self.now))
+        )
+
+    def fail(self, journey: Journey) -> None:
+        sender = journey.sender
+        self.events.append(
+            lambda: sender.happen(journey.run, lambda: sender.protocol.failed(journey.transmit, self.now))
+        )
+
+    def settle(self, until: Callable[[], bool] = lambda: False) -> None:
+        """All that happens without time passing."""
+        while self.events and not until():
+            self.events.popleft()()
+
+    def go(self, seconds: float = 120.0, until: Callable[[], bool] = lambda: False) -> None:
+        """All that happens within that time."""
+        end = self.now + seconds
+        self.settle(until)
+        while not until():
+            up = [party for party in self.parties.values() if party.is_up]
+            due = min((at for party in up if (at := party.protocol.deadline()) is not None), default=end)
+            if due > end or (not self.events and due == end):
+                self.now = end
+                return
+            self.now = max(self.now, due)
+            for party in up:
+                party.happen(party.run, lambda party=party: party.protocol.pump(self.now))  # type: ignore[misc]
+            self.settle(until)
