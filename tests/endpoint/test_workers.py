@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -16,7 +17,13 @@ import trustme
 from crew import Crew, stored, texts, wait_until
 
 import holdfast
-from holdfast.core.messages import Acknowledge, AckRequested, CreateSequenceResponse, TerminateSequence
+from holdfast.core.messages import (
+    Acknowledge,
+    AckRequested,
+    CreateSequenceResponse,
+    SequenceAcknowledgement,
+    TerminateSequence,
+)
 from holdfast.endpoint.worker import worker_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
@@ -220,3 +227,60 @@ async def test_acknowledgement_requests_and_unknown_sequences_are_answered_where
             assert answer.fault == "UnknownSequence"
             answer = await peer(one.url).say(control=TerminateSequence(stranger, 1), message_id="urn:test:1")
             assert answer.fault == "UnknownSequence"
+
+
+REPLYING = """
+import holdfast
+app = holdfast.Destination(store="inbox")
+@app.on()
+def reply(message) -> str:
+    return "<reply/>"
+"""
+
+
+async def requesters(url: str, peer: Any) -> dict[int, tuple[Any, str]]:
+    """A requester with a Sequence of each of two workers, by worker, and the Identifier that it offered."""
+    found: dict[int, tuple[Any, str]] = {}
+    while len(found) < 2:
+        one = peer(url)
+        offered = f"urn:test:offered:{id(one)}"
+        await one.create(offer=offered)
+        worker = worker_of(one.identifier)
+        assert worker is not None
+        found[worker] = one, offered
+    return found
+
+
+async def test_what_is_said_of_another_workers_sequence_reaches_it(crew: Start, peer: Any) -> None:
+    server = crew("--workers", "2", module=REPLYING)
+    (one, _), (other, offered) = (await requesters(server.url(), peer)).values()
+    reply = await other.request(1)
+    assert reply.envelope.sequence.identifier == offered
+    assert (await other.request(1)).envelope.sequence.identifier == offered  # not acknowledged: it comes again
+    beside = SequenceAcknowledgement(offered, ((1, 1),))
+    answer = await one.message(1, acknowledgements=(beside,), ack_requested=(AckRequested(other.identifier),))
+    assert answer.envelope.fault is None
+    assert one.identifier in {found.identifier for found in answer.envelope.acknowledgements}
+
+    async with asyncio.timeout(60):
+        while (await other.request(1)).envelope is not None:  # until it has it, the reply
+            await asyncio.sleep(0.01)
+
+
+async def test_an_acknowledgement_by_itself_is_taken_wherever_it_comes_and_a_strangers_is_refused(
+    crew: Start, peer: Any
+) -> None:
+    server = crew("--workers", "2", module=REPLYING)
+    url = server.url()
+    found = await requesters(url, peer)
+    for one, offered in found.values():
+        await one.request(1)
+        for _ in range(4):
+            answer = await peer(url).say(
+                control=Acknowledge(), acknowledgements=(SequenceAcknowledgement(offered, ((1, 1),)),)
+            )
+            assert answer.status == 202, answer
+    answer = await peer(url).say(
+        control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:test:nobodys", ((1, 1),)),)
+    )
+    assert answer.fault == "UnknownSequence"

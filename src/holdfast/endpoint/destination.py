@@ -146,6 +146,8 @@ class Destination:
 
     worker: Worker | None = None
     """Which of several processes this is, set before it is started; None if it is the only one."""
+    sort_out: Callable[[Envelope], None] | None = None
+    """Takes out of an envelope, among several processes, what it says of the Sequences of others."""
 
     _started = False
 
@@ -522,6 +524,8 @@ class Destination:
     def _take_routed(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
         protocol, back_channel = self.engine.protocol, BackChannel(exchange)
         if refusal is None:
+            if self.sort_out is not None and (envelope.acknowledgements or envelope.ack_requested):
+                self.sort_out(envelope)
             envelope.transport = self._keeper.facts_of(exchange.request)
             self.sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
             party = party_of(exchange.request) if isinstance(envelope.control, CreateSequence) else ""
@@ -529,6 +533,12 @@ class Destination:
         else:
             protocol.refuse(envelope, refusal, back_channel)
         self.engine.touch()
+
+    def hear(self, envelope: Envelope) -> None:
+        """Take acknowledgements, and requests for some, that came to another process, which answers."""
+        if self.engine.failure is None:
+            self.engine.protocol.receive(envelope, None, self.engine.clock())
+            self.engine.touch()
 
     def _carry_out(self, effect: Effect) -> None:
         kind = type(effect)  # every message has several effects, and most kinds none

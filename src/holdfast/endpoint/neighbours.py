@@ -17,7 +17,13 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from holdfast.core.messages import Envelope
+from holdfast.core.messages import (
+    Acknowledge,
+    AckRequested,
+    Envelope,
+    RequestAcknowledgement,
+    SequenceAcknowledgement,
+)
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.passing import Named, decode_request, encode_request, owner_of, worker_in
@@ -26,6 +32,7 @@ from holdfast.http.client import HTTPClient
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import Outcome, Response, TransportError
 from holdfast.http.server import HTTPServer
+from holdfast.wire import decode, encode
 
 MOST_GIVEN: Final = 128 * 1024
 """Bytes of a request that goes with its connection; with a larger one, the connection stays."""
@@ -36,6 +43,7 @@ PATIENCE: Final = 90.0
 MOST_KNOWN: Final = 4096
 """Sequences of other workers that are remembered, of those whose Identifiers their other end made."""
 
+_EMPTY = (Acknowledge, RequestAcknowledgement)
 _OWN = (b"content-length", b"content-type", b"connection", b"date", b"server", b"transfer-encoding", b"keep-alive")
 """Headers that every answer of ours gets anew."""
 
@@ -73,6 +81,7 @@ class Neighbours:
         self._app = app
         self._server = server
         self._number, self._count = place.worker.number, place.worker.count
+        app.sort_out = self.sort_out
         self._inbox = HTTPServer()
         self._known: OrderedDict[str, int] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -88,7 +97,7 @@ class Neighbours:
             total_timeout=PATIENCE,
             connections_per_host=limits.max_connections,
             max_connections=limits.max_connections,
-            unix={_host(number): path for number, path in enumerate(self._place.paths)},
+            unix={host_of(number): path for number, path in enumerate(self._place.paths)},
         )
         within = HTTPLimits(
             max_body=limits.max_body + HEAD_ROOM,
@@ -160,7 +169,7 @@ class Neighbours:
         """Whether a worker knows a Sequence; None if it does not say."""
         try:
             answer = await self.client.fetch(
-                "GET", f"http://{_host(number)}/knows/{quote(identifier, safe='')}", b"", {}
+                "GET", f"http://{host_of(number)}/knows/{quote(identifier, safe='')}", b"", {}
             )
         except TransportError:
             return None
@@ -171,6 +180,46 @@ class Neighbours:
         self._known.move_to_end(identifier)
         if len(self._known) > MOST_KNOWN:
             self._known.popitem(last=False)
+
+    # --- what is piggy-backed -------------------------------------------------------------------------------------
+
+    def sort_out(self, envelope: Envelope) -> None:
+        """Take out of an envelope what it says, beside its message, of other workers' Sequences, and tell them.
+
+        A peer with Sequences in several workers may say in one envelope what it has of all (WS-RM 3.2). Nobody waits
+        for it: what gets lost here the peer says again when what it acknowledges is sent again.
+        """
+        heard, asked = self._of_ours(envelope)
+        if len(heard) == len(envelope.acknowledgements) and len(asked) == len(envelope.ack_requested):
+            return
+        if isinstance(envelope.control, _EMPTY) and not heard and not asked:
+            return  # it is all that is said, and it came here as nobody knows better: so it is answered here
+        others = Envelope(
+            envelope.soap,
+            envelope.addressing,
+            envelope.rm,
+            control=Acknowledge(),
+            acknowledgements=tuple(one for one in envelope.acknowledgements if one not in heard),
+            ack_requested=tuple(one for one in envelope.ack_requested if one not in asked),
+        )
+        envelope.acknowledgements, envelope.ack_requested = heard, asked
+        content = encode(others)
+        for number in range(self._count):
+            if number != self._number:
+                self.client.request("POST", f"http://{host_of(number)}/heard", content, {}, lambda _outcome: None)
+
+    def _of_ours(self, envelope: Envelope) -> tuple[tuple[SequenceAcknowledgement, ...], tuple[AckRequested, ...]]:
+        knows = self._app.knows
+        return (
+            tuple(one for one in envelope.acknowledgements if knows(one.identifier)),
+            tuple(one for one in envelope.ack_requested if knows(one.identifier)),
+        )
+
+    def _hear(self, envelope: Envelope) -> None:
+        """Take what somebody said to another worker of Sequences here."""
+        envelope.acknowledgements, envelope.ack_requested = self._of_ours(envelope)
+        if envelope.acknowledgements or envelope.ack_requested:
+            self._app.hear(envelope)
 
     # --- passing on -----------------------------------------------------------------------------------------------
 
@@ -205,7 +254,7 @@ class Neighbours:
                 log.warning("worker does not answer", to=owner, error=outcome.message)
                 _put_off(exchange)
 
-        self.client.request("POST", f"http://{_host(owner)}/message", content, {}, done)
+        self.client.request("POST", f"http://{host_of(owner)}/message", content, {}, done)
 
     # --- what comes from the others -------------------------------------------------------------------------------
 
@@ -214,6 +263,10 @@ class Neighbours:
         what, _, name = exchange.request.target.lstrip("/").partition("/")
         if what == "knows":
             exchange.respond(204 if self._app.knows(unquote(name)) else 404)
+            return
+        if what == "heard":
+            self._hear(decode(exchange.request.body))
+            exchange.respond(204)
             return
         exchange.request = decode_request(exchange.request.body)
         exchange.is_passed_on = True
@@ -244,7 +297,8 @@ class Neighbours:
         task.add_done_callback(self._tasks.discard)
 
 
-def _host(number: int) -> str:
+def host_of(number: int) -> str:
+    """What a worker is called in URLs."""
     return f"worker-{number}"
 
 
