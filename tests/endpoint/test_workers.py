@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
+import re
 import signal
 import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 import trustme
@@ -25,6 +30,10 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.endpoint.worker import worker_of
+from holdfast.pipeline.client import DataPlane, Patience
+from holdfast.pipeline.errors import OffsetRefused
+from holdfast.pipeline.offsets import Range
+from holdfast.store.records import decode_record
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 
@@ -284,3 +293,160 @@ async def test_an_acknowledgement_by_itself_is_taken_wherever_it_comes_and_a_str
         control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:test:nobodys", ((1, 1),)),)
     )
     assert answer.fault == "UnknownSequence"
+
+
+# --- the admin listener -----------------------------------------------------------------------------------------------
+
+
+def read_all(admin: str) -> dict[int, list[str]]:
+    """What a reader of the data plane gets, by partition."""
+    plane = DataPlane(admin)
+    ends = plane.ends("inbox")
+    found: dict[int, list[str]] = {}
+    for partition, (first, end) in ends.partitions.items():
+        part = Range(partition, first, end)
+        records = [one for some in plane.records("inbox", ends.epoch, part) for one in some]
+        assert [offset for offset, _ in records] == list(range(first, end))
+        found[partition] = texts([decode_record(data) for _, data in records])
+    plane.close()
+    return found
+
+
+def test_a_reader_of_the_one_admin_listener_gets_every_record_once(crew: Start, tmp_path: Path) -> None:
+    server = crew("--workers", "3", "--admin", "0")
+    url, admin = server.url(), server.url()
+    for thread in send_together(url, 9, 40):
+        thread.join()
+    found = read_all(admin)
+    assert sorted(found) == list(range(6))
+    everything = [text for some in found.values() for text in some]
+    assert sorted(everything) == sorted(f"{name}-{number}" for name in range(9) for number in range(40))
+    assert server.end() == 0
+    where = {worker * 2 + partition: texts(records) for (worker, partition), records in stored(tmp_path, 3).items()}
+    assert {partition: some for partition, some in found.items() if some} == where
+
+
+def test_cursors_stand_in_all_workers_and_a_new_worker_changes_no_number_and_no_epoch(
+    crew: Start, tmp_path: Path
+) -> None:
+    server = crew("--workers", "2", "--admin", "0")
+    url, admin = server.url(), server.url()
+    for thread in send_together(url, 6, 10):
+        thread.join()
+    plane = DataPlane(admin)
+    ends = plane.ends("inbox")
+    prints = plane.fingerprints("inbox", ends.epoch, ends.ends)
+    known = [(partition, ends.ends[partition], text) for partition, text in prints.items() if text]
+    assert plane.advance_cursor("inbox", "spark", ends.epoch, ends.ends, known) == ends.ends
+    assert plane.cursor("inbox", "spark") == (ends.epoch, ends.ends)
+    with pytest.raises(OffsetRefused):
+        plane.advance_cursor("inbox", "spark", "0123456789abcdef", ends.ends)
+    plane.close()
+    assert server.end() == 0
+    grown = crew("--workers", "3", "--admin", "0")
+    _, admin = grown.url(), grown.url()
+    plane = DataPlane(admin)
+    again = plane.ends("inbox")
+    assert again.epoch == ends.epoch
+    assert {one: again.partitions[one] for one in ends.partitions} == ends.partitions
+    assert {again.partitions[one] for one in (4, 5)} == {(0, 0)}
+    assert plane.cursor("inbox", "spark") == (ends.epoch, ends.ends)
+    stands = plane.advance_cursor("inbox", "spark", again.epoch, again.ends, known)
+    assert stands == again.ends
+    plane.close()
+
+
+def ask(admin: str, path: str, method: str = "GET", body: object = None) -> Any:
+    """An answer of the admin listener."""
+    content = json.dumps(body).encode() if body is not None else None
+    with urlopen(Request(admin + path, content, method=method), timeout=60) as answer:
+        data = answer.read()
+    return json.loads(data) if answer.headers["Content-Type"] == "application/json" else data.decode()
+
+
+async def test_one_admin_listener_shows_and_steers_all_workers(crew: Start, peer: Any) -> None:
+    server = crew("--workers", "3", "--admin", "0")
+    url, admin = server.url(), server.url()
+    one, found = await sequences(url, peer, 3)
+    for identifier in found.values():
+        await one.message(1, identifier=identifier)
+
+    def look() -> None:
+        every = ask(admin, "/sequences")
+        shown = {row["identifier"] for row in every["sequences"]}
+        assert shown >= set(found.values())
+        assert every["count"] == len(shown) == len(every["sequences"])
+        pages, after = [], ""
+        while after is not None:
+            page = ask(admin, f"/sequences?limit=2&after={quote(after)}")
+            assert len(page["sequences"]) <= 2
+            assert page["count"] == every["count"]
+            pages += [row["identifier"] for row in page["sequences"]]
+            after = page["next"]
+        assert sorted(pages) == sorted(shown)
+        for worker, identifier in found.items():
+            row = ask(admin, f"/sequences/{quote(identifier, safe='')}")
+            assert row["identifier"] == identifier
+            assert row["partition"] // 2 == worker
+            closed = ask(admin, f"/sequences/{quote(identifier, safe='')}/close", "POST", {})
+            assert closed["state"] != row["state"]
+        queue = ask(admin, "/queues/inbox")
+        assert queue["records"] == 3
+        assert sorted(map(int, queue["partitions"])) == list(range(6))
+        filled = [int(one) for one, bounds in queue["partitions"].items() if bounds["end"]]
+        assert {partition // 2 for partition in filled} == {0, 1, 2}
+        for partition in filled:
+            peeked = ask(admin, f"/queues/inbox/{partition}/messages")
+            assert (peeked["partition"], len(peeked["messages"])) == (partition, 1)
+        metrics = ask(admin, "/metrics")
+        for worker in range(3):
+            assert re.search(rf'holdfast_messages_accepted_total{{[^}}]*worker="{worker}"}} 1.0', metrics)
+        assert metrics.count("# TYPE holdfast_messages_accepted_total ") == 1
+        assert ask(admin, "/healthz") == {"status": "ok"}
+        for missing in ("/sequences/urn:nobody", "/queues/inbox/6/messages", "/dead-letters/1000000000000", "/nothing"):
+            with pytest.raises(HTTPError) as refused:
+                ask(admin, missing)
+            assert refused.value.code == 404
+        purged = ask(admin, "/queues/inbox/purge", "POST", {})
+        assert (purged["records"], purged["left"]) == (3, 0)
+
+    await asyncio.to_thread(look)
+
+
+def test_while_a_worker_is_away_its_part_is_told_to_be_missing_and_comes_back(crew: Start) -> None:
+    server = crew("--workers", "2", "--admin", "0")
+    url, admin = server.url(), server.url()
+    send(url, 0, 3)
+    server.kill(1)
+    plane = DataPlane(admin)
+    assert sorted(Patience(60.0).call(lambda: plane.ends("inbox")).partitions) == [0, 1, 2, 3]
+    plane.close()
+
+
+def test_dead_letters_of_all_workers_are_listed_retried_and_discarded_by_numbers_of_their_own(crew: Start) -> None:
+    module = (
+        "import holdfast\n"
+        "app = holdfast.Destination(store='inbox', handling=holdfast.HandlingPolicy(attempts=1))\n"
+        "@app.on()\n"
+        "def fails(message) -> None:\n"
+        "    raise ValueError('no')\n"
+    )
+    server = crew("--workers", "2", "--admin", "0", module=module)
+    url, admin = server.url(), server.url()
+    for thread in send_together(url, 8, 2):
+        thread.join()
+    wait_until(lambda: ask(admin, "/dead-letters")["count"] == 16)
+    letters, start = [], 0
+    while start is not None:
+        page = ask(admin, f"/dead-letters?limit=3&from={start}")
+        letters += [letter["letter"] for letter in page["dead_letters"]]
+        start = page["next"]
+    assert len(letters) == len(set(letters)) == 16
+    assert {letter // 10**12 for letter in letters} == {0, 1}
+    for letter in letters:
+        assert ask(admin, f"/dead-letters/{letter}")["letter"] == letter
+    gone = ask(admin, f"/dead-letters/{letters[-1]}/discard", "POST")
+    assert gone["discarded"] == 1
+    assert ask(admin, "/dead-letters/all/retry", "POST")["retried"] == 15
+    wait_until(lambda: ask(admin, "/dead-letters")["count"] == 15)
+    assert ask(admin, "/dead-letters/all/discard", "POST")["discarded"] == 15

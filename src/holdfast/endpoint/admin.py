@@ -6,18 +6,21 @@ Its routes are one table; ``GET /openapi.json`` describes them, and so does docs
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from holdfast.endpoint.admin_guard import OPEN_TO_ALL, Guard
-from holdfast.endpoint.admin_routes import Asked, Refused, Route, Routes
+from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route, Routes
 from holdfast.endpoint.admin_shapes import Anything, Health
 from holdfast.endpoint.data_plane import DataPlane
 from holdfast.endpoint.destination import Destination, json_answer
 from holdfast.endpoint.forwarders_admin import ForwarderRoutes
 from holdfast.endpoint.inspection import ages
+from holdfast.endpoint.joined_admin import JoinedAdmin
 from holdfast.endpoint.letters_admin import LetterRoutes
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.metrics import DestinationCollector
@@ -36,10 +39,12 @@ class Admin:
     Args:
         app: The destination, started before anybody asks.
         guard: Who may ask.
+        joined: Those it answers for together with itself; None: for itself only.
     """
 
-    def __init__(self, app: Destination, guard: Guard | None = None) -> None:
+    def __init__(self, app: Destination, guard: Guard | None = None, joined: JoinedAdmin | None = None) -> None:
         self._app = app
+        self._joined = joined
         self._guard = guard or Guard()
         self._registry = CollectorRegistry()
         self._collector = DestinationCollector(app)
@@ -52,8 +57,8 @@ class Admin:
             [
                 Route("GET", "healthz", self._health, "Whether all is well", Health),
                 Route("GET", "readyz", self._ready, "Whether it takes messages", Health),
-                Route("GET", "metrics", self._metrics, "Metrics for Prometheus", "text/plain"),
-                Route("GET", "openapi.json", self._openapi, "This description", Anything),
+                Route("GET", "metrics", self._metrics, "Metrics for Prometheus", "text/plain", joined=Joined.METRICS),
+                Route("GET", "openapi.json", self._openapi, "This description", Anything, joined=Joined.ANY),
                 *SequenceRoutes(app).routes,
                 *LetterRoutes(app).routes,
                 *OutboxRoutes(app).routes,
@@ -69,7 +74,14 @@ class Admin:
 
     def handle(self, exchange: Exchange) -> None:
         """Take one HTTP request; the answer follows."""
-        task = asyncio.ensure_future(self._answer(exchange))
+        self._begin(self._answer(exchange))
+
+    def handle_own(self, exchange: Exchange) -> None:
+        """The same of another worker's, which has seen who asks, for what is here."""
+        self._begin(self._answer_own(exchange))
+
+    def _begin(self, answering: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(answering)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -81,10 +93,34 @@ class Admin:
         except Refused as refused:
             _refuse(exchange, refused)
             return
-        status = await self._do(route, exchange, url.query, names)
+        is_joined = self._joined is not None and route.joined is not Joined.ANY
+        status = await (self._do_joined if is_joined else self._do)(route, exchange, url.query, names)
         if route.leaves_a_line:
             request = exchange.request
             log.info("asked to steer", method=request.method, path=url.path, peer=request.peer, status=status)
+
+    async def _answer_own(self, exchange: Exchange) -> None:
+        url = _split(exchange.request.target)
+        try:
+            route, names = self.routes.find(exchange.request.method, url.path)
+        except Refused as refused:
+            _refuse(exchange, refused)
+            return
+        await self._do(route, exchange, url.query, names)
+
+    async def _do_joined(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
+        """Let all workers do what is asked, or the one whose it is."""
+        assert self._joined is not None
+        try:
+            route.read(exchange, query)  # what is wrong with it is said once
+            return await self._joined.answer(route, exchange, query, names)
+        except Refused as refused:
+            _refuse(exchange, refused)
+            return refused.status
+        except Exception as error:
+            log.error("admin request failed", target=exchange.request.target, exc_info=error)
+            json_answer(exchange, 500, {"error": repr(error), "remedy": "This is a bug; the log has more."})
+            return 500
 
     async def _do(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
         """Do what is asked, and answer; the status."""

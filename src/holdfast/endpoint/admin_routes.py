@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote
 
@@ -71,6 +72,22 @@ _NAME = re.compile(r"\{(\w+)(?::([^}]+))?\}")
 _T = TypeVar("_T")
 
 
+class Joined(Enum):
+    """Whose a route is where several workers have one admin listener."""
+
+    EACH = "all are asked, and their answers put together"
+    ANY = "who gets it answers"
+    PAGES = "all are asked, one after the other, for the rows of a page"
+    WHOLE = "all are asked for all rows, and rows of the same name are one"
+    SEQUENCE = "the worker that has the Sequence"
+    LETTER = "the worker that has the dead letter"
+    MESSAGE = "the worker that has the message"
+    PARTITION = "the worker that has the partition"
+    STREAM = "the same, and what it sends is passed on as it comes"
+    ENDS = "all are asked, until one has more"
+    METRICS = "all are asked, and each sample says whose it is"
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """One row of the table.
@@ -87,6 +104,7 @@ class Route:
         body: What its content is like; None: it takes none.
         errors: Which statuses it may be refused with, besides those that every request may.
         is_told: Whether the log has a line for it, with who asked. None: if it is no GET.
+        joined: Whose it is among several workers.
     """
 
     method: str
@@ -98,6 +116,7 @@ class Route:
     body: type[Shape] | None = None
     errors: tuple[int, ...] = ()
     is_told: bool | None = None
+    joined: Joined = Joined.EACH
 
     @property
     def leaves_a_line(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core.queues import HANDLER, OUTBOUND, Queue, TooManyReaders
-from holdfast.endpoint.admin_routes import Asked, Refused, Route
+from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import (
     DescribedQueues,
     Ends,
@@ -56,7 +56,14 @@ class DataPlane:
         self.routes = [
             Route("GET", "queues", self._queues, "List queues, for readers", QueueList),
             Route(
-                "GET", one + "/ends", self._ends, "Wait until a queue reaches further", Ends, EndsQuery, errors=_READ
+                "GET",
+                one + "/ends",
+                self._ends,
+                "Wait until a queue reaches further",
+                Ends,
+                EndsQuery,
+                errors=_READ,
+                joined=Joined.ENDS,
             ),
             Route(
                 "GET",
@@ -75,6 +82,7 @@ class DataPlane:
                 RECORDS.decode(),
                 RecordsQuery,
                 errors=(*_READ, 410, 416),
+                joined=Joined.STREAM,
             ),
             Route("GET", one + "/cursors", self._cursors, "A queue with its cursors", DescribedQueues, errors=(404,)),
             Route("GET", cursor, self._show_cursor, "Where a reader's cursor stands", Place, errors=(404,)),

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.core.outbox import Outbox
 from holdfast.core.states import OutboxState
 from holdfast.core.steering import NotSteered, Steering
-from holdfast.endpoint.admin_routes import Asked, Refused, Route
+from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import MOST_LISTED, ForwarderList, Offsets, Page, Reason, Reset
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import describe_flight
@@ -58,7 +58,9 @@ class ForwarderRoutes:
         self._app = app
         one = "forwarders/{name}"
         self.routes = [
-            Route("GET", "forwarders", self._list, "List what sends to others", ForwarderList, Page),
+            Route(
+                "GET", "forwarders", self._list, "List what sends to others", ForwarderList, Page, joined=Joined.WHOLE
+            ),
             Route("GET", one, self._show, "Show a forwarder, partition by partition", ForwarderList, errors=(404,)),
             Route(
                 "POST",

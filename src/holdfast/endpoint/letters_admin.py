@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.endpoint.admin_routes import Asked, Refused, Route
+from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import MOST_LISTED, Discarded, LetterList, LetterPage, LetterShown, Retried
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.letters import describe_letter, describe_letters
@@ -25,10 +25,18 @@ class LetterRoutes:
         one = "dead-letters/{letter}"
         again = "Hand a dead letter, or all, to its handler once more"
         self.routes = [
-            Route("GET", "dead-letters", self._list, "List dead letters", LetterList, LetterPage),
-            Route("GET", one, self._show, "Show a dead letter whole", LetterShown, errors=(404,)),
-            Route("POST", one + "/retry", self._retry, again, Retried, errors=(404, 409)),
-            Route("POST", one + "/discard", self._discard, "Give a dead letter up, or all", Discarded, errors=(404,)),
+            Route("GET", "dead-letters", self._list, "List dead letters", LetterList, LetterPage, joined=Joined.PAGES),
+            Route("GET", one, self._show, "Show a dead letter whole", LetterShown, errors=(404,), joined=Joined.LETTER),
+            Route("POST", one + "/retry", self._retry, again, Retried, errors=(404, 409), joined=Joined.LETTER),
+            Route(
+                "POST",
+                one + "/discard",
+                self._discard,
+                "Give a dead letter up, or all",
+                Discarded,
+                errors=(404,),
+                joined=Joined.LETTER,
+            ),
         ]
 
     async def _list(self, asked: Asked) -> object:

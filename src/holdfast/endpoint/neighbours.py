@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import OrderedDict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -26,13 +26,21 @@ from holdfast.core.messages import (
 )
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.passing import Named, decode_request, encode_request, owner_of, worker_in
+from holdfast.endpoint.passing import (
+    Named,
+    Said,
+    decode_request,
+    decode_said,
+    encode_request,
+    encode_said,
+    owner_of,
+    worker_in,
+)
 from holdfast.endpoint.worker import Worker
 from holdfast.http.client import HTTPClient
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import Outcome, Response, TransportError
 from holdfast.http.server import HTTPServer
-from holdfast.wire import decode, encode
 
 MOST_GIVEN: Final = 128 * 1024
 """Bytes of a request that goes with its connection; with a larger one, the connection stays."""
@@ -81,6 +89,8 @@ class Neighbours:
         self._app = app
         self._server = server
         self._number, self._count = place.worker.number, place.worker.count
+        self.on_admin: Callable[[Exchange], None] | None = None
+        """Takes what another worker's admin listener asks of this one."""
         app.sort_out = self.sort_out
         self._inbox = HTTPServer()
         self._known: OrderedDict[str, int] = OrderedDict()
@@ -88,7 +98,7 @@ class Neighbours:
         self._client: HTTPClient | None = None
 
     async def start(self, limits: HTTPLimits) -> None:
-        """Take what the others pass on.
+        """Take the requests that the others pass on.
 
         Args:
             limits: Of the listener for messages.
@@ -105,6 +115,9 @@ class Neighbours:
             max_connections=limits.max_connections,
         )
         await self._inbox.start(self._take, None, 0, sockets=[self._place.inbox], limits=within)
+
+    def take_connections(self) -> None:
+        """Take over the connections that the others give away, once our own listener is there."""
         self._place.taking.setblocking(False)
         asyncio.get_running_loop().add_reader(self._place.taking.fileno(), self._adopt)
 
@@ -194,16 +207,13 @@ class Neighbours:
             return
         if isinstance(envelope.control, _EMPTY) and not heard and not asked:
             return  # it is all that is said, and it came here as nobody knows better: so it is answered here
-        others = Envelope(
-            envelope.soap,
-            envelope.addressing,
-            envelope.rm,
-            control=Acknowledge(),
-            acknowledgements=tuple(one for one in envelope.acknowledgements if one not in heard),
-            ack_requested=tuple(one for one in envelope.ack_requested if one not in asked),
+        said = Said(
+            (envelope.soap, envelope.addressing, envelope.rm),
+            tuple(one for one in envelope.acknowledgements if one not in heard),
+            tuple(one for one in envelope.ack_requested if one not in asked),
         )
         envelope.acknowledgements, envelope.ack_requested = heard, asked
-        content = encode(others)
+        content = encode_said(said)
         for number in range(self._count):
             if number != self._number:
                 self.client.request("POST", f"http://{host_of(number)}/heard", content, {}, lambda _outcome: None)
@@ -222,6 +232,11 @@ class Neighbours:
             self._app.hear(envelope)
 
     # --- passing on -----------------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> Place:
+        """Where this one stands."""
+        return self._place
 
     @property
     def client(self) -> HTTPClient:
@@ -260,12 +275,16 @@ class Neighbours:
 
     def _take(self, exchange: Exchange) -> None:
         """Take a request over our Unix socket."""
-        what, _, name = exchange.request.target.lstrip("/").partition("/")
+        what, _, name = exchange.request.target.removeprefix("/").partition("/")
+        if what == "admin" and self.on_admin is not None:
+            exchange.request.target = f"/{name}"
+            self.on_admin(exchange)
+            return
         if what == "knows":
             exchange.respond(204 if self._app.knows(unquote(name)) else 404)
             return
         if what == "heard":
-            self._hear(decode(exchange.request.body))
+            self._hear(decode_said(exchange.request.body).envelope())
             exchange.respond(204)
             return
         exchange.request = decode_request(exchange.request.body)

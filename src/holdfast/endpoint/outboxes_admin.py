@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.endpoint.admin_routes import Asked, Refused, Route
+from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import MOST_LISTED, GivenUp, Key, MessagePage, Retried, Waiting, WaitingList
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.outboxes import Outboxes
@@ -24,8 +24,16 @@ class OutboxRoutes:
         one = "outbox/{message}"
         self.routes = [
             Route("GET", "outbox", self._list, "List what is sent and not acknowledged", WaitingList, MessagePage),
-            Route("GET", one, self._show, "Show such a message whole", Waiting, errors=(404,)),
-            Route("POST", one + "/discard", self._discard, "Give such a message up", GivenUp, errors=(404,)),
+            Route("GET", one, self._show, "Show such a message whole", Waiting, errors=(404,), joined=Joined.MESSAGE),
+            Route(
+                "POST",
+                one + "/discard",
+                self._discard,
+                "Give such a message up",
+                GivenUp,
+                errors=(404,),
+                joined=Joined.MESSAGE,
+            ),
             Route("POST", "outbox/retry", self._retry, "Let what is stopped go on", Retried, Key, errors=(404,)),
         ]
 

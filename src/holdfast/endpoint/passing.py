@@ -14,13 +14,17 @@ from typing import Final
 import msgspec
 
 from holdfast.core.messages import (
+    Acknowledge,
+    AckRequested,
     CloseSequence,
     CloseSequenceResponse,
     CreateSequence,
     Envelope,
+    SequenceAcknowledgement,
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.worker import worker_of
 from holdfast.http.exchange import Request
 from holdfast.http.tls import PeerCertificate
@@ -116,3 +120,32 @@ def decode_request(data: bytes) -> Request:
     (length,) = struct.unpack_from(">I", data)
     head = _decode(data[4 : 4 + length])
     return Request(head.method, head.target, head.headers, data[4 + length :], head.peer, head.secure, head.certificate)
+
+
+class Said(msgspec.Struct, array_like=True, frozen=True):
+    """What an envelope says, beside its message, of Sequences.
+
+    Args:
+        versions: Its versions: of SOAP, of WS-Addressing, of WS-RM.
+        acknowledgements, requested: What it has of them, and what it wants to know.
+    """
+
+    versions: tuple[SOAP, Addressing | None, RM | None]
+    acknowledgements: tuple[SequenceAcknowledgement, ...]
+    requested: tuple[AckRequested, ...]
+
+    def envelope(self) -> Envelope:
+        """An envelope that says this alone."""
+        soap, addressing, rm = self.versions
+        return Envelope(
+            soap,
+            addressing,
+            rm,
+            control=Acknowledge(),
+            acknowledgements=self.acknowledgements,
+            ack_requested=self.requested,
+        )
+
+
+encode_said = _encode
+decode_said = msgspec.msgpack.Decoder(Said).decode

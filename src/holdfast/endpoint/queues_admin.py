@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.core.queues import HANDLER, OUTBOUND, Queue
 from holdfast.core.records import Record
 from holdfast.core.steering import Loss, NotSteered, Steering
-from holdfast.endpoint.admin_routes import Asked, Refused, Route
+from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import (
     MOST_LISTED,
     CursorList,
@@ -55,6 +55,7 @@ class QueueRoutes:
                 Messages,
                 Peek,
                 errors=(404, 410, 416),
+                joined=Joined.PARTITION,
             ),
             Route(
                 "POST",
@@ -65,7 +66,9 @@ class QueueRoutes:
                 body=Purge,
                 errors=(404, 409),
             ),
-            Route("GET", "cursors", self._cursors, "List the cursors of all queues", CursorList, Page),
+            Route(
+                "GET", "cursors", self._cursors, "List the cursors of all queues", CursorList, Page, joined=Joined.WHOLE
+            ),
             Route(
                 "POST",
                 one + "/cursors/{cursor}/reset",

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.core.destination import RMDestination
 from holdfast.core.outbox import Outbox
 from holdfast.core.steering import NotSteered, Steering
-from holdfast.endpoint.admin_routes import Asked, Refused, Route
+from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import MOST_LISTED, Reason, SequenceList, SequencePage, SequenceShown
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import describe_flight, describe_parts
@@ -30,8 +30,16 @@ class SequenceRoutes:
         self._app = app
         one = "sequences/{identifier}"
         self.routes = [
-            Route("GET", "sequences", self._list, "List Sequences", SequenceList, SequencePage),
-            Route("GET", one, self._show, "Show a Sequence: ranges, gaps, window", SequenceShown, errors=(404,)),
+            Route("GET", "sequences", self._list, "List Sequences", SequenceList, SequencePage, joined=Joined.PAGES),
+            Route(
+                "GET",
+                one,
+                self._show,
+                "Show a Sequence: ranges, gaps, window",
+                SequenceShown,
+                errors=(404,),
+                joined=Joined.SEQUENCE,
+            ),
             Route(
                 "POST",
                 one + "/{how:suspend|resume|close|terminate}",
@@ -40,6 +48,7 @@ class SequenceRoutes:
                 SequenceShown,
                 body=Reason,
                 errors=(404, 409),
+                joined=Joined.SEQUENCE,
             ),
         ]
 

@@ -17,6 +17,7 @@ from holdfast.endpoint.admin import Admin
 from holdfast.endpoint.admin_guard import Guard
 from holdfast.endpoint.descriptors import SPARE_FILES, divide
 from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.joined_admin import JoinedAdmin
 from holdfast.endpoint.listening import listening_at
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.neighbours import Neighbours
@@ -121,6 +122,7 @@ class Service:
             if self.post is not None:
                 self._neighbours = Neighbours(self.post.place, self.app, self._server)
                 handler = self._neighbours.handle
+                await self._neighbours.start(shares.messages)
             with listening_at(where.host, where.port):
                 await self._server.start(
                     handler,
@@ -131,7 +133,7 @@ class Service:
                     limits=shares.messages,
                 )
             if self._neighbours is not None:
-                await self._neighbours.start(shares.messages)
+                self._neighbours.take_connections()
             if where.admin_port is not None:
                 await self._start_admin(where, where.admin_port, shares.admin)
         except BaseException:
@@ -143,7 +145,13 @@ class Service:
 
     async def _start_admin(self, where: Listeners, port: int, limits: HTTPLimits) -> None:
         context = where.admin_ssl_context
-        self._admin = Admin(self.app, Guard(where.admin_names, where.admin_token, secure=context is not None))
+        guard = Guard(where.admin_names, where.admin_token, secure=context is not None)
+        if self._neighbours is None:
+            self._admin = Admin(self.app, guard)
+        else:
+            joined = JoinedAdmin(self._neighbours, len(self.app.queue.partitions))
+            self._admin = Admin(self.app, guard, joined)
+            self._neighbours.on_admin = self._admin.handle_own
         self._admin.start()
         with listening_at(where.admin_host, port):
             await self._admin_server.start(
