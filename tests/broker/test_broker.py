@@ -8,7 +8,8 @@ from waiting import until
 import holdfast
 from holdfast import Destination
 from holdfast.broker.config import ForwarderConfig, QueueConfig
-from holdfast.broker.forwarders import UNCONFIGURED, forwarder_key
+from holdfast.broker.forwarders import UNCONFIGURED
+from holdfast.endpoint.outboxes import forwarder_key
 from holdfast.exceptions import ConfigurationError
 from holdfast.testing.ports import free_ports
 

@@ -188,7 +188,7 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
     def forward() -> None:
         for partition in range(4):
             app.engine.protocol.outbound.forward(
-                f"forward/next/{partition}", url, [(Versions("1.1"), False)], app.queue, partition
+                f"forwarder/next/{partition}", url, [(Versions("1.1"), False)], app.queue, partition
             )
         app.engine.touch()
 
@@ -217,6 +217,13 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
     answer = json.loads(run("forwarders", "replay", "next", *admin, "--to", "earliest", "--yes", "--json").out)
     assert answer["offsets"] == {str(partition): 0 for partition in range(4)}
     assert run("forwarders", "reset", "next", *admin, "--to", "latest", "--yes").code == 0
+    result = run("forwarders", "delete", "next", *admin, "--yes")
+    assert (result.code, "is sending" in result.err) == (1, True)
+    for partition in range(4):
+        run("forwarders", "suspend", f"forwarder/next/{partition}", *admin)
+    assert run("forwarders", "delete", "next", *admin).code == 1
+    assert run("forwarders", "delete", "next", *admin, "--yes").out.startswith("next is forgotten; ")
+    assert run("forwarders", *admin).out == f"Nothing is sent on by {served.admin}.\n"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5h", 5400), ("2d", 172800), ("1w", 604800)])

@@ -165,6 +165,30 @@ def test_beyond_the_ends_a_forwarder_stands_at_them() -> None:
     assert bodies(relay) == [b"m1"]
 
 
+def test_a_forwarder_that_is_held_back_is_deleted_and_what_it_had_not_sent_is_kept_for_it_no_more() -> None:
+    relay = Relay(drops_passed=True)
+    relay.come("m0", "m1")
+    relay.forward()
+    relay.forward("other")
+    relay.acknowledge(relay.take()[0], (1, 1))
+    with pytest.raises(NotSteered, match="is sending"):
+        steer(relay).delete(outbox_of(relay), relay.now)
+    steer(relay).suspend(outbox_of(relay), "")
+    assert steer(relay).delete(outbox_of(relay), relay.now) == 1
+    relay.settle()
+    assert list(relay.protocol.outbound.outboxes) == ["other"]
+    relay.come("m2")
+    other = relay.protocol.outbound.outboxes["other"]
+    while not other.is_empty:
+        for sent in relay.take(1.0):
+            assert sent.envelope.sequence is not None
+            relay.acknowledge(sent, (1, sent.number))
+    assert relay.kept == range(3, 3)
+    relay = Relay(relay)
+    assert list(relay.protocol.outbound.outboxes) == ["other"]
+    assert list(relay.queue.cursors) == ["outbound/other"]
+
+
 # --- inbound ------------------------------------------------------------------------------------------------------
 
 

@@ -244,7 +244,7 @@ async def forwarded(serve: Any, session: Any, peers: str) -> tuple[Client, Any]:
     service = await serve(Destination(":memory:", partitions=2, retention="7d", allow_addresses=[peers]))
     app = service.app
     for partition in (0, 1):
-        app.engine.protocol.outbound.forward(f"forward/next/{partition}", peers, [(NEW, False)], app.queue, partition)
+        app.engine.protocol.outbound.forward(f"forwarder/next/{partition}", peers, [(NEW, False)], app.queue, partition)
     app.engine.touch()
     return Client(session, service.admin_url, service), service
 
@@ -296,7 +296,7 @@ async def test_what_a_forwarder_has_still_to_send_is_purged_only_by_force(serve:
     await admin.ask("/forwarders/next/suspend", "POST")
     await admin.send(3)
     status, answer = await admin.ask("/queues/inbox/purge", "POST")
-    assert (status, "outbound/forward/next" in answer["error"]) == (409, True)
+    assert (status, "outbound/forwarder/next" in answer["error"]) == (409, True)
     status, answer = await admin.ask("/queues/inbox/purge", "POST", json={"force": True})
     assert (status, answer["records"], answer["left"]) == (200, 3, 0)
     await admin.ask("/forwarders/next/resume", "POST")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from holdfast import wire
+from holdfast.core.faults import UNKNOWN_SEQUENCE
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     Acknowledge,
@@ -149,7 +150,7 @@ def add_sequence() -> Callable[[], Envelope]:
 def fault() -> bytes:
     """An UnknownSequence fault, its whole envelope."""
     unknown = Fault(
-        "UnknownSequence", "The value is not a known Sequence identifier.", is_rm=True, identifier=IDENTIFIER
+        UNKNOWN_SEQUENCE, "The value is not a known Sequence identifier.", is_rm=True, identifier=IDENTIFIER
     )
     return wire.encode(Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, relates_to=MESSAGE_ID, fault=unknown))
 

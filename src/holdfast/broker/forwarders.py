@@ -13,28 +13,16 @@ from holdfast.core.queues import Queue
 from holdfast.core.steering import Steering
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.logs import log
+from holdfast.endpoint.outboxes import forwarder_key, forwarder_of
 from holdfast.endpoint.sender import Way
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client import HTTPClient
 from holdfast.http.tls import client_context
 
-FORWARDER = "forwarder/"
-"""Before a forwarder's name and the number of a partition: the key of the outbox that sends it on."""
-
 PAUSED = "paused by the configuration"
 """Why a forwarder sends nothing whose configuration says so."""
 UNCONFIGURED = "not in the configuration"
 """Why one sends nothing that the store knows and the configuration does not."""
-
-
-def forwarder_key(name: str, partition: int) -> str:
-    """The key of the outbox that sends a partition on."""
-    return f"{FORWARDER}{name}/{partition}"
-
-
-def forwarder_of(key: str) -> str | None:
-    """The name of the forwarder whose outbox has that key; None if it is no forwarder's."""
-    return key.removeprefix(FORWARDER).rpartition("/")[0] if key.startswith(FORWARDER) else None
 
 
 def choices_of(config: ForwarderConfig) -> list[Choice]:

@@ -35,7 +35,7 @@ def forwarders() -> None:
     holdfast forwarders replay --admin http://127.0.0.1:8081 partner --ago 2h
 
     Without a further word they are shown. A forwarder has a part for each partition of its queue: a NAME means all of
-    them, a KEY (forward/NAME/PARTITION, or that of another outbox) one.
+    them, a KEY (forwarder/NAME/PARTITION, or that of another outbox) one.
     """
 
 
@@ -88,7 +88,7 @@ def suspend(name: str, reason: str, admin: str, as_json: bool) -> None:
 
     \b
     holdfast forwarders suspend --admin http://127.0.0.1:8081 partner --reason "moving house"
-    holdfast forwarders suspend --admin http://127.0.0.1:8081 forward/partner/0
+    holdfast forwarders suspend --admin http://127.0.0.1:8081 forwarder/partner/0
     """
     tell(steer(admin, f"forwarders/{quoted(name)}/suspend", reason=reason), f"{name} is held back.", as_json)
 
@@ -167,3 +167,23 @@ def replay(
     where = place(to, offset, moment, ago)
     confirm(f"What {name} has sent would arrive again.", yes)
     _move(admin, name, partition, where, as_json)
+
+
+@forwarders.command(short_help="Forget a forwarder.")
+@click.argument("name")
+@yes_option
+@steer_options
+def delete(name: str, yes: bool, admin: str, as_json: bool) -> None:
+    """Forget a forwarder that is held back, such as one that is in the configuration no more.
+
+    \b
+    holdfast forwarders delete --admin http://127.0.0.1:8081 partner
+    holdfast forwarders delete --admin http://127.0.0.1:8081 partner --yes --json
+
+    What it has not sent stays in its queue only as long as others keep it there.
+    """
+    path = f"forwarders/{quoted(name)}"
+    lag = sum(one["lag"] for one in ask_admin(admin, path).get("forwarders", []))
+    confirm(f"{name} would be forgotten; {lag:,} messages that are not acknowledged would not be sent by it.", yes)
+    answer = ask_admin(admin, path, "DELETE")
+    tell(answer, f"{name} is forgotten; {answer['waiting']:,} messages were not acknowledged.", as_json)

@@ -758,14 +758,17 @@ class Outbound:
         outbox.save_place(now)
 
     def close_outbox(self, key: str, now: float) -> None:
-        """Forget a reply outbox with all that is in it: the Sequence it answered is over."""
+        """Forget an outbox: of replies with all that is in it, of a queue that others may read without."""
         outbox = self.outboxes.pop(key, None)
         if outbox is None:
             return
         if outbox.source is not None:
             self.drop(outbox, outbox.source, now)
         self._deadlines.forget(key)
-        self._queues.delete(outbox.queue)
+        if outbox.is_for_replies:
+            self._queues.delete(outbox.queue)
+        else:
+            outbox.queue.unfollow(outbox.cursor, outbox.partition, now)
 
 
 _DO: dict[SourceAction, Callable[[Outbound, Outbox, RMSource, float, Why], None]] = {

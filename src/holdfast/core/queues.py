@@ -121,7 +121,7 @@ class Partition:
         is_searched: Whether is being looked for what has become too old.
         sizes: What its records take, where size counts.
         is_cut: Whether records are being deleted: the last of them is read.
-        followers: Who is told of each record that is durable.
+        followers: Who is told of each record that is durable, by cursor.
     """
 
     first: int = 0
@@ -135,7 +135,7 @@ class Partition:
     is_searched: bool = False
     sizes: Sizes | None = None
     is_cut: bool = False
-    followers: tuple[Grown, ...] = ()
+    followers: dict[str, Grown] = field(default_factory=dict)
 
 
 def fingerprint_of(record: Record) -> str:
@@ -240,7 +240,7 @@ class Queue:
         """The record there is durable."""
         one = self.partitions[partition]
         one.durable_end = offset + 1
-        for grown in one.followers:
+        for grown in one.followers.values():
             grown(offset, record)
         if self._lets_go:
             assert self._keeping is not None
@@ -399,7 +399,15 @@ class Queue:
             self.cursors[name] = Cursor(name, {partition: begin})
             self._is_followed = True
             self._who_reads()
-        one.followers = (*one.followers, grown)
+        one.followers[name] = grown
+
+    def unfollow(self, name: str, partition: int, now: float) -> None:
+        """Forget the cursor of outbound Sequences: what they have not passed is kept for them no more."""
+        self.partitions[partition].followers.pop(name, None)
+        del self.cursors[name]
+        self._commit.batch.cursors[self.name, partition, name] = None
+        self._is_followed = any(cursor.is_outbound for cursor in self.cursors.values())
+        self._look_again(now)
 
     def say_about(self, name: str, partition: int, about: State) -> None:
         """Save with the cursor of outbound Sequences where it stands, and what else is to be known of them."""

@@ -13,7 +13,7 @@ from holdfast.core.events import Incident
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import Delivery
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import HANDLER, Queue
+from holdfast.core.queues import HANDLER, OUTBOX, Queue
 from holdfast.core.records import Record
 from holdfast.exceptions import ConfigurationError
 
@@ -199,6 +199,28 @@ class Steering:
         allows_duplicates = outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE
         if in_doubt and not outbox.stopped and not allows_duplicates:
             self._outbound.stop(outbox, GIVEN_UP, f"{in_doubt} messages of its Sequence may have arrived", now)
+
+    def delete(self, outbox: Outbox, now: float) -> int:
+        """Forget a forwarder's outbox and its Sequence; how many records it has not sent, or not for certain. They stay
+        in their queue as long as others keep them.
+
+        Raises:
+            NotSteered: it sends, so that it is held back first; or the queue is its own.
+        """
+        self._check_ours(outbox)
+        if outbox.queue.kind == OUTBOX:
+            raise NotSteered(
+                f"{outbox.key!r} has a queue of its own, which an application fills",
+                remedy="To give messages up: holdfast outbox discard.",
+            )
+        if outbox.suspended is None and not outbox.stopped:
+            raise NotSteered(
+                f"{outbox.key!r} is sending", remedy="Suspend it first; and take it out of the configuration."
+            )
+        waiting = outbox.waiting
+        self._outbound.close_outbox(outbox.key, now)
+        self._tell(Incident("forwarder deleted"), key=outbox.key, waiting=waiting)
+        return waiting
 
     @staticmethod
     def _check_ours(outbox: Outbox) -> None:

@@ -365,6 +365,13 @@ class ForwarderList(Shape):
     next: str | None
 
 
+class ForwarderDeleted(Shape):
+    """How many outboxes are forgotten, and how many messages they had not sent, or not for certain."""
+
+    deleted: int
+    waiting: int
+
+
 class Waiting(Shape):
     """One message that waits to be sent, or for its acknowledgement."""
 

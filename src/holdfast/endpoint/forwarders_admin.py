@@ -12,18 +12,17 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.states import OutboxState
 from holdfast.core.steering import NotSteered, Steering
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin_shapes import MOST_LISTED, ForwarderList, Offsets, Page, Reason, Reset
+from holdfast.endpoint.admin_shapes import MOST_LISTED, ForwarderDeleted, ForwarderList, Offsets, Page, Reason, Reset
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import describe_flight
+from holdfast.endpoint.outboxes import forwarder_of
 from holdfast.endpoint.places import find_offsets
-
-FORWARD = "forward/"
-"""How the keys of forwarders begin; the name and the partition follow."""
 
 
 def name_of(key: str) -> str:
     """The forwarder that an outbox is a part of; of any other outbox its key."""
-    return key.removeprefix(FORWARD).rpartition("/")[0] if key.startswith(FORWARD) else key
+    name = forwarder_of(key)
+    return key if name is None else name
 
 
 def describe_forwarder(outbox: Outbox, now: float) -> dict[str, Any]:
@@ -78,6 +77,14 @@ class ForwarderRoutes:
                 "Move a forwarder, ahead or back; what was sent already goes in a new Sequence",
                 Offsets,
                 body=Reset,
+                errors=(404, 409),
+            ),
+            Route(
+                "DELETE",
+                one,
+                self._delete,
+                "Forget a forwarder that is held back, with what it has not sent",
+                ForwarderDeleted,
                 errors=(404, 409),
             ),
         ]
@@ -138,3 +145,17 @@ class ForwarderRoutes:
         engine.touch()
         await engine.durable()
         return {"offsets": stands}
+
+    async def _delete(self, asked: Asked, name: str) -> object:
+        found = self._find(name)
+        engine = self._app.engine
+        steering, waiting = Steering(engine.protocol), 0
+        try:
+            for outbox in found:
+                waiting += steering.delete(outbox, engine.clock())
+        except NotSteered as error:
+            raise Refused(409, error.message, error.remedy) from None
+        finally:
+            engine.touch()
+        await engine.durable()
+        return {"deleted": len(found), "waiting": waiting}

@@ -23,6 +23,19 @@ from holdfast.endpoint.engine import new_identifier
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import Store
 
+FORWARDER = "forwarder/"
+"""Before a forwarder's name and the number of a partition: the key of the outbox that sends it on."""
+
+
+def forwarder_key(name: str, partition: int) -> str:
+    """The key of the outbox that sends a partition on."""
+    return f"{FORWARDER}{name}/{partition}"
+
+
+def forwarder_of(key: str) -> str | None:
+    """The name of the forwarder whose outbox has that key; None if it is no forwarder's."""
+    return key.removeprefix(FORWARDER).rpartition("/")[0] if key.startswith(FORWARDER) else None
+
 
 class Outboxes:
     """The outboxes of a running endpoint, or of a store that nobody has open.
