@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from demo.check import Verdict
 from demo.flights import COUNT
 from demo.run import Options, Outcome, Teller, run
 from holdfast.exceptions import HoldfastError
@@ -51,22 +52,24 @@ class Messages(click.ParamType):  # type: ignore[type-arg]  # at run time only t
     "with anything else in it is refused.",
 )
 def demo(messages: int, loss: float, seed: int, out: Path) -> None:
-    """Send real departures through a bad network and three kills, land them with Spark, and check each one.
+    """Send real departures through a broker, a bad network and kills, and check each one at both ends.
 
     \b
-    An RM Source reads the departures from New York City in 2013 and sends each as a SOAP message, one Sequence an
-    airline. A proxy loses requests and responses, doubles and delays. The RM Destination is killed with SIGKILL
-    twice and the Spark driver once, in the middle of their work, and started again. Spark lands what was delivered
-    as Parquet in OUT/landed. At the end, the queue and the files are compared with the data set, field by field.
+    An RM Source reads the departures from New York City in 2013 and sends each as a SOAP message to a broker, one
+    Sequence an airline. The broker forwards them to a second service, and Spark reads them from it and lands them as
+    Parquet in OUT/landed. On both ways, proxies lose requests and responses, double and delay. The source, the broker,
+    the service and the Spark driver are killed in turn with SIGKILL, in the middle of their work, and started again.
+    At the end, the broker's queue, the service's, and the files are compared with the data set, field by field.
 
     \b
     scripts/demo
     scripts/demo --messages 20000 --loss 0.3 --seed 7 --out /tmp/departures
 
     \b
-    Exit code 0: every departure was delivered and landed once and in order. 1: not so; says which. 2: wrong usage.
+    Exit code 0: every departure was forwarded and landed once and in order. 1: not so; says which. 2: wrong usage.
     """
-    click.echo(f"{messages:,} departures; the network loses {loss:.0%} of the requests and {loss:.0%} of the responses")
+    click.echo(f"{messages:,} departures: source -> broker -> second service, and broker -> Spark")
+    click.echo(f"both networks lose {loss:.0%} of the requests and {loss:.0%} of the responses")
     try:
         outcome = run(Options(messages, loss, seed, out), Teller())
     except HoldfastError as error:
@@ -85,7 +88,7 @@ def report(outcome: Outcome, messages: int, out: Path) -> None:
     console.print(_numbers(outcome))
     if outcome.airlines:
         console.print(_airlines(outcome.airlines))
-    for place, verdict in (("the destination's queue", outcome.queue), (f"{out}/landed", outcome.landed)):
+    for place, verdict in _places(outcome, out):
         for kind, faults in verdict.faults():
             if faults.count:
                 console.print(f"[bold red]{faults.count:,} {kind}[/] in {place}, among them:")
@@ -93,24 +96,35 @@ def report(outcome: Outcome, messages: int, out: Path) -> None:
                     console.print(f"  {example}", markup=False)
     if outcome.is_exact:
         console.print(
-            f"[bold green]Exact[/]: each of the {messages:,} departures was delivered and landed once, per airline in "
-            f"order, every field as in the data set. {outcome.seconds:.0f} s."
+            f"[bold green]Exact[/]: after {outcome.counts['kills']} kills, each of the {messages:,} departures reached "
+            "the second service and the table once, per airline in order, every field as in the data set. "
+            f"{outcome.seconds:.0f} s."
         )
-    console.print(f"Parquet: {out}/landed    look into a store: holdfast sequences {out}/inbox", markup=False)
+    console.print(f"Parquet: {out}/landed    look into a store: holdfast sequences {out}/broker", markup=False)
+
+
+def _places(outcome: Outcome, out: Path) -> list[tuple[str, Verdict]]:
+    return [
+        ("the broker's queue", outcome.queue),
+        ("the second service's queue", outcome.forwarded),
+        (f"{out}/landed", outcome.landed),
+    ]
 
 
 def _numbers(outcome: Outcome) -> Table:
-    counts, landed = outcome.counts, outcome.landed
-    lost = counts["requests lost"] + counts["responses lost"]
+    counts = outcome.counts
+    before, behind = counts["lost before the broker"], counts["lost behind the broker"]
+    by_broker, by_service = counts["dropped by the broker"], counts["dropped by the service"]
     rows = [
-        ("sent", counts["sent"], "departures, each acknowledged"),
-        ("lost on the wire", lost, f"{counts['requests lost']:,} requests, {counts['responses lost']:,} responses"),
-        ("unanswered", counts["unreachable"], "while the destination was dead"),
+        ("sent", counts["sent"], "departures, each acknowledged by the broker"),
+        ("processes killed", counts["kills"], "source, broker, second service, Spark driver"),
+        ("lost on the wire", before + behind, f"{before:,} before the broker, {behind:,} behind it"),
+        ("unanswered", counts["unreachable"], "while the one that was asked was dead"),
         ("doubled on the wire", counts["doubled"], f"and {counts['delayed']:,} delayed"),
-        ("retransmitted", counts["retransmitted"], ""),
-        ("duplicates dropped", counts["duplicates dropped"], "at least: a kill loses the last counts"),
-        ("delivered", outcome.queue.rows, "in the destination's queue"),
-        ("landed", landed.rows, "by Spark, in Parquet"),
+        ("duplicates dropped", by_broker + by_service, f"{by_broker:,} by the broker, {by_service:,} by the service"),
+        ("accepted", outcome.queue.rows, "in the broker's queue"),
+        ("forwarded", outcome.forwarded.rows, "in the second service's queue"),
+        ("landed", outcome.landed.rows, "by Spark, in Parquet"),
     ]
     table = Table(title="Messages", title_justify="left", show_header=False)
     table.add_column()
@@ -119,10 +133,11 @@ def _numbers(outcome: Outcome) -> Table:
     for label, number, remark in rows:
         table.add_row(label, f"{number:,}", remark)
     table.add_section()
-    for (kind, in_queue), (_, in_files) in zip(outcome.queue.faults(), landed.faults(), strict=True):
-        number = max(in_queue.count, in_files.count)
-        remark = f"{in_queue.count:,} in the queue, {in_files.count:,} in Parquet" if number else ""
-        table.add_row(f"[{'red' if number else 'green'}]{kind}[/]", f"{number:,}", remark)
+    verdicts = (outcome.queue, outcome.forwarded, outcome.landed)
+    for found in zip(*(verdict.faults() for verdict in verdicts), strict=True):
+        kind, counted = found[0][0], [faults.count for _, faults in found]
+        remark = "{:,} accepted, {:,} forwarded, {:,} landed".format(*counted) if any(counted) else ""
+        table.add_row(f"[{'red' if any(counted) else 'green'}]{kind}[/]", f"{max(counted):,}", remark)
     return table
 
 

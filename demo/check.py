@@ -1,6 +1,6 @@
-"""The demo's verdict: what is in the queue and in the Parquet files, held against the data set itself.
+"""The demo's verdict: what is in the queues and in the Parquet files, held against the data set itself.
 
-Owns the comparison. It trusts no counter of the parts it judges: the queue is read record by record, the files are
+Owns the comparison. It trusts no counter of the parts it judges: a queue is read record by record, the files are
 read by pyarrow without Spark, and the departures come from the data set again.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from demo.flights import COLUMNS, Departure, departure_xml, departures
+from holdfast.core.records import Record
 from holdfast.pipeline.client import DataPlane, Patience, read_range
 from holdfast.pipeline.offsets import Range
 from holdfast.store.records import decode_record
@@ -84,40 +85,54 @@ class _Order:
         self._highest[sequence] = max(highest, number)
 
 
-def check_queue(broker: str, queue: str, count: int) -> Verdict:
-    """Read the whole queue over the data plane and compare it with the first ``count`` departures.
+def check_queue(server: str, queue: str, count: int) -> Verdict:
+    """Read a whole queue over the data plane and compare it with the first ``count`` departures, body by body.
+
+    In order means: each Sequence's messages by their numbers, and each airline's departures as the data set has them,
+    whichever Sequences brought them.
 
     Args:
-        broker: URL of the admin listener.
+        server: URL of the admin listener.
         queue: The queue, of which nothing may have been trimmed.
-        count: How many departures were sent, each airline's in a Sequence of its own.
+        count: How many departures were sent.
 
     Raises:
         PipelineError: the queue cannot be read.
     """
     verdict = Verdict()
-    order = _Order(verdict)
-    bodies: dict[str, Counter[int]] = {}
-    plane = DataPlane(broker)
+    by_sequence, by_airline = _Order(verdict), _Order(verdict)
+    sent = {departure_xml(departure): place for place, departure in enumerate(departures(count))}
+    airlines = [str(departure["carrier"]) for departure in departures(count)]
+    seen = bytearray(count)
+    for record, where in _records(server, queue):
+        verdict.rows += 1
+        by_sequence.see(record.sequence, record.message_number, where)
+        place = sent.get(record.body)
+        if place is None or record.action != ACTION or not record.message_id:
+            verdict.different.add(f"{where}: {record.action} {record.body[:80]!r} was never sent so")
+        elif seen[place]:
+            verdict.doubled.add(f"departure {place + 1} of the data set, at {where}")
+        else:
+            seen[place] = True
+            by_airline.see(airlines[place], place + 1, where)
+    for (number, departure), was_seen in zip(numbered(count), seen, strict=True):
+        if not was_seen:
+            verdict.missing.add(_name(number, departure))
+    return verdict
+
+
+def _records(server: str, queue: str) -> Iterator[tuple[Record, str]]:
+    """All that is in a queue, each with the words for where it is."""
+    plane = DataPlane(server)
     try:
         ends = plane.ends(queue)
         for partition, (first, end) in sorted(ends.partitions.items()):
             part = Range(partition, first, end)
             for records in read_range(plane, queue, ends.epoch, part, Patience(30.0)):
                 for offset, data in records:
-                    record = decode_record(data)
-                    verdict.rows += 1
-                    order.see(record.sequence, record.message_number, f"partition {partition} offset {offset}")
-                    carrier = _carrier_of(record.body)
-                    bodies.setdefault(carrier, Counter())[record.message_number] += 1
+                    yield decode_record(data), f"partition {partition} offset {offset}"
     finally:
         plane.close()
-    _check_numbers(verdict, bodies, count)
-    return verdict
-
-
-def _carrier_of(body: bytes) -> str:
-    return body.partition(b"<carrier>")[2].partition(b"</carrier>")[0].decode()
 
 
 def numbered(count: int) -> Iterator[tuple[int, Departure]]:
@@ -134,20 +149,6 @@ def _name(number: int, departure: Departure) -> str:
         f"{departure['carrier']} message {number}: flight {departure['flight']} from {departure['origin']} "
         f"to {departure['dest']}, {departure['time_hour']}"
     )
-
-
-def _check_numbers(verdict: Verdict, found: dict[str, Counter[int]], count: int) -> None:
-    """Every airline's messages are there from number 1 on, each once, and no others."""
-    for number, departure in numbered(count):
-        times = found.get(str(departure["carrier"]), Counter()).pop(number, 0)
-        if times == 0:
-            verdict.missing.add(_name(number, departure))
-        for _ in range(times - 1):
-            verdict.doubled.add(_name(number, departure))
-    for carrier, numbers in found.items():
-        for number, times in numbers.items():
-            for _ in range(times):
-                verdict.doubled.add(f"{carrier or 'no airline'} message {number} was never sent")
 
 
 def landed_files(directory: Path) -> list[Path]:

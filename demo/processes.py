@@ -1,31 +1,32 @@
-"""The processes of the demo: an RM Destination and a Spark driver, each in a process group of its own, to be killed.
+"""The processes of the demo, each in a process group of its own, to be killed.
 
 Owns starting them, killing them as a machine that loses power would, and leaving none behind. Knows nothing of what
-they are for. Run as a module (``python -m demo.processes STORE PORT ADMIN_PORT``) it is the
-destination: it has no handlers, so messages wait in its queue for whoever reads it.
+they are for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import signal
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import holdfast
-from holdfast.endpoint.destination import Destination
-from holdfast.endpoint.logs import configure_logs
-from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import HoldfastError
-from holdfast.http.server import event_loop_factory
+from holdfast.http.client import HTTPClient
+from holdfast.http.outcome import Response, TransportError
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a run of minutes: a JVM that compiles quickly and leaves the cores to others. The user's own go first."""
 
-PARTITIONS = 4
-QUEUE = "inbox"
+STALLED_AFTER = 180.0
+"""Seconds without progress after which the demo gives up rather than wait for ever."""
 
 
 class DemoFailed(HoldfastError):
@@ -75,6 +76,11 @@ class Child:
         """SIGKILL to it and to all it started: nothing is written, closed or said any more."""
         await self._end(signal.SIGKILL)
 
+    async def ended(self) -> int:
+        """Wait until it ends by itself; its exit code."""
+        assert self._process is not None
+        return await self._process.wait()
+
     async def stop(self, seconds: float) -> int:
         """Ask it to end, and wait; kill it if it has not after ``seconds``. Its exit code."""
         assert self._process is not None
@@ -103,19 +109,88 @@ class Child:
         return DemoFailed(f"{self.name} {what}", remedy="\n  ".join([f"the end of {self.log}:", *lines]))
 
 
-def destination(store: Path, port: int, admin_port: int, log: Path) -> Child:
-    """The RM Destination, not started yet."""
-    return Child("the destination", __name__, [str(store), str(port), str(admin_port)], log)
+class Server(Child):
+    """A ``holdfast`` command that serves, and is asked by its admin listener.
 
+    Args:
+        name: For errors.
+        arguments: Of ``holdfast``.
+        log: File that its standard error is appended to.
+        admin: Its admin listener's URL.
+        http: Asks it.
+    """
 
-def serve(store: str, port: int, admin_port: int) -> None:
-    """Be the destination until SIGTERM."""
-    configure_logs("info")
-    app = Destination(store, queue=QUEUE, partitions=PARTITIONS)
-    service = Service(app, Listeners(port=port, admin_port=admin_port))
-    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-        runner.run(service.run())
+    def __init__(self, name: str, arguments: list[str], log: Path, admin: str, http: HTTPClient) -> None:
+        super().__init__(name, "holdfast", arguments, log)
+        self.admin = admin
+        self._http = http
+        self._dropped = self._dropped_now = 0
+        self._output: asyncio.StreamReader | None = None
 
+    async def come_up(self) -> float:
+        """Begin a life, and wait until it serves; the seconds that took.
 
-if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+        Raises:
+            DemoFailed: it does not.
+        """
+        began = time.monotonic()
+        self._output = await self.start()  # a few lines, which nobody reads
+        while not await self._is_well():
+            if not self.is_running:
+                raise self.failed("ended by itself")
+            if time.monotonic() - began > STALLED_AFTER:
+                raise self.failed("does not come up")
+            await asyncio.sleep(0.02)
+        return time.monotonic() - began
+
+    async def _is_well(self) -> bool:
+        try:
+            return (await self.ask("GET", "/healthz")).status == 200
+        except TransportError:
+            return False
+
+    async def ask(self, method: str, path: str, body: bytes = b"") -> Response:
+        """Ask its admin listener.
+
+        Raises:
+            TransportError: it does not answer.
+        """
+        return await self._http.fetch(method, self.admin + path, body, {})
+
+    async def kill(self) -> None:
+        """See :meth:`Child.kill`; what it had counted is kept as it was last read."""
+        await super().kill()
+        self._dropped += self._dropped_now
+        self._dropped_now = 0
+
+    @property
+    def duplicates_dropped(self) -> int:
+        """In all its lives, as far as :meth:`read_counts` saw: a kill loses the last counts."""
+        return self._dropped + self._dropped_now
+
+    async def read_counts(self) -> None:
+        """Read what it counts.
+
+        Raises:
+            TransportError: it does not answer.
+        """
+        told = (await self.ask("GET", "/metrics")).body.decode()
+        found = re.search(r'^holdfast_incidents_total\{name="duplicate dropped"\} (\S+)', told, re.M)
+        if found:
+            self._dropped_now = int(float(found[1]))
+
+    async def ends(self, queue: str) -> dict[int, int]:
+        """Partition -> the offset behind its last message.
+
+        Raises:
+            TransportError: it does not answer.
+        """
+        partitions = json.loads((await self.ask("GET", f"/queues/{queue}/ends")).body)["partitions"]
+        return {int(partition): int(bounds["end"]) for partition, bounds in partitions.items()}
+
+    async def hold(self, queue: str, cursor: str) -> None:
+        """A cursor that never moves, so that the whole queue is there to be judged at the end."""
+        described: Any = json.loads((await self.ask("GET", "/queues")).body)["queues"][queue]
+        body = {"epoch": described["epoch"], "offsets": dict.fromkeys(described["partitions"], 0)}
+        answer = await self.ask("PUT", f"/queues/{queue}/cursors/{cursor}", json.dumps(body).encode())
+        assert answer.status == 200, answer

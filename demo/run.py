@@ -1,8 +1,8 @@
-"""The demo: real departures through a bad network and three kills, into Parquet, and an exact table at the end.
+"""The demo: real departures through a broker, a bad network and kills, into Parquet and to a second service.
 
-Owns the course of one run: who is started, killed and restarted when, and what is told meanwhile. The RM Source and the
-network are in this process; the RM Destination and the Spark driver are processes of their own, for they get killed.
-What it all came to is judged by ``demo_check``, which trusts none of the counters here.
+Owns the course of one run: who is started, killed and restarted when, and what is told meanwhile. Both networks are in
+this process; the RM Source, the broker, the service behind it and the Spark driver are processes of their own, for
+they get killed. What it all came to is judged by ``demo.check``, which trusts none of the counters here.
 """
 
 from __future__ import annotations
@@ -10,58 +10,62 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import random
-import re
 import shutil
 import signal
 import sys
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from demo.check import ACTION, Verdict, check_landed, check_queue
-from demo.flights import SCHEMA_DDL, Departure, departure_xml, departures
-from demo.processes import QUEUE, Child, DemoFailed, destination
-from holdfast.core.policy import SourcePolicy
-from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.endpoint.lanes import Progress
-from holdfast.endpoint.source import Sent, Source
+from demo.check import Verdict, check_landed, check_queue
+from demo.flights import SCHEMA_DDL
+from demo.processes import STALLED_AFTER, Child, DemoFailed, Server
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client import HTTPClient
-from holdfast.http.outcome import Response, TransportError
+from holdfast.http.outcome import TransportError
 from holdfast.http.server import event_loop_factory
 from holdfast.pipeline.offsets import positions_of
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy
 
 MARKER = "holdfast-demo.json"
-OWNED = (MARKER, "inbox", "outbox", "landed", "checkpoint", "destination.log", "spark.log", "source.log")
+LOGS = ("source.log", "broker.log", "service.log", "spark.log")
+OWNED = (MARKER, "broker.toml", "broker", "service", "outbox", "landed", "checkpoint", *LOGS)
 """What a run makes in its directory, and all that the next one removes."""
 
-BATCH = 64
-"""Departures handed to the source together: they share a sync of its store."""
-OUTSTANDING = 64
-"""Batches that are not acknowledged yet, at most: the source's memory stays the same however many there are to send."""
+QUEUE = "inbox"
+"""The broker's queue, and the service's."""
+PARTITIONS = 4
+SOURCE, BROKER, SERVICE, SPARK = "the source", "the broker", "the second service", "the Spark driver"
 
-POLICY = SourcePolicy(
-    # Made for this network: it is local, so a round trip is milliseconds, and it loses at random, not because it is
-    # full, so that sending again soon does no harm. The defaults suit the open network.
-    retransmission=RetransmissionPolicy(initial=0.25, floor=0.05, cap=0.25),
-    window=32,
-    initial_window=16,
-)
-
-KILL_AT = (0.30, 0.65)
-"""The shares of messages acknowledged at which the destination is killed."""
+KILLS = ((0.1, SOURCE), (0.25, BROKER), (0.4, SERVICE), (0.5, SOURCE), (0.7, BROKER), (0.85, SERVICE))
+"""Shares of the messages that the broker has acknowledged, and who is killed then."""
 KILL_DRIVER_AFTER = 2
-"""Batches landed when the Spark driver is killed."""
-STALLED_AFTER = 180.0
-"""Seconds without progress after which the demo gives up rather than wait for ever."""
+"""Batches landed when the Spark driver is killed; the broker is killed after the first, while Spark reads from it."""
+
+BROKER_TOML = """\
+# A broker with one queue. Spark reads it, and a forwarder sends all of it on to a second service.
+store = "{store}"
+partitions = {partitions}
+listen.port = {port}
+admin.port = {admin_port}
+
+[queues.{queue}]
+
+[forwarders.service]
+queue = "{queue}"
+to = "{to}"
+
+# Made for this network: it is local, so a round trip is milliseconds, and it loses at random, not because it is full,
+# so that sending again soon does no harm. The defaults suit the open network.
+[forwarders.service.policy.sending]
+window = 32
+initial_window = 16
+retransmission = {{initial = "250ms", floor = "50ms", cap = "250ms"}}
+"""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,8 @@ class Outcome:
     """What a run came to.
 
     Attributes:
-        queue: What was delivered into the destination's queue.
+        queue: What is in the broker's queue.
+        forwarded: What the second service got.
         landed: What is in the Parquet files.
         counts: What was counted on the way, by the table's labels.
         airlines: The delay summary.
@@ -94,6 +99,7 @@ class Outcome:
     """
 
     queue: Verdict
+    forwarded: Verdict
     landed: Verdict
     counts: dict[str, int] = field(default_factory=dict)
     airlines: list[dict[str, Any]] = field(default_factory=list)
@@ -101,8 +107,8 @@ class Outcome:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every departure was delivered and landed once, in order, as it was sent."""
-        return self.queue.is_exact and self.landed.is_exact
+        """Whether every departure was accepted, forwarded and landed once, in order, as it was sent."""
+        return self.queue.is_exact and self.forwarded.is_exact and self.landed.is_exact
 
 
 class Teller:
@@ -174,22 +180,11 @@ class Demo:
         self._options = options
         self._teller = teller
         self._draw = random.Random(options.seed)
-        port, admin_port = free_ports(2)
-        self._url = f"http://127.0.0.1:{port}/"
-        self._admin = f"http://127.0.0.1:{admin_port}"
-        out = options.out
-        self._destination = destination(out / "inbox", port, admin_port, out / "destination.log")
-        # Few batches, for each costs Spark seconds of processor time; but enough to be killed among them.
-        rows = max(1, min(20_000, options.messages // 5))
-        interval = min(15.0, options.messages / 10_000)
-        job = ["--broker", self._admin, "--queue", QUEUE, "--out", str(out / "landed")]
-        job += ["--checkpoint", str(out / "checkpoint"), "--schema", SCHEMA_DDL]
-        job += ["--max-rows-per-batch", str(rows), "--interval", f"{interval:g}"]
-        self._driver = Child("the Spark driver", "holdfast.pipeline.land_job", job, out / "spark.log")
-        self._progress = Progress()
-        self._duplicates_dropped = self._duplicates_now = self._landed = 0
+        self._acknowledged = self._resent = self._resent_before = 0
+        self._forwarded = self._landed = 0
+        self._problem = ""
         self._landed_to: dict[int, int] = {}
-        self._moved = (0, 0)
+        self._moved = (0, 0, 0)
         self._moved_at = time.monotonic()
 
     async def run(self) -> Outcome:
@@ -201,126 +196,169 @@ class Demo:
         task = asyncio.current_task()
         assert task is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        options = self._options
+        port, admin_port, service_port, service_admin_port = free_ports(4)
+        faults = Faults(options.loss, options.loss, double=0.1, delay=0.1, max_delay=0.02)
         try:
-            async with HTTPClient(total_timeout=10.0) as self._http:
-                await self._start_destination()
-                await self._hold_everything()
-                return await self._run()
+            async with (
+                HTTPClient(total_timeout=10.0) as http,
+                LossyProxy(f"http://127.0.0.1:{port}/", faults, seed=options.seed) as before,
+                LossyProxy(f"http://127.0.0.1:{service_port}/", faults, seed=options.seed + 1) as behind,
+            ):
+                self._before, self._behind = before, behind
+                self._write_config(port, admin_port)
+                admin = f"http://127.0.0.1:{admin_port}"
+                self._broker = self._server(
+                    BROKER, admin, http, ["broker", "--config", str(options.out / "broker.toml")]
+                )
+                service_admin = f"http://127.0.0.1:{service_admin_port}"
+                told = [
+                    "receive",
+                    "--host",
+                    "127.0.0.1",
+                    "--port",
+                    str(service_port),
+                    "--admin",
+                    str(service_admin_port),
+                ]
+                told += ["--store", str(options.out / "service"), "--log-level", "info"]
+                self._service = self._server(SERVICE, service_admin, http, told)
+                self._driver = Child(SPARK, "holdfast.pipeline.land_job", self._job(admin), options.out / "spark.log")
+                sending = [str(options.out / "outbox"), before.url, str(options.messages)]
+                self._source = Child(SOURCE, "demo.sending", sending, options.out / "source.log")
+                try:
+                    return await self._run()
+                finally:
+                    for child in (self._source, self._driver, self._broker, self._service):
+                        await child.kill()
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
-        finally:
-            await self._driver.kill()
-            await self._destination.kill()
+
+    def _write_config(self, port: int, admin_port: int) -> None:
+        told = BROKER_TOML.format(
+            store=self._options.out.resolve() / "broker",
+            partitions=PARTITIONS,
+            port=port,
+            admin_port=admin_port,
+            queue=QUEUE,
+            to=self._behind.url,
+        )
+        (self._options.out / "broker.toml").write_text(told, encoding="utf-8")
+
+    def _server(self, name: str, admin: str, http: HTTPClient, arguments: list[str]) -> Server:
+        log = self._options.out / ("broker.log" if name == BROKER else "service.log")
+        return Server(name, arguments, log, admin, http)
+
+    def _job(self, admin: str) -> list[str]:
+        options = self._options
+        # Few batches, for each costs Spark seconds of processor time; but enough to be killed among them.
+        rows = max(1, min(20_000, options.messages // 5))
+        interval = min(15.0, options.messages / 10_000)
+        job = ["--broker", admin, "--queue", QUEUE, "--out", str(options.out / "landed")]
+        job += ["--checkpoint", str(options.out / "checkpoint"), "--schema", SCHEMA_DDL]
+        return [*job, "--max-rows-per-batch", str(rows), "--interval", f"{interval:g}"]
 
     async def _run(self) -> Outcome:
-        options = self._options
-        faults = Faults(options.loss, options.loss, double=0.1, delay=0.1, max_delay=0.02)
-        async with LossyProxy(self._url, faults, seed=options.seed) as network:
-            async with asyncio.TaskGroup() as group:
-                telling = [group.create_task(self._tell(network)), group.create_task(self._watch_metrics())]
-                killing = group.create_task(self._kill_destination())
-                landing = group.create_task(self._land(all_sent := asyncio.Event()))
-                await self._send(network.url)
-                await killing
-                self._teller.event(f"all {options.messages:,} messages are acknowledged")
-                all_sent.set()
-                await landing
-                for task in telling:
-                    task.cancel()
-            await self._scrape()
-            return await self._judge(network)
+        async with asyncio.TaskGroup() as group:
+            for server in (self._broker, self._service):
+                group.create_task(self._bring_up(server))
+        for server in (self._broker, self._service):
+            await server.hold(QUEUE, "verdict")
+        async with asyncio.TaskGroup() as group:
+            telling = [group.create_task(self._tell()), group.create_task(self._watch())]
+            killing = group.create_task(self._kill_in_turn())
+            landing = group.create_task(self._land(all_sent := asyncio.Event()))
+            await self._send()
+            await killing
+            self._teller.event(f"all {self._options.messages:,} messages are acknowledged by the broker")
+            all_sent.set()
+            await landing
+            await self._all_forwarded()
+            for task in telling:
+                task.cancel()
+        for server in (self._broker, self._service):
+            await server.read_counts()
+        return await self._judge()
 
-    # --- the destination ------------------------------------------------------------------------------------------
+    # --- the broker and the service -------------------------------------------------------------------------------
 
-    async def _start_destination(self) -> None:
-        began = time.monotonic()
-        await self._destination.start()
-        while not await self._is_well():
-            if not self._destination.is_running:
-                raise self._destination.failed("ended by itself")
-            if time.monotonic() - began > STALLED_AFTER:
-                raise self._destination.failed("does not come up")
-            await asyncio.sleep(0.02)
-        came = "is up" if self._destination.lives == 1 else "is back"
-        self._teller.event(f"the destination {came} after {time.monotonic() - began:.1f} s")
+    async def _bring_up(self, server: Server) -> None:
+        seconds = await server.come_up()
+        self._teller.event(f"{server.name} {'is up' if server.lives == 1 else 'is back'} after {seconds:.1f} s")
 
-    async def _is_well(self) -> bool:
-        try:
-            return (await self._ask("GET", "/healthz")).status == 200
-        except TransportError:
-            return False
-
-    async def _ask(self, method: str, path: str, body: bytes = b"") -> Response:
-        return await self._http.fetch(method, self._admin + path, body, {})
-
-    async def _hold_everything(self) -> None:
-        """A cursor of our own that never moves, so that the whole queue is there to be judged at the end."""
-        queue = json.loads((await self._ask("GET", "/queues")).body)["queues"][QUEUE]
-        body = {"epoch": queue["epoch"], "offsets": dict.fromkeys(queue["partitions"], 0)}
-        answer = await self._ask("PUT", f"/queues/{QUEUE}/cursors/verdict", json.dumps(body).encode())
-        assert answer.status == 200, answer
-
-    async def _kill_destination(self) -> None:
-        for share in KILL_AT:
-            while self._progress.acknowledged < share * self._options.messages:
+    async def _kill_in_turn(self) -> None:
+        for share, name in KILLS:
+            while self._acknowledged < share * self._options.messages:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(self._draw.uniform(0, 0.1))
-            await self._scrape()
-            await self._destination.kill()
-            self._duplicates_dropped += self._duplicates_now
-            self._duplicates_now = 0
-            so_far = f"{self._progress.acknowledged:,} acknowledged so far"
-            self._teller.event(f"killed the destination with SIGKILL; {so_far}")
-            await self._start_destination()
+            if name != SOURCE:
+                await self._kill(self._broker if name == BROKER else self._service)
+            elif self._source.is_running:
+                await self._source.kill()  # whoever listens to it starts it again
+                self._told_kill(name)
 
-    async def _watch_metrics(self) -> None:
+    async def _kill(self, server: Server) -> None:
+        await server.read_counts()
+        await server.kill()
+        self._told_kill(server.name)
+        await self._bring_up(server)
+
+    def _told_kill(self, name: str) -> None:
+        so_far = f"{self._acknowledged:,} acknowledged, {self._forwarded:,} forwarded, {self._landed:,} landed so far"
+        self._teller.event(f"killed {name} with SIGKILL; {so_far}")
+
+    async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(1.0)
-            with contextlib.suppress(TransportError):  # it is being killed just now
-                await self._scrape()
+            await asyncio.sleep(0.5)
+            for server in (self._broker, self._service):
+                with contextlib.suppress(TransportError):  # it is being killed just now
+                    await server.read_counts()
+            with contextlib.suppress(TransportError):
+                self._forwarded = sum((await self._service.ends(QUEUE)).values())
 
-    async def _scrape(self) -> None:
-        told = (await self._ask("GET", "/metrics")).body.decode()
-        found = re.search(r'^holdfast_incidents_total\{name="duplicate dropped"\} (\S+)', told, re.M)
-        if found:
-            self._duplicates_now = max(self._duplicates_now, int(float(found[1])))
+    async def _all_forwarded(self) -> None:
+        while self._forwarded < self._options.messages:
+            await asyncio.sleep(0.05)
 
     # --- the source -----------------------------------------------------------------------------------------------
 
-    async def _send(self, url: str) -> None:
-        """Send every departure, one Sequence an airline, and wait until all are acknowledged and ended."""
-        store = self._options.out / "outbox"
-        async with Source(url, store, offer=False, policy=POLICY) as source:
-            self._progress = source.progress
-            waiting: deque[list[Sent]] = deque()
-            for batch in _batches(departures(self._options.messages)):
-                # In the order of the data set: each send() takes its number before it first waits.
-                waiting.append(await asyncio.gather(*(_send_one(source, departure) for departure in batch)))
-                if len(waiting) >= OUTSTANDING:
-                    await _acknowledged(waiting.popleft())
-            while waiting:
-                await _acknowledged(waiting.popleft())
+    async def _send(self) -> None:
+        """Let the source send every departure, one Sequence an airline, however often it is killed."""
+        while True:
+            async for told in _lines(await self._source.start()):
+                self._acknowledged = max(self._acknowledged, told["acknowledged"])
+                self._resent = self._resent_before + told["resent"]
+                self._problem = told["problem"]
+            code = await self._source.ended()
+            self._resent_before = self._resent
+            if code == 0:
+                return
+            if code != -signal.SIGKILL:
+                raise self._source.failed(f"ended with exit code {code}")
+            self._teller.event(f"started {SOURCE} again, with the same store")
 
     # --- the Spark driver -----------------------------------------------------------------------------------------
 
     async def _land(self, all_sent: asyncio.Event) -> None:
-        """Land the queue, with one kill after the first batches; until all that was delivered is landed."""
+        """Land the queue, with kills among the first batches; until all that was delivered is landed."""
         batches = 0
         async for event in self._events(await self._driver.start()):
             batches += event["event"] == "batch"
             self._take(event)
+            if batches == 1 and event["event"] == "batch" and all_sent.is_set():
+                await self._kill(self._broker)  # while Spark reads from it
             if batches == KILL_DRIVER_AFTER:
                 break
         await asyncio.sleep(self._draw.uniform(0, 0.5))  # into the next batch
         await self._driver.kill()
-        self._teller.event(f"killed the Spark driver with SIGKILL; {self._landed:,} landed so far")
+        self._told_kill(SPARK)
         lines = self._events(await self._driver.start())
-        self._teller.event("started the Spark driver again, with the same checkpoint")
+        self._teller.event(f"started {SPARK} again, with the same checkpoint")
         ends: dict[int, int] | None = None
         async for event in lines:
             self._take(event)
             if all_sent.is_set() and ends is None:
-                ends = await self._ends()
+                ends = await self._broker.ends(QUEUE)
             if ends is not None and all(self._landed_to.get(one, 0) >= end for one, end in ends.items()):
                 break
         if await self._driver.stop(60.0) != 0:
@@ -344,48 +382,48 @@ class Demo:
             self._landed = event["total"]
             self._landed_to = positions_of(event["end"], QUEUE)
 
-    async def _ends(self) -> dict[int, int]:
-        partitions = json.loads((await self._ask("GET", f"/queues/{QUEUE}/ends")).body)["partitions"]
-        return {int(partition): int(bounds["end"]) for partition, bounds in partitions.items()}
-
     # --- what is told ---------------------------------------------------------------------------------------------
 
-    async def _tell(self, network: LossyProxy) -> None:
+    async def _tell(self) -> None:
         while True:
             await asyncio.sleep(0.2)
-            progress, now = self._progress, time.monotonic()
+            now, lost = time.monotonic(), self._before.counts.lost + self._behind.counts.lost
             self._teller.status(
-                f"{progress.acknowledged:,}/{self._options.messages:,} acknowledged, "
-                f"{network.counts.lost:,} lost on the wire, {progress.resent:,} retransmitted; "
-                f"{self._landed:,} landed by Spark"
+                f"{self._acknowledged:,}/{self._options.messages:,} acknowledged by the broker, {self._forwarded:,} "
+                f"forwarded, {self._landed:,} landed by Spark; {lost:,} lost on the wire"
             )
-            if self._moved != (progress.acknowledged, self._landed):
-                self._moved, self._moved_at = (progress.acknowledged, self._landed), now
+            moved = (self._acknowledged, self._forwarded, self._landed)
+            if self._moved != moved:
+                self._moved, self._moved_at = moved, now
             elif now - self._moved_at > STALLED_AFTER:
                 raise DemoFailed(
-                    f"nothing has moved for {STALLED_AFTER:.0f} s: {progress.acknowledged:,} acknowledged, "
-                    f"{self._landed:,} landed{f'; {progress.problem}' if progress.problem else ''}",
+                    f"nothing has moved for {STALLED_AFTER:.0f} s: {self._acknowledged:,} acknowledged, "
+                    f"{self._forwarded:,} forwarded, {self._landed:,} landed"
+                    f"{f'; {self._problem}' if self._problem else ''}",
                     remedy=f"The logs are in {self._options.out}.",
                 )
 
-    async def _judge(self, network: LossyProxy) -> Outcome:
-        self._teller.event("reading the queue and the Parquet files, and comparing each field with the data set")
+    async def _judge(self) -> Outcome:
+        self._teller.event("reading both queues and the Parquet files, and comparing each field with the data set")
         count, landed = self._options.messages, self._options.out / "landed"
         outcome = Outcome(
-            await asyncio.to_thread(check_queue, self._admin, QUEUE, count),
+            await asyncio.to_thread(check_queue, self._broker.admin, QUEUE, count),
+            await asyncio.to_thread(check_queue, self._service.admin, QUEUE, count),
             await asyncio.to_thread(check_landed, landed, count),
         )
-        await self._destination.stop(30.0)
-        counts = network.counts
+        for server in (self._broker, self._service):
+            await server.stop(30.0)
+        before, behind = self._before.counts, self._behind.counts
         outcome.counts = {
-            "sent": self._progress.acknowledged,
-            "requests lost": counts.requests_lost,
-            "responses lost": counts.responses_lost,
-            "unreachable": counts.unreachable,
-            "doubled": counts.doubled,
-            "delayed": counts.delayed,
-            "retransmitted": self._progress.resent,
-            "duplicates dropped": self._duplicates_dropped + self._duplicates_now,
+            "sent": self._acknowledged,
+            "lost before the broker": before.lost,
+            "lost behind the broker": behind.lost,
+            "unreachable": before.unreachable + behind.unreachable,
+            "doubled": before.doubled + behind.doubled,
+            "delayed": before.delayed + behind.delayed,
+            "dropped by the broker": self._broker.duplicates_dropped,
+            "dropped by the service": self._service.duplicates_dropped,
+            "kills": sum(child.lives - 1 for child in (self._source, self._broker, self._service, self._driver)),
         }
         if outcome.landed.rows:
             self._teller.event("asking Spark how late each airline was")
@@ -404,18 +442,11 @@ class Demo:
         return [json.loads(line) for line in output.splitlines()]
 
 
-def _send_one(source: Source, departure: Departure) -> Coroutine[Any, Any, Sent]:
-    return source.send(departure_xml(departure), action=ACTION, sequence_key=str(departure["carrier"]))
-
-
-async def _acknowledged(batch: list[Sent]) -> None:
-    for sent in batch:
-        await sent.acknowledged()
-
-
-def _batches(every: Iterator[Departure]) -> Iterator[list[Departure]]:
-    while batch := list(islice(every, BATCH)):
-        yield batch
+async def _lines(output: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
+    """Each whole line of JSON that a process says until it ends; a kill may cut the last one off."""
+    async for line in output:
+        if line.endswith(b"\n"):
+            yield json.loads(line)
 
 
 def run(options: Options, teller: Teller | None = None) -> Outcome:
@@ -426,16 +457,5 @@ def run(options: Options, teller: Teller | None = None) -> Outcome:
         DemoFailed: a part of it failed.
     """
     prepare(options.out)
-    log = logging.getLogger("holdfast")
-    handler = logging.FileHandler(options.out / "source.log", encoding="utf-8")
-    before = log.level, log.propagate
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    try:
-        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-            return runner.run(Demo(options, teller or Teller()).run())
-    finally:
-        log.removeHandler(handler)
-        handler.close()
-        log.level, log.propagate = before
+    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+        return runner.run(Demo(options, teller or Teller()).run())

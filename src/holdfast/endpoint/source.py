@@ -394,7 +394,7 @@ class Source:
                     f"sending to {self.to} has stopped: {outbox.stopped}",
                     remedy="Look into it, then call source.resume(), or: holdfast send --resume",
                 )
-            self.progress.outstanding += outbox.end - outbox.first
+            self.progress.outstanding += outbox.waiting
 
     async def close(self, timeout: float = 10.0) -> None:
         """End every Sequence whose messages are all acknowledged, waiting ``timeout`` seconds for the destination's
@@ -566,6 +566,12 @@ class Source:
     def _check_lane(self, lane: Lane) -> None:
         if lane.stop_error is not None:
             raise lane.stop_error
+
+    def next_offset(self, sequence_key: str = "") -> int:
+        """How many messages were ever stored with that key: where who sends numbered things goes on after a kill."""
+        self._check_open()
+        lane = self._lanes.get(sequence_key)
+        return lane.outbox.end if lane is not None else 0
 
     # --- waiting --------------------------------------------------------------------------------------------------
 

@@ -265,6 +265,14 @@ class Source:
         """See :meth:`holdfast.Source.reply`."""
         return self.run(self._source.reply(message_id, timeout))
 
+    def next_offset(self, sequence_key: str = "") -> int:
+        """See :meth:`holdfast.Source.next_offset`."""
+
+        async def next_offset() -> int:
+            return self._source.next_offset(sequence_key)
+
+        return self.run(next_offset())
+
     def flush(self, timeout: float | None = None) -> None:
         """See :meth:`holdfast.Source.flush`."""
         self.run(self._source.flush(timeout))
