@@ -15,6 +15,7 @@ from typing import Any
 from rocksdict import CompactOptions, Rdict
 
 from holdfast.store.content import Partition
+from holdfast.store.processors import run_anywhere
 from holdfast.store.records import PREFIX_END, RECORD, number
 from holdfast.store.reserve import Reserve
 
@@ -90,6 +91,7 @@ class Keeper:
             self._thread.join()
 
     def _run(self) -> None:
+        run_anywhere()  # a commit may have started it
         while not self._closing.is_set():
             is_in_place = self._note()
             is_done = self._give_back()

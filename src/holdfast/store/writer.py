@@ -4,6 +4,8 @@ Handing a batch over and hearing of it wakes a sleeping thread three times, whic
 the loop itself waits for a commit, a moment and no longer: most are durable by then, and the answers leave at once. One
 that takes longer is heard of through the loop, which goes on meanwhile, and some after it are not waited for at all.
 
+While the loop waits its processor has nothing to do, so that is where the thread does its work (``processors``).
+
 A server with such a thread should call ``sys.setswitchinterval(0.0005)`` once at its start: with Python's default of
 5 ms, a busy loop keeps the thread waiting for the interpreter lock many times longer than the disk takes.
 """
@@ -20,6 +22,7 @@ from typing import Final
 from holdfast.core.records import Batch
 from holdfast.exceptions import StoreFailed
 from holdfast.store.base import Store
+from holdfast.store.processors import Place
 
 LONGEST_WAIT: Final = 0.003
 """Seconds that the loop waits for a commit at most. What else it has to do, for a program that lives in the same loop
@@ -97,6 +100,7 @@ class CommitThread:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-commit", daemon=True)
         self._thread.start()
+        self._place = Place(self._thread.native_id or 0)
 
     @property
     def pending_seconds(self) -> float:
@@ -121,6 +125,10 @@ class CommitThread:
         if self._closing:
             raise StoreFailed("The store is being closed and takes no further batch.", remedy="Start again.")
         self._is_waited_for = waits = self._longest_wait > 0.0 and self._patience.waits()
+        if waits:
+            self._place.here()
+        else:
+            self._place.anywhere()
         self._batches.put(batch)
         return waits and self._wait()
 
@@ -129,6 +137,7 @@ class CommitThread:
             error = self._outcomes.get(timeout=self._longest_wait)
         except Empty:
             self._is_waited_for = False
+            self._place.anywhere()
             self._patience.waited(in_time=False)
             # It may have come between the two: the thread then saw that it is waited for, and told the loop nothing.
             self._loop.call_soon(self._hear)
