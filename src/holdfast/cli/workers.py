@@ -47,6 +47,8 @@ def become_worker(
     """
     if count == 1:
         return None
+    import holdfast.endpoint.serve  # what is loaded before they part, they share in memory
+    import holdfast.store.rocksdb  # noqa: F401
     from holdfast.endpoint.supervisor import Supervisor
 
     bound = _bind(messages, max_connections)
