@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 GOOD = """
 store = "data"
@@ -55,3 +58,34 @@ def test_a_bad_file_says_all_that_is_wrong_and_ends_with_1(run: Any, tmp_path: P
 def test_no_file_is_wrong_usage(run: Any) -> None:
     assert run("broker", "check", "none.toml").code == 2
     assert run("broker", "check").code == 2
+
+
+def heard(process: Any, *words: str) -> str:
+    """The next line of a broker's log that has one of these words in it."""
+    while True:
+        line = process.stderr.readline()
+        assert line, "it ended"
+        if any(word in line for word in words):
+            return str(line)
+
+
+RELOADED = ("configuration reloaded", "configuration not reloaded")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_hang_up_lets_it_read_its_file_again(start: Any, tmp_path: Path, workers: int) -> None:
+    file = tmp_path / "broker.toml"
+    text = f"store = 'data'\nlisten.port = 0\nadmin.enabled = false\nworkers = {workers}\n[queues.one]\n[queues.two]\n"
+    file.write_text(text)
+    broker = start("broker", "--config", "broker.toml")
+    broker.url()
+    file.write_text("default_queue = 'two'\n" + text)
+    broker.process.send_signal(signal.SIGHUP)
+    for _ in range(workers):
+        assert "changed='default_queue'" in heard(broker.process, *RELOADED)
+    file.write_text("default_queue = 'tow'\n" + text)
+    broker.process.send_signal(signal.SIGHUP)
+    for _ in range(workers):
+        assert "all is as it was" in heard(broker.process, *RELOADED)
+    broker.process.send_signal(signal.SIGTERM)
+    assert broker.end().code == 0

@@ -7,15 +7,20 @@ Sequence, a queue or a store is like is the other rooms'.
 from __future__ import annotations
 
 import asyncio
+import signal
 import ssl
 from collections.abc import Callable
 
 from holdfast.broker.config import BrokerConfig, ServerTLS
+from holdfast.broker.config_changes import what_changes
 from holdfast.broker.forwarders import Forwarders
 from holdfast.broker.routing import Router
+from holdfast.endpoint.admin_guard import read_token
 from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.logs import log
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.endpoint.supervisor import Post
+from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import server_context
 
 
@@ -25,17 +30,27 @@ class Broker:
     Args:
         config: What it is told; None: as without a file.
         post: Where this process stands among several that do the same; None if it is the only one.
+        read_again: Reads its configuration again, for :meth:`reload`; is given the one that it runs by.
     """
 
-    def __init__(self, config: BrokerConfig | None = None, post: Post | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig | None = None,
+        post: Post | None = None,
+        read_again: Callable[[BrokerConfig], BrokerConfig] | None = None,
+    ) -> None:
         self.config = config = config or BrokerConfig()
+        self._read_again = read_again
+        self._post = post
+        self._heard = post.hang_ups() if post is not None else 0
+        self._is_ready = self._is_wanted = False
         self.forwarders = Forwarders(config.forwarders)
         first, *further = config.queues
         self.destination = Destination(
             config.store_location(),
             queue=first.name,
             further_queues=dict.fromkeys(one.name for one in further),
-            router=self._router(),
+            router=_router(config, self.forwarders),
             partitions=config.partitions,
             policy=config.sequences,
             allow_addresses=config.allow_addresses,
@@ -46,29 +61,52 @@ class Broker:
             queue = self.destination.queues[one.name]
             queue.retention, queue.drops_passed = one.retention_policy, one.retention is None
         self.destination.on_recovered = lambda: self.forwarders.begin(self.destination)
-        self.service = Service(self.destination, self._listeners(), post)
+        self.service = Service(self.destination, _listeners(config), post)
 
-    def _router(self) -> Router:
-        config = self.config
-        default = config.default_queue or (config.queues[0].name if not config.routes else None)
-        return Router(
-            config.routes, config.namespaces, default, config.limits.max_routed_body, self.forwarders.replying
-        )
+    def reload(self) -> list[str]:
+        """Read the configuration again and go on by it. Connections, Sequences and what is on its way stay as they are.
 
-    def _listeners(self) -> Listeners:
-        listen, admin = self.config.listen, self.config.admin
-        token = admin.token
-        return Listeners(
-            listen.host,
-            listen.port,
-            admin.host,
-            admin.port if admin.enabled else None,
-            _context(listen.tls),
-            self.config.limits.http,
-            _context(admin.tls),
-            token.reveal() if token is not None else None,
-            admin.names,
+        Returns:
+            The keys that say something else. Of TLS the files are read again in any case, as they may be others.
+
+        Raises:
+            ConfigurationError: there are mistakes in it, or it says something else of what cannot change while the
+                broker runs; or there is none. Then nothing is changed.
+        """
+        if self._read_again is None:
+            raise ConfigurationError(
+                "this broker runs without a configuration file", remedy="Start it with --config broker.toml."
+            )
+        new = self._read_again(self.config)
+        # All that can fail comes before anything is changed.
+        listeners, forwarders = _listeners(new), Forwarders(new.forwarders)
+        router = _router(new, forwarders)
+        forwarders.check(self.destination)
+        ways = self.forwarders.new_ways(forwarders)
+        self.service.use(listeners)
+        forwarders.take_over(self.destination, ways)
+        self.forwarders = forwarders
+        self.destination.use(
+            router=router,
+            policy=new.sequences,
+            allow_addresses=new.allow_addresses,
+            wire_limits=new.limits.envelopes,
+            retentions={one.name: (one.retention_policy, one.retention is None) for one in new.queues},
         )
+        changed = what_changes(self.config, new)
+        self.config = new
+        log.info("configuration reloaded", changed=", ".join(changed) or "nothing")
+        return changed
+
+    def _hang_up(self) -> None:
+        """SIGHUP: somebody wants it to read its configuration again, at once or as soon as it serves."""
+        if not self._is_ready:
+            self._is_wanted = True
+            return
+        try:
+            self.reload()
+        except ConfigurationError as error:
+            log.error("configuration not reloaded: all is as it was", error=error.message, remedy=error.remedy)
 
     async def run(self, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until it is told to end: see :meth:`Service.run`.
@@ -76,7 +114,43 @@ class Broker:
         Raises:
             HoldfastError: what starting raises, or the store's failure.
         """
-        await self.service.run(stop, on_ready)
+        if self._read_again is None:
+            await self.service.run(stop, on_ready)
+            return
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+
+        def ready() -> None:
+            self._is_ready = True
+            if self._is_wanted or (self._post is not None and self._post.hang_ups() > self._heard):
+                self._hang_up()
+            on_ready()
+
+        try:
+            await self.service.run(stop, ready)
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+
+
+def _router(config: BrokerConfig, forwarders: Forwarders) -> Router:
+    default = config.default_queue or (config.queues[0].name if not config.routes else None)
+    return Router(config.routes, config.namespaces, default, config.limits.max_routed_body, forwarders.replying)
+
+
+def _listeners(config: BrokerConfig) -> Listeners:
+    listen, admin = config.listen, config.admin
+    token = admin.token
+    return Listeners(
+        listen.host,
+        listen.port,
+        admin.host,
+        admin.port if admin.enabled else None,
+        _context(listen.tls),
+        config.limits.http,
+        _context(admin.tls),
+        token.reveal() if token is not None else read_token(),
+        admin.names,
+    )
 
 
 def _context(tls: ServerTLS | None) -> ssl.SSLContext | None:

@@ -18,6 +18,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from holdfast.broker.config import BrokerConfig, ForwarderConfig, PolicyConfig, resolved_policy
+from holdfast.broker.config_changes import what_cannot_change
 from holdfast.broker.config_checks import contradictions
 from holdfast.broker.config_values import (
     ASSURANCE,
@@ -63,8 +64,15 @@ _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 Table = dict[str, Any]
 
 
-def read_config(file: str | Path) -> BrokerConfig:
+def read_config(
+    file: str | Path, *, running: BrokerConfig | None = None, instead: Mapping[str, Any] | None = None
+) -> BrokerConfig:
     """The configuration in a file.
+
+    Args:
+        file: Its path.
+        running: That of the broker that runs and is to take this one over; None: it is for one that starts.
+        instead: Field of BrokerConfig -> what is said elsewhere, such as on the command line, and goes before the file.
 
     Raises:
         ConfigurationMistakes: there are mistakes in it; says all of them.
@@ -79,16 +87,24 @@ def read_config(file: str | Path) -> BrokerConfig:
             f"the configuration {path} cannot be read: {error.strerror}",
             remedy="Name a file that is there. Without --config all is as by default.",
         ) from error
-    return parse_config(content, str(file), path.parent)
+    return parse_config(content, str(file), path.parent, running=running, instead=instead)
 
 
-def parse_config(content: bytes, name: str, base: Path) -> BrokerConfig:
+def parse_config(
+    content: bytes,
+    name: str,
+    base: Path,
+    *,
+    running: BrokerConfig | None = None,
+    instead: Mapping[str, Any] | None = None,
+) -> BrokerConfig:
     """The configuration in what a file holds.
 
     Args:
         content: What it holds.
         name: What mistakes call it.
         base: The directory that relative paths start at.
+        running, instead: As above.
 
     Raises:
         ConfigurationMistakes: there are mistakes in it; says all of them.
@@ -96,6 +112,10 @@ def parse_config(content: bytes, name: str, base: Path) -> BrokerConfig:
     text, data = _load(content, name)
     reading = Reading(name, KeyLines(text), base)
     config = reading.read(data)
+    if config is not None:
+        config = replace(config, **(instead or {}))
+        for path, what, remedy in what_cannot_change(running, config) if running is not None else ():
+            reading.wrong(path, what, remedy)
     if reading.mistakes or config is None:
         raise ConfigurationMistakes(sorted(reading.mistakes, key=lambda mistake: (mistake.line, mistake.key)))
     return config

@@ -5,7 +5,7 @@ How a record is sent on, again and in which Sequence is the core's (``core.outbo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.broker.config import ForwarderConfig
 from holdfast.core.outbox import Choice, Outbox
@@ -50,8 +50,54 @@ class Forwarders:
             ConfigurationError: the store knows one as another: with another queue, or with another address while
                 something is on its way there.
         """
+        self.check(destination)
+        for config in self.configs.values():
+            if config.to not in destination.sender.ways:  # whoever sends there says the same of it
+                destination.sender.use(config.to, way_of(config))
+            self._begin_one(destination, config)
+        self._hold_back_others(destination)
+
+    def new_ways(self, other: Forwarders) -> dict[str, Way | None]:
+        """Address -> how others than these post there, where that is not the same; None: as usual. A way that TLS is
+        spoken on is made anew, as its files may be others.
+
+        Raises:
+            ConfigurationError: such files are not what they should be.
+        """
+        before = {config.to: config for config in self.configs.values()}
+        after = {config.to: config for config in other.configs.values()}
+        made: dict[str, Way | None] = {
+            to: way_of(config)
+            for to, config in after.items()
+            if to not in before or config.tls is not None or _said_of_way(config) != _said_of_way(before[to])
+        }
+        return dict.fromkeys(before.keys() - after.keys()) | made
+
+    def take_over(self, destination: Destination, ways: Mapping[str, Way | None]) -> None:
+        """Go on in the place of others, with :meth:`new_ways` of theirs. What is on its way to a destination goes on.
+        :meth:`check` must have let these pass.
+        """
+        for to, way in ways.items():
+            destination.sender.use(to, way)
         for config in self.configs.values():
             self._begin_one(destination, config)
+        self._hold_back_others(destination)
+
+    def check(self, destination: Destination) -> None:
+        """See that none of these is known to the store as another.
+
+        Raises:
+            ConfigurationError: one is; see :meth:`begin`.
+        """
+        outboxes = destination.engine.protocol.outbound.outboxes
+        for config in self.configs.values():
+            queue = destination.queues[config.queue]
+            for partition in range(len(queue.partitions)):
+                known = outboxes.get(forwarder_key(config.name, partition))
+                if known is not None:
+                    _check_known(config, known, queue)
+
+    def _hold_back_others(self, destination: Destination) -> None:
         steering = Steering(destination.engine.protocol)
         for key, outbox in destination.engine.protocol.outbound.outboxes.items():
             name = forwarder_of(key)
@@ -69,29 +115,12 @@ class Forwarders:
         protocol = destination.engine.protocol
         queue = destination.queues[config.queue]
         choices = choices_of(config)
-        self._say_way(destination, config)
         for partition in range(len(queue.partitions)):
             key = forwarder_key(config.name, partition)
-            known = protocol.outbound.outboxes.get(key)
-            if known is not None:
-                self._check_known(config, known, queue)
             outbox = protocol.outbound.forward(key, config.to, choices, queue, partition, policy=config.policy)
             if outbox.to != config.to:
                 protocol.outbound.redirect(outbox, config.to)
             self._pause(Steering(protocol), config, outbox, destination.engine.clock())
-
-    @staticmethod
-    def _check_known(config: ForwarderConfig, outbox: Outbox, queue: Queue) -> None:
-        if outbox.queue is not queue:
-            raise ConfigurationError(
-                f"the forwarder {config.name!r} reads the queue {outbox.queue.name!r} by the store, not {queue.name!r}",
-                remedy="Give a forwarder of another queue another name: what the old one has not sent is kept for it.",
-            )
-        if outbox.to != config.to and outbox.source is not None:
-            raise ConfigurationError(
-                f"the forwarder {config.name!r} is to send to {config.to}, and has a Sequence open with {outbox.to}",
-                remedy="Let it finish with the old address first, or give the new one another name.",
-            )
 
     @staticmethod
     def _pause(steering: Steering, config: ForwarderConfig, outbox: Outbox, now: float) -> None:
@@ -99,21 +128,6 @@ class Forwarders:
             steering.suspend(outbox, PAUSED)
         elif not config.paused and outbox.suspended in (PAUSED, UNCONFIGURED):
             steering.resume(outbox, now)
-
-    @staticmethod
-    def _say_way(destination: Destination, config: ForwarderConfig) -> None:
-        if config.to in destination.sender.ways:
-            return  # the configuration was seen to say the same of an address each time
-        headers = {"Authorization": config.credentials.authorization()} if config.credentials is not None else {}
-        tls = config.tls
-        destination.sender.ways[config.to] = Way(
-            HTTPClient(
-                total_timeout=config.timeout,
-                ssl_context=client_context(tls.ca, tls.certificate, tls.key) if tls is not None else None,
-                proxy=config.proxy.location() if config.proxy is not None else None,
-            ),
-            headers,
-        )
 
     def replying(self, queue: str) -> bool:
         """Whether requests in a queue are sent on to somebody who may reply."""
@@ -123,3 +137,38 @@ class Forwarders:
         """A forwarder's, by partition."""
         outboxes = destination.engine.protocol.outbound.outboxes
         return [outbox for key, outbox in outboxes.items() if forwarder_of(key) == name]
+
+
+def _check_known(config: ForwarderConfig, outbox: Outbox, queue: Queue) -> None:
+    if outbox.queue is not queue:
+        raise ConfigurationError(
+            f"the forwarder {config.name!r} reads the queue {outbox.queue.name!r} by the store, not {queue.name!r}",
+            remedy="Give a forwarder of another queue another name: what the old one has not sent is kept for it.",
+        )
+    if outbox.to != config.to and outbox.source is not None:
+        raise ConfigurationError(
+            f"the forwarder {config.name!r} is to send to {config.to}, and has a Sequence open with {outbox.to}",
+            remedy="Let it finish with the old address first, or give the new one another name.",
+        )
+
+
+def way_of(config: ForwarderConfig) -> Way:
+    """How a forwarder posts to its address.
+
+    Raises:
+        ConfigurationError: files of TLS are not what they should be.
+    """
+    headers = {"Authorization": config.credentials.authorization()} if config.credentials is not None else {}
+    tls = config.tls
+    return Way(
+        HTTPClient(
+            total_timeout=config.timeout,
+            ssl_context=client_context(tls.ca, tls.certificate, tls.key) if tls is not None else None,
+            proxy=config.proxy.location() if config.proxy is not None else None,
+        ),
+        headers,
+    )
+
+
+def _said_of_way(config: ForwarderConfig) -> tuple[object, ...]:
+    return config.timeout, config.tls, config.proxy, config.credentials

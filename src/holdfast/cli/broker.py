@@ -14,6 +14,7 @@ import click
 from holdfast.cli.failure import failure_facts
 from holdfast.cli.program import log_options, run_loop
 from holdfast.cli.workers import become_worker, tell_ready, worker_options
+from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -42,7 +43,8 @@ def broker(
     holdfast broker check broker.toml
 
     Without a file it has one queue, `inbox`, in the directory `broker`, listens at 127.0.0.1:8080, and is watched and
-    steered at 127.0.0.1:8081. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once.
+    steered at 127.0.0.1:8081. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once. SIGHUP
+    lets it read its file again, and go on by that without closing a connection, or as before if that cannot be.
     """
     if context.invoked_subcommand is not None:
         return
@@ -52,19 +54,38 @@ def broker(
     from holdfast.endpoint.logs import configure_logs
 
     configure_logs(log_level, json=log_json)
-    told = read_config(config) if config is not None else BrokerConfig()
-    if store is not None:
-        told = replace(told, store=store)
-    if workers is not None:
-        told = replace(told, workers=workers)
+    instead: dict[str, Any] = {
+        name: value for name, value in (("store", store), ("workers", workers)) if value is not None
+    }
+    told = read_config(config, instead=instead) if config is not None else replace(BrokerConfig(), **instead)
+    read_again = partial(_read_again, config, instead) if config is not None else None
     ready: Callable[[Mapping[str, Any]], None] = partial(_tell_ready, told)
     admin = (told.admin.host, told.admin.port) if told.admin.enabled else None
     at = (told.listen.host, told.listen.port), admin, told.limits.http.max_connections
-    post = become_worker(told.workers, *at, ready)
+    post = become_worker(told.workers, *at, ready, passes_hang_up=read_again is not None)
     if post is not None:
         configure_logs(log_level, json=log_json, worker=post.place.worker.number)
         ready = post.tell_ready
-    run_loop(_run(Broker(told, post), ready))
+        if post.hang_ups() and read_again is not None:  # it takes the place of one that died since
+            told = _newest(told, read_again)
+    run_loop(_run(Broker(told, post, read_again), ready))
+
+
+def _read_again(file: str, instead: Mapping[str, Any], running: BrokerConfig) -> BrokerConfig:
+    from holdfast.broker.config_file import read_config
+
+    return read_config(file, running=running, instead=instead)
+
+
+def _newest(told: BrokerConfig, read_again: Callable[[BrokerConfig], BrokerConfig]) -> BrokerConfig:
+    """The configuration that the other workers run by: as it is now, if it was taken over."""
+    from holdfast.endpoint.logs import log
+
+    try:
+        return read_again(told)
+    except ConfigurationError as error:
+        log.error("configuration not read: it begins by the first one", error=error.message, remedy=error.remedy)
+        return told
 
 
 async def _run(running: Broker, ready: Callable[[Mapping[str, Any]], None]) -> None:

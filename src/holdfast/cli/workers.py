@@ -29,6 +29,8 @@ def become_worker(
     admin: tuple[str, int] | None,
     max_connections: int,
     ready: Callable[[Mapping[str, Any]], None],
+    *,
+    passes_hang_up: bool = False,
 ) -> Post | None:
     """Become one of ``count`` processes that listen at the same addresses; a supervisor stays behind, which ends with
     them. For one there is nothing to become.
@@ -38,6 +40,7 @@ def become_worker(
         messages, admin: Where they listen.
         max_connections: As their limits say it.
         ready: Called in the supervisor when all of them serve.
+        passes_hang_up: Whether SIGHUP is passed on to them.
 
     Returns:
         In each worker, where it stands; None where there is one process.
@@ -52,7 +55,8 @@ def become_worker(
     from holdfast.endpoint.supervisor import Supervisor
 
     bound = _bind(messages, max_connections)
-    post = Supervisor(count, bound, _bind(admin, max_connections) if admin is not None else [], ready).run()
+    admin_bound = _bind(admin, max_connections) if admin is not None else []
+    post = Supervisor(count, bound, admin_bound, ready, passes_hang_up=passes_hang_up).run()
     post.end_with_supervisor()
     return post
 

@@ -50,7 +50,6 @@ class Granting:
         self._outbound = outbound
         self._replies = replies
         self._answering = answering
-        self._policy = inbound.policy
         self._new_identifier = new_identifier
 
     # --- what a source asks for -----------------------------------------------------------------------------------
@@ -99,16 +98,16 @@ class Granting:
         """Why there is no room for another Sequence of that party; "" if there is."""
         shares = self._inbound.shares
         count, of_party = shares.open_count, shares.open_of(party)
-        if count >= self._policy.max_sequences:
+        if count >= self._inbound.policy.max_sequences:
             return f"This destination has {count} open Sequences, its limit."
-        if of_party >= self._policy.max_party_sequences:
+        if of_party >= self._inbound.policy.max_party_sequences:
             return f"You have {of_party} open Sequences here, the limit for one peer."
         return ""
 
     def _grant(self, envelope: Envelope, create: CreateSequence, party: str, now: float) -> RMDestination:
         versions = envelope.versions
         assert versions is not None
-        destination = RMDestination(self._new_identifier(), versions, create.acks_to, self._policy, now)
+        destination = RMDestination(self._new_identifier(), versions, create.acks_to, self._inbound.policy, now)
         destination.create_message_id = envelope.message_id or None
         destination.party = party
         destination.expires = self._life(create.expires)
@@ -124,9 +123,9 @@ class Granting:
 
     def _life(self, asked: float | None) -> float | None:
         # The destination may shorten the life asked for, never lengthen it (WS-RM 3.4); None is the longest.
-        if self._policy.max_expires is None:
+        if self._inbound.policy.max_expires is None:
             return asked
-        return self._policy.max_expires if asked is None else min(asked, self._policy.max_expires)
+        return self._inbound.policy.max_expires if asked is None else min(asked, self._inbound.policy.max_expires)
 
     def _accept(
         self, envelope: Envelope, create: CreateSequence, offer: Offer, destination: RMDestination, now: float
@@ -145,7 +144,7 @@ class Granting:
         assert isinstance(response, CreateSequenceResponse), response
         source = self._outbound.receive_create_response(response, incoming.envelope.relates_to, now)
         if source is not None and source.offer is not None:
-            offered = RMDestination(source.offer, source.versions, ANONYMOUS_EPR, self._policy, now)
+            offered = RMDestination(source.offer, source.versions, ANONYMOUS_EPR, self._inbound.policy, now)
             self._settle_policy(offered)
             accept = response.accept_acks_to
             if accept is not None and not accept.is_anonymous:
@@ -155,7 +154,7 @@ class Granting:
 
     def _settle_policy(self, offered: RMDestination) -> None:
         if self._outbound.is_offered_by_forwarder(offered.identifier):
-            offered.policy = for_forwarded_replies(self._policy)
+            offered.policy = for_forwarded_replies(self._inbound.policy)
             offered.behavior = offered.policy.incomplete_sequence_behavior
 
     def recover(self) -> None:

@@ -194,6 +194,11 @@ class Inbound:
             envelope.transport,
         )
 
+    def use(self, policy: DestinationPolicy) -> None:
+        """Treat Sequences so that are granted from now on; those that are open keep what they were granted with."""
+        self.policy = policy
+        self.shares.use(policy.max_remembered)
+
     def _queues_of(self, envelope: Envelope) -> tuple[Queue, ...]:
         routed = envelope.routed
         return tuple(self.queues[name] for name in routed.queues) if isinstance(routed, Routed) else self._usual

@@ -92,6 +92,16 @@ class Keeping:
         if not one.is_searched:
             self._due = when if self._due is None else min(self._due, when)
 
+    def use(self, policy: RetentionPolicy) -> None:
+        """Keep by another policy from now on. Bytes are counted from the first record on, if they were not before."""
+        self.policy = policy
+        if self._counts_bytes:
+            self._begin_sizes()
+
+    @property
+    def _counts_bytes(self) -> bool:
+        return self.policy.size is not None or self.policy.reader_size is not None
+
     def look_again(self, now: float) -> None:
         """Who reads has changed: look at every partition."""
         for one in self._queue.partitions:
@@ -181,7 +191,10 @@ class Keeping:
 
     def _measure(self, now: float) -> None:
         """Count the bytes of what came, and see how far the retention lets go by size."""
-        self._is_measuring, self._measure_due = True, None
+        self._measure_due = None
+        if not self._counts_bytes:
+            return  # they did once
+        self._is_measuring = True
         self._count(0, MEASURE_BYTES, now)
 
     def _count(self, partition: int, left: int, now: float) -> None:
@@ -242,15 +255,23 @@ class Keeping:
         self._alive = now
 
     def _recover_sizes(self, snapshot: Snapshot) -> None:
-        limits = [limit for limit in (self.policy.size, self.policy.reader_size) if limit is not None]
-        if not limits:
+        if not self._counts_bytes:
             return
         for partition, one in enumerate(self._queue.partitions):
             state = snapshot.cursors.get((self._queue.name, partition, SIZES))
-            one.sizes = Sizes(one.first, min(limits) // MARKS, state)
+            one.sizes = Sizes(one.first, self._spacing, state)
             if not one.first <= one.sizes.measured <= one.end:
-                one.sizes = Sizes(one.first, min(limits) // MARKS)
+                one.sizes = Sizes(one.first, self._spacing)
             one.sizes.cut(one.first)
+
+    @property
+    def _spacing(self) -> int:
+        return min(limit for limit in (self.policy.size, self.policy.reader_size) if limit is not None) // MARKS
+
+    def _begin_sizes(self) -> None:
+        for one in self._queue.partitions:
+            if one.sizes is None:
+                one.sizes = Sizes(one.first, self._spacing)
 
 
 def _is_pause(pause: object) -> bool:

@@ -553,6 +553,13 @@ class Queue:
         if self._lets_go and self._keeping is not None:
             self._keeping.look_again(now)
 
+    def use(self, retention: RetentionPolicy, *, drops_passed: bool, now: float) -> None:
+        """Keep records by another retention from now on, in a queue that had one."""
+        assert self._keeping is not None, self.name
+        self.retention, self.drops_passed = retention, drops_passed
+        self._keeping.use(retention)
+        self._look_again(now)
+
     # --- recovery -------------------------------------------------------------------------------------------------
 
     def begin(self, epoch: str) -> None:

@@ -39,6 +39,10 @@ class Shares:
             if not self._of_party[party]:
                 del self._of_party[party]
 
+    def use(self, max_remembered: int) -> None:
+        """Remember so many from now on."""
+        self._max_remembered = max_remembered
+
     def remember(self, identifier: str) -> str | None:
         """One that is over is remembered from now on; the one to forget for it, if they are too many."""
         self._over[identifier] = None

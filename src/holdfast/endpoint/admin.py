@@ -45,7 +45,8 @@ class Admin:
     def __init__(self, app: Destination, guard: Guard | None = None, joined: JoinedAdmin | None = None) -> None:
         self._app = app
         self._joined = joined
-        self._guard = guard or Guard()
+        self.guard = guard or Guard()
+        """Who may ask; may be another from some moment on."""
         self._registry = CollectorRegistry()
         self._collector = DestinationCollector(app)
         self._registry.register(self._collector)
@@ -87,7 +88,7 @@ class Admin:
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
-            self._guard.check(exchange.request)
+            self.guard.check(exchange.request)
             url = _split(exchange.request.target)
             route, names = self.routes.find(exchange.request.method, url.path)
         except Refused as refused:
@@ -157,7 +158,7 @@ class Admin:
         return {"status": "ready"}
 
     async def _openapi(self, asked: Asked) -> object:
-        return describe(self.routes, open_to_all=OPEN_TO_ALL, has_token=self._guard.has_token)
+        return describe(self.routes, open_to_all=OPEN_TO_ALL, has_token=self.guard.has_token)
 
     async def _metrics(self, asked: Asked) -> None:
         self._collector.ages = await self._ages()

@@ -53,6 +53,10 @@ class Decoder:
         is_large = len(data) >= LARGE
         self._begin(partial(self._read, data)).add_done_callback(lambda read: self._done(read, then, is_large))
 
+    def use(self, limits: Limits) -> None:
+        """Let envelopes be like this from now on."""
+        self._limits = limits
+
     def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Do something else in the thread, and make the call with what came of it, in the loop."""
         self._begin(work).add_done_callback(lambda done: self._done(done, then, False))

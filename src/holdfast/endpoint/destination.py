@@ -227,6 +227,31 @@ class Destination:
         check_queue_name(name)
         return Queue(name, partitions, to_retention(retention), drops_passed=retention is None)
 
+    def use(
+        self,
+        *,
+        router: Router,
+        policy: DestinationPolicy,
+        allow_addresses: Iterable[str],
+        wire_limits: Limits,
+        retentions: Mapping[str, tuple[RetentionPolicy, bool]],
+    ) -> None:
+        """Go on in another way, while it runs: what is open stays open.
+
+        Args:
+            router: As for the constructor.
+            policy: As for the constructor, for Sequences that are granted from now on.
+            allow_addresses: As for the constructor.
+            wire_limits: As for the constructor.
+            retentions: Queue -> how long it keeps messages, and whether it drops what all have passed.
+        """
+        self._router, self.policy, self._allowed = router, policy, AllowList(allow_addresses)
+        self._envelopes.use(wire_limits)
+        self.engine.protocol.inbound.use(policy if self.worker is None else self.worker.share_of(policy))
+        for name, (retention, drops_passed) in retentions.items():
+            self.queues[name].use(retention, drops_passed=drops_passed, now=self.engine.clock())
+        self.engine.touch()
+
     def keep(self, retention: str | RetentionPolicy | None = None, *, restored: bool = False) -> None:
         """Say otherwise, before it is started, how long its queue keeps messages, or that its store was put back.
 
@@ -329,7 +354,7 @@ class Destination:
             further=[one for one in self.queues.values() if one is not self.queue],
             destination_policy=self.policy if worker is None else worker.share_of(self.policy),
             source_policy=self._source_policy,
-            allows=self._allowed.allows,
+            allows=lambda address: self._allowed.allows(address),
             accepts=self._accepts,
             replies=self._replies,
             always_replies=self._always_replies,

@@ -157,6 +157,10 @@ class Envelopes:
                 return
         answered(read)
 
+    def use(self, limits: Limits) -> None:
+        """Let envelopes be like this from now on."""
+        self._decoder.use(limits)
+
     def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Do what takes long with an envelope where large ones are read, and make the call with what came of it."""
         self._decoder.aside(work, then)

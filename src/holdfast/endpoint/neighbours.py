@@ -109,17 +109,16 @@ class Neighbours:
             max_connections=limits.max_connections,
             unix={host_of(number): path for number, path in enumerate(self._place.paths)},
         )
-        within = HTTPLimits(
-            max_body=limits.max_body + HEAD_ROOM,
-            max_buffered=limits.max_buffered + HEAD_ROOM,
-            max_connections=limits.max_connections,
-        )
-        await self._inbox.start(self._take, None, 0, sockets=[self._place.inbox], limits=within)
+        await self._inbox.start(self._take, None, 0, sockets=[self._place.inbox], limits=_within(limits))
 
     def take_connections(self) -> None:
         """Take over the connections that the others give away, once our own listener is there."""
         self._place.taking.setblocking(False)
         asyncio.get_running_loop().add_reader(self._place.taking.fileno(), self._adopt)
+
+    def use(self, limits: HTTPLimits) -> None:
+        """Let the others pass on so much from now on, as of the listener for messages."""
+        self._inbox.use(_within(limits), None)
 
     async def close(self) -> None:
         """Take nothing more; what is being answered is answered first."""
@@ -331,3 +330,12 @@ def _relay(exchange: Exchange, response: Response) -> None:
 def _put_off(exchange: Exchange) -> None:
     why = b"The process that this Sequence is in does not answer; send it again.\n"
     exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"1"),))
+
+
+def _within(limits: HTTPLimits) -> HTTPLimits:
+    """What is passed on of what a listener takes."""
+    return HTTPLimits(
+        max_body=limits.max_body + HEAD_ROOM,
+        max_buffered=limits.max_buffered + HEAD_ROOM,
+        max_connections=limits.max_connections,
+    )

@@ -26,6 +26,8 @@ PAUSING_STATUS = (429, 503)
 15.6.4)."""
 
 
+RETIRED_FOR = 300.0
+"""Seconds that a way which is not used any more has for what is on it."""
 _MOST_FIELDS = 256
 """Actions whose HTTP headers are remembered."""
 
@@ -66,6 +68,9 @@ class Sender:
         self._usual = Way(http, dict(headers or {}))
         self.ways: dict[str, Way] = {}
         """Address -> how to post there, where that is not as usual. What is in it is closed with the rest."""
+        self._retired: list[Transport] = []
+        """What posted to some address until another way was given."""
+        self._retiring: asyncio.Future[None] | None = None
         self._envelopes = envelopes
         self._on_transport_error = on_transport_error
         self._paused: dict[int, asyncio.Handle] = {}
@@ -74,6 +79,20 @@ class Sender:
         self.pauses = Pauses()
         self._is_stopped = False
         self.transmissions = 0
+
+    def use(self, to: str, way: Way | None) -> None:
+        """Post to an address so from now on; None: as usual. What is on its way goes on."""
+        old = self.ways.pop(to, None)
+        if way is not None:
+            self.ways[to] = way
+        if old is not None:
+            self._retired.append(old.http)
+            asyncio.get_running_loop().call_later(RETIRED_FOR, self._retire, old.http)
+
+    def _retire(self, http: Transport) -> None:
+        if not self._is_stopped:
+            self._retired.remove(http)
+            self._retiring = asyncio.ensure_future(http.close())
 
     def transmit(self, sent: Transmit) -> None:
         """Send, and report later. The window of each Sequence bounds how many are under way."""
@@ -203,8 +222,8 @@ class Sender:
         self._is_stopped = True
         for pause in self._paused.values():
             pause.cancel()
-        for way in (self._usual, *self.ways.values()):
-            await way.http.close()
+        for http in (*(way.http for way in (self._usual, *self.ways.values())), *self._retired):
+            await http.close()
         await self._envelopes.close()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.endpoint.admin import Admin
 from holdfast.endpoint.admin_guard import Guard
-from holdfast.endpoint.descriptors import SPARE_FILES, divide
+from holdfast.endpoint.descriptors import SPARE_FILES, Shares, divide
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.joined_admin import JoinedAdmin
 from holdfast.endpoint.listening import listening_at
@@ -111,11 +111,7 @@ class Service:
         # Messages leave next to no cycles behind; looking for some after every 700 objects is a twentieth of the time.
         gc.set_threshold(COLLECT_EVERY)
         where = self._listeners
-        admin_limits = (where.admin_limits or HTTPLimits()) if where.admin_port is not None else None
-        limits = where.limits or HTTPLimits()
-        if self.post is not None:
-            limits = self.post.place.worker.share_of_limits(limits)
-        shares = divide(limits, admin_limits, where.spare_files)
+        shares = self._divide(where)
         await self.app.start()
         try:
             handler: Handler = self.app.handle
@@ -143,9 +139,31 @@ class Service:
         connections = shares.messages.max_connections
         log.info("listening", url=self.url, admin=self.admin_url, connections=connections, files=shares.limit)
 
+    def _divide(self, where: Listeners) -> Shares:
+        admin_limits = (where.admin_limits or HTTPLimits()) if where.admin_port is not None else None
+        limits = where.limits or HTTPLimits()
+        if self.post is not None:
+            limits = self.post.place.worker.share_of_limits(limits)
+        return divide(limits, admin_limits, where.spare_files)
+
+    def use(self, listeners: Listeners) -> None:
+        """Serve new connections as these say, but for where it listens, and whether by TLS. Those that are there stay.
+
+        Raises:
+            ConfigurationError: nothing to speak of would be left for peers; then all is as it was.
+        """
+        shares = self._divide(listeners)
+        self._listeners = listeners
+        self._server.use(shares.messages, listeners.ssl_context)
+        if self._neighbours is not None:
+            self._neighbours.use(shares.messages)
+        if self._admin is not None:
+            self._admin.guard = _guard(listeners)
+            self._admin_server.use(shares.admin, listeners.admin_ssl_context)
+
     async def _start_admin(self, where: Listeners, port: int, limits: HTTPLimits) -> None:
         context = where.admin_ssl_context
-        guard = Guard(where.admin_names, where.admin_token, secure=context is not None)
+        guard = _guard(where)
         if self._neighbours is None:
             self._admin = Admin(self.app, guard)
         else:
@@ -250,6 +268,10 @@ class Service:
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
+
+
+def _guard(listeners: Listeners) -> Guard:
+    return Guard(listeners.admin_names, listeners.admin_token, secure=listeners.admin_ssl_context is not None)
 
 
 def _is_loopback(host: str) -> bool:

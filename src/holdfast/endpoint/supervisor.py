@@ -65,6 +65,7 @@ class Post:
         control: Its line to the supervisor.
         directory: Where all workers' Unix sockets are.
         messages, admin: What all of them listen on, for messages and for the admin listener.
+        hang_ups: How many SIGHUPs there were up to now, as long as this process hears them by no way of its own.
     """
 
     place: Place
@@ -72,6 +73,7 @@ class Post:
     directory: str
     messages: Sequence[socket.socket]
     admin: Sequence[socket.socket]
+    hang_ups: Callable[[], int]
 
     def tell_ready(self, facts: Mapping[str, Any]) -> None:
         """Say that it serves, and what the supervisor tells its user and the other workers of it."""
@@ -100,6 +102,7 @@ class Supervisor:
         count: How many.
         messages, admin: What all of them listen on, which is closed here when they are told to end.
         ready: Called once, in the supervisor, when all of them serve, with what worker 0 told of itself.
+        passes_hang_up: Whether SIGHUP is passed on to them; else it ends them all, as it does by default.
 
     Raises:
         ConfigurationError: There are too many.
@@ -111,6 +114,8 @@ class Supervisor:
         messages: Sequence[socket.socket],
         admin: Sequence[socket.socket],
         ready: Callable[[Mapping[str, Any]], None],
+        *,
+        passes_hang_up: bool = False,
     ) -> None:
         if count > MOST:
             raise ConfigurationError(f"{count} workers are too many", remedy=f"At most {MOST}: one for each core.")
@@ -118,6 +123,8 @@ class Supervisor:
         self._messages = messages
         self._admin = admin
         self._ready = ready
+        self._passes_hang_up = passes_hang_up
+        self._hang_ups = self._passed = 0
         self._directory = tempfile.mkdtemp(prefix="holdfast-")
         self._paths = tuple(os.path.join(self._directory, str(number)) for number in range(count))
         self._giving: list[socket.socket] = []
@@ -145,6 +152,8 @@ class Supervisor:
         """
         for number in _ENDING:
             signal.signal(number, self._on_signal)
+        if self._passes_hang_up:
+            signal.signal(signal.SIGHUP, self._on_hang_up)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # it wakes the wait below
         woken, wake = socket.socketpair()
         woken.setblocking(False)
@@ -163,6 +172,11 @@ class Supervisor:
             self._wait(woken)
             for process in self._processes:
                 self._look_after(process)
+            if self._passed < self._hang_ups:
+                self._passed = self._hang_ups
+                for process in self._processes:
+                    if process.pid:
+                        os.kill(process.pid, signal.SIGHUP)
             if self._signals:
                 self._end(signal.SIGKILL if self._signals > 1 else signal.SIGTERM)
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -170,6 +184,9 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: object) -> None:
         self._signals += 1
+
+    def _on_hang_up(self, number: int, frame: object) -> None:
+        self._hang_ups += 1
 
     def _start(self, process: _Process) -> Post | None:
         """Start a worker; in it, its side of everything."""
@@ -202,7 +219,7 @@ class Supervisor:
                 other.taking.close()
         worker = Worker(process.number, self._count, self._facts.get("epochs", {}), is_restart=process.starts > 0)
         place = Place(worker, self._paths, process.inbox, process.taking, tuple(self._giving))
-        return Post(place, theirs, self._directory, self._messages, self._admin)
+        return Post(place, theirs, self._directory, self._messages, self._admin, lambda: self._hang_ups)
 
     # --- watching -------------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class TLSListener:
 
     def __init__(self, server: HTTPServer, context: ssl.SSLContext, bound: Iterable[socket.socket]) -> None:
         self._server = server
-        self._context = context
+        self.context = context
         self._loop = asyncio.get_running_loop()
         self._sockets = [socket.socket(fileno=os.dup(one.fileno())) for one in bound]
         for one in self._sockets:
@@ -57,7 +57,7 @@ class TLSListener:
                 self._loop.call_later(ACCEPT_PAUSE, self._resume, listener)
                 return
             connection.setblocking(False)
-            Handshake(self._server, self._context, connection)
+            Handshake(self._server, self.context, connection)
 
     def _resume(self, listener: socket.socket) -> None:
         if listener.fileno() >= 0:

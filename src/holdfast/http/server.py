@@ -143,10 +143,20 @@ class HTTPServer:
             self._servers.append(await loop.create_server(self._connection, host, port, **more))
         if ssl_context is not None:
             self._tls = TLSListener(self, ssl_context, self.sockets)
-        timeouts = (limits.header_timeout, limits.body_timeout, limits.keep_alive_timeout, limits.write_timeout)
-        shortest = min(*timeouts, limits.linger_timeout, limits.response_timeout or 4.0)
-        self._sweep_seconds = min(1.0, max(0.005, shortest / 4))
+        self._sweep_seconds = _sweep_seconds(limits)
         self._sweep(loop)
+
+    def use(self, limits: HTTPLimits, ssl_context: ssl.SSLContext | None) -> None:
+        """Serve new connections so from now on. Those that are there stay as they are.
+
+        Args:
+            limits: What peers may use.
+            ssl_context: What to speak TLS with, if it was spoken before.
+        """
+        self.limits = limits
+        self._sweep_seconds = _sweep_seconds(limits)
+        if self._tls is not None and ssl_context is not None:
+            self._tls.context = ssl_context
 
     def _connection(self) -> Connection:
         return Connection(self)
@@ -261,3 +271,10 @@ class HTTPServer:
 
 def _no_handler(exchange: Exchange) -> None:
     raise RuntimeError("the server was not started")
+
+
+def _sweep_seconds(limits: HTTPLimits) -> float:
+    """How often to look whose time is over."""
+    timeouts = (limits.header_timeout, limits.body_timeout, limits.keep_alive_timeout, limits.write_timeout)
+    shortest = min(*timeouts, limits.linger_timeout, limits.response_timeout or 4.0)
+    return min(1.0, max(0.005, shortest / 4))

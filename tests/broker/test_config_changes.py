@@ -1,0 +1,78 @@
+"""What another configuration changes, and what of it a running broker refuses, with the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.broker.config_changes import what_cannot_change, what_changes
+from holdfast.broker.config_file import parse_config
+from holdfast.exceptions import ConfigurationMistakes
+
+BASE = """store = "data"
+partitions = 4
+listen.port = 8080
+[queues.orders]
+[queues.bills]
+[[routes]]
+action = "urn:a"
+queues = "orders"
+[forwarders.orders]
+queue = "orders"
+to = "http://partner.example/"
+"""
+
+
+def parse(text: str, running: str | None = None):  # type: ignore[no-untyped-def]
+    before = parse(running) if running is not None else None
+    return parse_config(text.encode(), "broker.toml", Path("."), running=before)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "key", "told"),
+    [
+        ('store = "data"', 'store = "other"', 1, "store", "cannot change while the broker runs"),
+        ("partitions = 4", "partitions = 8", 2, "partitions", "cannot change while the broker runs"),
+        ("listen.port = 8080", "listen.port = 9090", 3, "listen.port", "cannot change while the broker runs"),
+        ("listen.port = 8080", "workers = 2", 3, "workers", "cannot change while the broker runs"),
+        ("listen.port = 8080", "admin.enabled = false", 3, "admin.enabled", "cannot change while the broker runs"),
+        ("[queues.bills]", "[queues.bills]\n[queues.more]", 6, "queues.more", "a queue cannot be added"),
+        ("[queues.bills]", "", 4, "queues.bills", "a queue cannot be taken away"),
+        ("[queues.orders]\n[queues.bills]", "[queues.bills]\n[queues.orders]", 4, "queues", "which queue is the first"),
+        ('queue = "orders"', 'queue = "bills"', 10, "forwarders.orders.queue", "what a forwarder reads"),
+        ("partner.example", "other.example", 11, "forwarders.orders.to", "where it sends to"),
+    ],
+)
+def test_what_is_opened_once_is_refused_with_its_line(before: str, after: str, line: int, key: str, told: str) -> None:
+    with pytest.raises(ConfigurationMistakes) as caught:
+        parse(BASE.replace(before, after), BASE)
+    found = [one for one in caught.value.mistakes if one.key == key]
+    assert len(found) == 1, caught.value
+    assert (found[0].line, told in found[0].what) == (line, True), found
+    assert "restart" in found[0].remedy or "a name of its own" in found[0].remedy
+
+
+def test_whatever_else_changes_is_named_by_its_keys() -> None:
+    after = BASE.replace("urn:a", "urn:b").replace("[queues.bills]", '[queues.bills]\nretention = "1d"')
+    after += "paused = true\n[forwarders.more]\nqueue = 'bills'\nto = 'http://x/'\n[policies.'*']\nrefusals = 3\n"
+    after = "admin.names = 'a.example'\nlimits.max_queues = 7\nlimits.http.max_body = 5\n" + after
+    assert what_changes(parse(BASE), parse(after, BASE)) == [
+        "admin.names",
+        "limits.max_queues",
+        "limits.http",
+        "queues.bills.retention",
+        "routes",
+        "forwarders.orders.paused",
+        "forwarders.orders.policy",
+        "forwarders.more",
+        "policies",
+    ]
+    assert what_changes(parse(BASE), parse(BASE)) == []
+    assert list(what_cannot_change(parse(BASE), parse(after))) == []
+
+
+def test_mistakes_are_told_before_changes_are_looked_at() -> None:
+    with pytest.raises(ConfigurationMistakes) as caught:
+        parse(BASE.replace("partitions = 4", "partitions = 8").replace("queue =", "quue ="), BASE)
+    assert [one.key for one in caught.value.mistakes] == ["forwarders.orders.quue"]
