@@ -410,18 +410,26 @@ def _calls(file: str, *names: str) -> Iterator[tuple[str, ast.Call]]:
             yield node.func.id, node
 
 
+METRICS = {
+    "_counter": "counter",
+    "CounterMetricFamily": "counter",
+    "GaugeMetricFamily": "gauge",
+    "_histogram": "histogram",
+}
+
+
 def metrics() -> str:
     """The table of metrics."""
     lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
-    for function, call in _calls("endpoint/metrics.py", "_counter", "CounterMetricFamily", "GaugeMetricFamily"):
+    for function, call in _calls("endpoint/metrics.py", *METRICS):
         texts = _texts(call)
         if len(texts) < 2:
             continue  # the helper itself
         given = [ast.literal_eval(one.value) for one in call.keywords if one.arg == "labels"]
         labels = ", ".join(f"`{label}`" for label in given[0]) if given else ""
-        is_gauge = function == "GaugeMetricFamily"
-        name = texts[0] if is_gauge else f"{texts[0]}_total"
-        lines.append(f"| `{name}` | {'gauge' if is_gauge else 'counter'} | {labels} | {texts[1]} |")
+        kind = METRICS[function]
+        name = f"{texts[0]}_total" if kind == "counter" else texts[0]
+        lines.append(f"| `{name}` | {kind} | {labels} | {texts[1]} |")
     return "\n".join(lines)
 
 

@@ -112,7 +112,8 @@ async def test_batches_are_in_the_store_in_order_when_they_are_said_to_be(
     assert shell.errors == []
     assert (shell.thread.batches, shell.thread.records) == (50, 50)
     assert shell.thread.bytes == sum(len(record(n).body) for n in range(50))
-    assert shell.thread.seconds > 0
+    assert shell.thread.durations.seconds > 0
+    assert sum(shell.thread.durations.counts) == 50
     shell.thread.close()
     store.close()
 

@@ -212,6 +212,12 @@ class Queue:
         """Of each partition the offset that the next durable record will have."""
         return [one.durable_end for one in self.partitions]
 
+    @property
+    def bytes_held(self) -> int | None:
+        """Bytes of its records, about; None where the retention does not count them."""
+        sizes = [one.sizes.held for one in self.partitions if one.sizes is not None]
+        return sum(sizes) if len(sizes) == len(self.partitions) else None
+
     def append(self, partition: int, record: Record) -> int:
         """A record into the open batch; its offset."""
         one = self.partitions[partition]

@@ -19,7 +19,7 @@ from holdfast.endpoint.admin_shapes import Anything, Health
 from holdfast.endpoint.data_plane import DataPlane
 from holdfast.endpoint.destination import Destination, json_answer
 from holdfast.endpoint.forwarders_admin import ForwarderRoutes
-from holdfast.endpoint.inspection import ages
+from holdfast.endpoint.inspection import ages, oldest
 from holdfast.endpoint.joined_admin import JoinedAdmin
 from holdfast.endpoint.letters_admin import LetterRoutes
 from holdfast.endpoint.logs import log
@@ -72,6 +72,7 @@ class Admin:
     def start(self) -> None:
         """Look from now on how fast things move."""
         self._rates.start()
+        self._collector.begin()
 
     def handle(self, exchange: Exchange) -> None:
         """Take one HTTP request; the answer follows."""
@@ -161,15 +162,17 @@ class Admin:
         return describe(self.routes, open_to_all=OPEN_TO_ALL, has_token=self.guard.has_token)
 
     async def _metrics(self, asked: Asked) -> None:
-        self._collector.ages = await self._ages()
+        await self._read_ages()
         asked.exchange.respond(200, generate_latest(self._registry), CONTENT_TYPE_LATEST.encode())
 
-    async def _ages(self) -> dict[str, dict[str, float]]:
+    async def _read_ages(self) -> None:
         """None are told of a store that cannot be read: there are the other metrics still."""
+        engine, queues = self._app.engine, self._app.queues.items()
         try:
-            return {name: await ages(self._app.engine, queue) for name, queue in self._app.queues.items()}
+            self._collector.ages = {name: await ages(engine, queue) for name, queue in queues}
+            self._collector.oldest = {name: await oldest(engine, queue) for name, queue in queues}
         except StoreError:
-            return {}
+            self._collector.ages, self._collector.oldest = {}, {}
 
     async def close(self) -> None:
         """Give up what is being answered."""

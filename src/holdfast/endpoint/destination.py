@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Protocol, TypeVar, cast
 
 from holdfast.core.cursor import HandlingPolicy
@@ -73,6 +74,7 @@ from holdfast.http.exchange import Exchange, HTTPLimits
 from holdfast.settings import check_whole
 from holdfast.store import Store
 from holdfast.store.descriptors import soft_limit
+from holdfast.store.durations import Durations
 from holdfast.wire import DEFAULT, Limits
 
 SOURCES_QUEUE = "replies"
@@ -93,6 +95,9 @@ class Router(Protocol):
 
 _UNHEEDED = frozenset((Submitted, Acknowledged, Discarded, Ended, Unheard))
 """What a source is told, and nobody here waits for."""
+
+MEASURED = 16
+"""One request in so many is measured."""
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
@@ -191,7 +196,11 @@ class Destination:
         self.handlers: dict[str, Handler] = {}
         self.incidents: Counter[str] = Counter()
         self.accepted = 0
-        self._unanswered: set[Exchange] = set()
+        self._unanswered: dict[Exchange, float] = {}
+        """Whoever waits for an answer, and since when; 0.0 where that is not measured."""
+        self._asked = 0
+        self.durations = Durations()
+        """From when a request's envelope was read to its answer, of one in :data:`MEASURED`."""
         self.dead_letters = DeadLetters()
         kept = {queue: retention, **(further_queues or {})}
         self.queues = {name: self._new_queue(name, partitions, keeps) for name, keeps in kept.items()}
@@ -531,7 +540,8 @@ class Destination:
         if self.engine.failure is not None:
             _refuse_all(exchange)
             return
-        self._unanswered.add(exchange)
+        self._asked += 1
+        self._unanswered[exchange] = 0.0 if self._asked % MEASURED else perf_counter()
         if self._router is None or refusal is not None or envelope.sequence is None or envelope.control is not None:
             self._take_routed(exchange, envelope, refusal)
         elif len(envelope.body) >= OFF_LOOP and self._router.looks_inside(envelope):
@@ -587,9 +597,11 @@ class Destination:
 
     def _respond(self, effect: Respond) -> None:
         exchange = cast(Exchange, effect.back_channel)
-        if exchange in self._unanswered:  # not once the store has failed and everybody was told so
-            self._unanswered.discard(exchange)
+        since = self._unanswered.pop(exchange, None)
+        if since is not None:  # not once the store has failed and everybody was told so
             self._envelopes.respond(exchange, effect.envelope)
+            if since:
+                self.durations.add(perf_counter() - since)
 
     @property
     def is_busy(self) -> bool:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.outbox import Outbox
-from holdfast.core.states import OutboxState
 from holdfast.core.steering import NotSteered, Steering
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import MOST_LISTED, ForwarderDeleted, ForwarderList, Offsets, Page, Reason, Reset
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import describe_flight
-from holdfast.endpoint.outboxes import forwarder_of
+from holdfast.endpoint.outboxes import forwarder_of, state_of
 from holdfast.endpoint.places import find_offsets
 
 
@@ -28,14 +27,13 @@ def name_of(key: str) -> str:
 def describe_forwarder(outbox: Outbox, now: float) -> dict[str, Any]:
     """One outbox in words and numbers."""
     source = outbox.source
-    state = "stopped" if outbox.stopped else "suspended" if outbox.suspended is not None else outbox.state.value
     return {
         "name": name_of(outbox.key),
         "key": outbox.key,
         "queue": outbox.queue.name,
         "partition": outbox.partition,
         "to": outbox.to,
-        "state": "sending" if outbox.state is OutboxState.OPEN else state,
+        "state": state_of(outbox),
         "suspended": outbox.suspended,
         "stopped": outbox.stopped,
         "first": outbox.first,

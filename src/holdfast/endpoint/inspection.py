@@ -179,6 +179,16 @@ async def ages(engine: Engine, queue: Queue) -> dict[str, float]:
     return _ages(unpassed, times, engine.clock())
 
 
+async def oldest(engine: Engine, queue: Queue) -> float | None:
+    """For how many seconds the oldest record of a running endpoint's queue has been there; None if there is none."""
+    times = []
+    for number, one in enumerate(queue.partitions):
+        if one.first < one.durable_end:
+            at = _delivered(await engine.records(queue.name, number, one.first, one.first + 1))
+            times += [at] if at is not None else []
+    return max(0.0, engine.clock() - min(times)) if times else None
+
+
 def _places(unpassed: dict[str, list[tuple[int, int]]]) -> set[tuple[int, int]]:
     return {where for places in unpassed.values() for where in places}
 

@@ -37,6 +37,18 @@ def forwarder_of(key: str) -> str | None:
     return key.removeprefix(FORWARDER).rpartition("/")[0] if key.startswith(FORWARDER) else None
 
 
+FORWARDER_STATES = ("sending", "suspended", "stopped", "ending")
+
+
+def state_of(outbox: Outbox) -> str:
+    """Whether an outbox sends, in a word: one of :data:`FORWARDER_STATES`."""
+    if outbox.stopped:
+        return "stopped"
+    if outbox.suspended is not None:
+        return "suspended"
+    return "ending" if outbox.is_ending else "sending"
+
+
 class Outboxes:
     """The outboxes of a running endpoint, or of a store that nobody has open.
 

@@ -25,7 +25,7 @@ from holdfast.endpoint.admin_shapes import (
     Reset,
 )
 from holdfast.endpoint.destination import Destination
-from holdfast.endpoint.inspection import ages
+from holdfast.endpoint.inspection import ages, oldest
 from holdfast.endpoint.places import asked_partitions, find_offsets, partition_in
 from holdfast.endpoint.rates import Rates
 
@@ -96,22 +96,12 @@ class QueueRoutes:
     async def _described(self, queue: Queue) -> dict[str, Any]:
         engine = self._app.engine
         shown = queue.describe(engine.clock(), await ages(engine, queue))
-        sizes = [one.sizes for one in queue.partitions]
-        shown["bytes"] = sum(one.held for one in sizes if one is not None) if None not in sizes else None
-        shown["age"] = await self._age(queue)
+        shown["bytes"] = queue.bytes_held
+        shown["age"] = await oldest(engine, queue)
         shown["rate_in"] = self._rates.of_queue(queue)
         for cursor in shown["cursors"]:
             cursor["rate"] = self._rates.of_cursor(queue, cursor["name"])
         return shown
-
-    async def _age(self, queue: Queue) -> float | None:
-        """How long the oldest record has been there; None if there is none."""
-        times = []
-        for number, one in enumerate(queue.partitions):
-            if one.first < one.durable_end:
-                found = await self._app.engine.records(queue.name, number, one.first, one.first + 1)
-                times += [record.delivered_at for _, record in found]
-        return max(0.0, self._app.engine.clock() - min(times)) if times else None
 
     # --- looking --------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -13,6 +14,7 @@ from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSeq
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.envelopes import Envelopes, Notes
 from holdfast.endpoint.logs import log
+from holdfast.endpoint.outboxes import forwarder_of
 from holdfast.endpoint.pauses import Pauses
 from holdfast.exceptions import EnvelopeError, HoldfastError, MessageFlowError, ProcessorError
 from holdfast.http.outcome import Outcome, Response, Transport, TransportError
@@ -79,6 +81,8 @@ class Sender:
         self.pauses = Pauses()
         self._is_stopped = False
         self.transmissions = 0
+        self.retransmissions: Counter[str] = Counter()
+        """Messages and requests of Sequences that were sent again, by forwarder; "" for those of no forwarder."""
 
     def use(self, to: str, way: Way | None) -> None:
         """Post to an address so from now on; None: as usual. What is on its way goes on."""
@@ -108,8 +112,14 @@ class Sender:
         del self._paused[id(sent)]
         self._post(sent)
 
+    def _count_again(self, sent: Transmit) -> None:
+        outbox = self._engine.protocol.outbound.sources.get(sent.source)
+        self.retransmissions[(forwarder_of(outbox.key) or "") if outbox is not None else ""] += 1
+
     def _post(self, sent: Transmit) -> None:
         self.transmissions += 1
+        if sent.attempt > 1:
+            self._count_again(sent)
         envelope = sent.envelope
         try:
             content, notes = self._envelopes.write(sent)

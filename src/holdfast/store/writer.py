@@ -22,6 +22,7 @@ from typing import Final
 from holdfast.core.records import Batch
 from holdfast.exceptions import StoreFailed
 from holdfast.store.base import Store
+from holdfast.store.durations import Durations
 from holdfast.store.processors import Place
 
 LONGEST_WAIT: Final = 0.003
@@ -68,7 +69,7 @@ class CommitThread:
 
     Attributes:
         batches, records, bytes: Committed so far; bytes of message bodies.
-        seconds: Time that the store took for them.
+        durations: How long the store took for each.
         waited: How many of them the loop waited for to the end.
     """
 
@@ -84,7 +85,7 @@ class CommitThread:
         self.batches = 0
         self.records = 0
         self.bytes = 0
-        self.seconds = 0.0
+        self.durations = Durations()
         self.waited = 0
         self._store = store
         self._loop = loop
@@ -189,7 +190,7 @@ class CommitThread:
             self._store.commit(batch)
         finally:
             self._since = 0.0
-            self.seconds += perf_counter() - started
+            self.durations.add(perf_counter() - started)
         self.batches += 1
         self.records += len(batch.appends) + len(batch.holds)
         self.bytes += sum([len(append[3].body) for append in batch.appends])
