@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Protocol, TypeVar, cast
 
 from holdfast.core.cursor import HandlingPolicy
@@ -66,6 +65,7 @@ from holdfast.endpoint.processors import Processor
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.transport_facts import Keeper
+from holdfast.endpoint.unanswered import Unanswered
 from holdfast.endpoint.worker import Worker, check_stores
 from holdfast.exceptions import ConfigurationError, StoreError
 from holdfast.http.asgi import Buffered, serve_asgi
@@ -74,7 +74,6 @@ from holdfast.http.exchange import Exchange, HTTPLimits
 from holdfast.settings import check_whole
 from holdfast.store import Store
 from holdfast.store.descriptors import soft_limit
-from holdfast.store.durations import Durations
 from holdfast.wire import DEFAULT, Limits
 
 SOURCES_QUEUE = "replies"
@@ -95,9 +94,6 @@ class Router(Protocol):
 
 _UNHEEDED = frozenset((Submitted, Acknowledged, Discarded, Ended, Unheard))
 """What a source is told, and nobody here waits for."""
-
-MEASURED = 16
-"""One request in so many is measured."""
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
@@ -196,11 +192,7 @@ class Destination:
         self.handlers: dict[str, Handler] = {}
         self.incidents: Counter[str] = Counter()
         self.accepted = 0
-        self._unanswered: dict[Exchange, float] = {}
-        """Whoever waits for an answer, and since when; 0.0 where that is not measured."""
-        self._asked = 0
-        self.durations = Durations()
-        """From when a request's envelope was read to its answer, of one in :data:`MEASURED`."""
+        self.unanswered = Unanswered()
         self.dead_letters = DeadLetters()
         kept = {queue: retention, **(further_queues or {})}
         self.queues = {name: self._new_queue(name, partitions, keeps) for name, keeps in kept.items()}
@@ -502,9 +494,8 @@ class Destination:
             what="nothing is accepted or acknowledged any more",
             remedy=getattr(error, "remedy", ""),
         )
-        for exchange in self._unanswered:
+        for exchange in self.unanswered.take_all():
             _refuse_all(exchange)
-        self._unanswered.clear()
         if self.dispatcher is not None:
             self.dispatcher.store_failed()
         self.on_store_failed()
@@ -540,8 +531,7 @@ class Destination:
         if self.engine.failure is not None:
             _refuse_all(exchange)
             return
-        self._asked += 1
-        self._unanswered[exchange] = 0.0 if self._asked % MEASURED else perf_counter()
+        self.unanswered.add(exchange)
         if self._router is None or refusal is not None or envelope.sequence is None or envelope.control is not None:
             self._take_routed(exchange, envelope, refusal)
         elif len(envelope.body) >= OFF_LOOP and self._router.looks_inside(envelope):
@@ -597,11 +587,8 @@ class Destination:
 
     def _respond(self, effect: Respond) -> None:
         exchange = cast(Exchange, effect.back_channel)
-        since = self._unanswered.pop(exchange, None)
-        if since is not None:  # not once the store has failed and everybody was told so
+        if self.unanswered.take(exchange):  # not once the store has failed and everybody was told so
             self._envelopes.respond(exchange, effect.envelope)
-            if since:
-                self.durations.add(perf_counter() - since)
 
     @property
     def is_busy(self) -> bool:

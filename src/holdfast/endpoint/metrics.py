@@ -54,7 +54,7 @@ class DestinationCollector(Collector):
         yield _histogram(
             "holdfast_request_seconds",
             "Seconds from a request's envelope to its answer, of one request in sixteen.",
-            app.durations,
+            app.unanswered.durations,
         )
         incidents = CounterMetricFamily("holdfast_incidents", "What happened, by name.", labels=["name"])
         for name, count in app.incidents.items():
