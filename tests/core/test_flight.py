@@ -12,11 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from holdfast.core.flight import Flight, InFlight
 from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
+from holdfast.core.records import Record
 from holdfast.core.source import RMSource
 from holdfast.core.states import SourceEvent
 from holdfast.core.versions import Versions
 
-EVERY_RECORD = range(1 << 20)
+EVERY_RECORD = dict.fromkeys(range(10_000), Record("key", 0, "urn:a", b"<x/>", 0.0))
 """All are in memory."""
 
 
@@ -47,7 +48,7 @@ class Flying(RuleBasedStateMachine):
     @rule(wants_reply=st.booleans(), delay=st.floats(0.1, 3.0))
     def send_another(self, wants_reply: bool, delay: float) -> None:
         self.number += 1
-        self.flight.begin(self.number, self.now)
+        self.flight.begin(self.number, 4, self.now)
         if wants_reply:
             self.unreplied.add(self.number)
         self.flight.left(self.number, self.now + delay)

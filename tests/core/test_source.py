@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
+from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy, RoundTrip
 from holdfast.core.source import RMSource
 from holdfast.core.states import DoubtAction, DoubtEvent, Request, SourceAction, SourceEvent, SourceState
 from holdfast.core.versions import Versions
 
-EVERY_RECORD = range(1 << 20)
+EVERY_RECORD = dict.fromkeys(range(10_000), Record("key", 0, "urn:a", b"<x/>", 0.0))
 """All are in memory."""
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
+from holdfast.core.records import Record
 from holdfast.core.source import ANSWERED_ENOUGH, RMSource
 from holdfast.core.states import Request, SourceAction, SourceEvent, SourceState
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 
-EVERY_RECORD = range(1 << 20)
+EVERY_RECORD = dict.fromkeys(range(10_000), Record("key", 0, "urn:a", b"<x/>", 0.0))
 """All are in memory."""
 
 

@@ -41,7 +41,7 @@ from holdfast.core.steering import NotSteered, Steering
 from holdfast.core.versions import RM, Versions
 from holdfast.store import MemoryStore
 
-EVERY_RECORD = range(1 << 20)
+EVERY_RECORD = dict.fromkeys(range(10_000), Record("key", 0, "urn:a", b"<x/>", 0.0))
 """All are in memory."""
 
 S, V, A = SourceState, SourceEvent, SourceAction

@@ -29,6 +29,8 @@ class InFlight:
     """How often it was answered with nothing while every lower number was acknowledged."""
     message_id: str | None = None
     """Of the message, once it has left; a fault may name it."""
+    size: int = 0
+    """Bytes of its body."""
 
 
 class Flight(dict[int, InFlight]):
@@ -38,12 +40,14 @@ class Flight(dict[int, InFlight]):
     says so here; that one is due later, or is acknowledged, may go unsaid: they are looked at once in vain.
     """
 
-    __slots__ = ("_due_from", "_has_waiting", "_leaving", "asking", "missing")
+    __slots__ = ("_due_from", "_has_waiting", "_leaving", "asking", "bytes", "missing")
 
     def __init__(self) -> None:
         super().__init__()
         self.asking: set[int] = set()
         """Those whose last transmission asked for an acknowledgement and has no answer yet."""
+        self.bytes = 0
+        """Of the bodies of all."""
         self.missing = 0
         """The lowest that is due and cannot leave before its record is read; 0: none, as far as was looked."""
         self._due_from = math.inf
@@ -52,9 +56,10 @@ class Flight(dict[int, InFlight]):
         self._has_waiting = False
         """Whether one waits for a lower one."""
 
-    def begin(self, number: int, now: float) -> None:
-        """``number`` is to leave now, for the first time."""
-        self[number] = InFlight(now, now, 0, now)
+    def begin(self, number: int, size: int, now: float) -> None:
+        """``number``, whose body has ``size`` bytes, is to leave now, for the first time."""
+        self[number] = InFlight(now, now, 0, now, size=size)
+        self.bytes += size
         self._leaving.add(number)
 
     def left(self, number: int, due: float) -> None:
@@ -85,6 +90,8 @@ class Flight(dict[int, InFlight]):
     def remove(self, number: int) -> InFlight | None:
         """``number`` is in flight no more; what it was, None if it was not."""
         entry = self.pop(number, None)
+        if entry is not None:
+            self.bytes -= entry.size
         self.asking.discard(number)
         self._leaving.discard(number)
         if self._has_waiting:

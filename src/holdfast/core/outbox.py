@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from holdfast.core.commit import Opened
+from holdfast.core.here import MOST_BYTES, Here
 from holdfast.core.policy import ForwardingPolicy, SourcePolicy
 from holdfast.core.queues import OUTBOUND, OUTBOX, Partition, Queue
 from holdfast.core.ranges import AcknowledgementRanges
@@ -122,8 +123,7 @@ class Outbox:
         have arrived in a Sequence that was given up. A Sequence ends before the first of them, the next begins behind.
         """
         self._records: Partition = queue.partitions[partition]
-        self.here: dict[int, Record] = {}
-        """Offset -> record: those that are in memory, of which there are never many."""
+        self.here = Here()
         self._is_reading = False
         self._waiting: list[tuple[int, Callable[[float], None]]] = []
 
@@ -192,8 +192,8 @@ class Outbox:
         """The record there, which came into the queue just now: it need not be read, if there is room and it follows
         the last one that was kept. Holes would cost a read each."""
         here = self.here
-        if len(here) < 2 * READ_AHEAD and (offset - 1 in here or not here):
-            here[offset] = record
+        if len(here) < 2 * READ_AHEAD and (offset - 1 in here or not here) and not here.is_full:
+            here.put(offset, record)
 
     def submitted_with(self, opened: Opened, offset: int) -> Submitting:
         """What becomes durable together with the message that was just appended to the open batch."""
@@ -246,7 +246,7 @@ class Outbox:
         if source.flight.missing:
             return self.offset_of(source.flight.missing)
         start, end = source.start + source.next_number - 1, source.start + source.available
-        if start >= end or (start in here and min(start + READ_AHEAD, end) - 1 in here):
+        if start >= end or (start in here and (here.is_full or min(start + READ_AHEAD, end) - 1 in here)):
             return None
         return next((offset for offset in range(start, min(start + READ_AHEAD, end)) if offset not in here), None)
 
@@ -257,14 +257,12 @@ class Outbox:
         found = found[:READ_AHEAD]
         source = self.source
         following = self.first if source is None else source.start + source.next_number - 1
-        kept = sorted(offset for offset in self.here if offset >= self.first)
-        if len(kept) + len(found) > 3 * READ_AHEAD:
-            kept = [offset for offset in kept if offset >= following] + [
-                offset for offset in kept if offset < following
-            ]
-            kept = kept[: 3 * READ_AHEAD - len(found)]
-        self.here = {offset: self.here[offset] for offset in kept}
-        self.here.update(found)
+        here = self.here
+        kept = sorted((offset for offset in here if offset >= self.first), key=lambda one: (one < following, one))
+        room = MOST_BYTES - sum(len(record.body) for _, record in found)
+        here.keep(kept, 3 * READ_AHEAD - len(found), room)
+        for offset, record in found:
+            here.put(offset, record)
         # It is kept for us as long as it is neither acknowledged nor given up.
         assert start < self.first or (found and found[0][0] == start) or self._waiting, (self.key, start)
         waiting, self._waiting = self._waiting, []
@@ -397,7 +395,7 @@ class Outbox:
             return False
         first = min(source.start + source.records_done, self._records.end)
         for offset in range(self.first, first):
-            self.here.pop(offset, None)
+            self.here.drop(offset)
         self.first = max(self.first, first)
         if len(self.left_out):
             self.skip()

@@ -126,6 +126,7 @@ class SourcePolicy:
         assurance: What the Application Source is promised. With at-least-once, messages of a lost Sequence are sent
             again in a new one by itself; otherwise somebody must say so, for some may have arrived.
         window: Unacknowledged messages in flight at most.
+        window_bytes: Bytes of bodies in flight at most, but for one message: they wait in memory for their answers.
         initial_window: The window before anything was acknowledged; doubled a round trip up to ``window``.
         expires: Seconds of life asked for each Sequence; None: no end.
         keep_alive: Seconds of silence after which an idle Sequence is kept alive by AckRequested; half of the ten
@@ -145,6 +146,7 @@ class SourcePolicy:
     retransmission: RetransmissionPolicy = field(default_factory=RetransmissionPolicy)
     assurance: Assurance = Assurance()
     window: int = 32
+    window_bytes: int = 16 * 1024 * 1024
     initial_window: int = 4
     expires: float | None = None
     keep_alive: float = 300.0

@@ -6,13 +6,13 @@ Sequence's beginning is durable, so that after a crash the same message gets the
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Mapping
 
 from holdfast.core.flight import Flight, InFlight
 from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.records import State
+from holdfast.core.records import Record, State
 from holdfast.core.requests import Requests
 from holdfast.core.retransmission import RoundTrip
 from holdfast.core.states import (
@@ -367,12 +367,12 @@ class RMSource:
         window = int(self._window)
         return window if self.buffer_remaining is None else min(window, self.buffer_remaining)
 
-    def numbers_to_send(self, now: float, here: Container[int]) -> list[int]:
+    def numbers_to_send(self, now: float, here: Mapping[int, Record]) -> list[int]:
         """Numbers to transmit now, ascending: those due again first of all, then new ones as the window allows.
 
         Args:
             now: Seconds.
-            here: Offsets of the records that are in memory. What is due and is not among them stays due; what is new
+            here: The records that are in memory, by offset. What is due and is not among them stays due; what is new
                 waits until it is.
         """
         before = self.start - 1
@@ -390,10 +390,14 @@ class RMSource:
             if number > self.durable_mark:
                 break
             if number not in self.acknowledged:
-                if before + number not in here and number != self.last_number:
+                record = here.get(before + number)
+                if record is None and number != self.last_number:
+                    break
+                size = len(record.body) if record is not None else 0
+                if self.flight and self.flight.bytes + size > self.policy.window_bytes:
                     break
                 due.append(number)
-                self.flight.begin(number, now)
+                self.flight.begin(number, size, now)
             self._number()
         return due
 
