@@ -48,7 +48,7 @@ class Flying(RuleBasedStateMachine):
     @rule(wants_reply=st.booleans(), delay=st.floats(0.1, 3.0))
     def send_another(self, wants_reply: bool, delay: float) -> None:
         self.number += 1
-        self.flight.begin(self.number, 4, self.now)
+        self.flight.begin(self.number, None, self.now)
         if wants_reply:
             self.unreplied.add(self.number)
         self.flight.left(self.number, self.now + delay)

@@ -10,6 +10,8 @@ import math
 from collections.abc import Container
 from dataclasses import dataclass
 
+from holdfast.core.records import Record
+
 
 @dataclass(slots=True)
 class InFlight:
@@ -31,6 +33,10 @@ class InFlight:
     """Of the message, once it has left; a fault may name it."""
     size: int = 0
     """Bytes of its body."""
+
+
+def _size_of(record: Record | None) -> int:
+    return 0 if record is None else len(record.body)
 
 
 class Flight(dict[int, InFlight]):
@@ -56,8 +62,13 @@ class Flight(dict[int, InFlight]):
         self._has_waiting = False
         """Whether one waits for a lower one."""
 
-    def begin(self, number: int, size: int, now: float) -> None:
-        """``number``, whose body has ``size`` bytes, is to leave now, for the first time."""
+    def has_room(self, record: Record | None, most: int) -> bool:
+        """Whether that body fits in beside the others, with ``most`` bytes in all. One always goes."""
+        return not self or self.bytes + _size_of(record) <= most
+
+    def begin(self, number: int, record: Record | None, now: float) -> None:
+        """``number`` is to leave now, for the first time; without a record it is nothing but the end."""
+        size = _size_of(record)
         self[number] = InFlight(now, now, 0, now, size=size)
         self.bytes += size
         self._leaving.add(number)

@@ -364,8 +364,7 @@ class RMSource:
     @property
     def window(self) -> int:
         """How many numbers may be in flight: slow start, what the policy allows, and what the peer can buffer."""
-        window = int(self._window)
-        return window if self.buffer_remaining is None else min(window, self.buffer_remaining)
+        return int(self._window if self.buffer_remaining is None else min(self._window, self.buffer_remaining))
 
     def numbers_to_send(self, now: float, here: Mapping[int, Record]) -> list[int]:
         """Numbers to transmit now, ascending: those due again first of all, then new ones as the window allows.
@@ -391,13 +390,11 @@ class RMSource:
                 break
             if number not in self.acknowledged:
                 record = here.get(before + number)
-                if record is None and number != self.last_number:
-                    break
-                size = len(record.body) if record is not None else 0
-                if self.flight and self.flight.bytes + size > self.policy.window_bytes:
+                is_here = record is not None or number == self.last_number
+                if not is_here or not self.flight.has_room(record, self.policy.window_bytes):
                     break
                 due.append(number)
-                self.flight.begin(number, size, now)
+                self.flight.begin(number, record, now)
             self._number()
         return due
 
