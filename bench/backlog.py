@@ -39,11 +39,11 @@ PATIENCE = 600.0
 
 def main() -> None:
     """Measure and print."""
-    names = [one.name for one in systems() if one.keeps == "disk" and one.store]
+    names = [one.name for one in systems() if one.store and not one.forwards]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--bytes", type=int, default=1024, help="of each body")
-    parser.add_argument("--system", choices=names, default=names[0], help="what is started on the store")
+    parser.add_argument("--system", choices=names, default=names[-1], help="what is started on the store")
     parser.add_argument("--seconds", type=float, default=3.0, help="of load at each size")
     parser.add_argument("--directory", help="where the store is made; that of temporary files if not said")
     parser.add_argument("--json", action="store_true")

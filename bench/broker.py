@@ -39,6 +39,7 @@ from systems import Running, Unavailable, systems
 
 from holdfast.bench.summary import quantile
 
+USUAL = ("destination", "broker", "broker, forwarded", "gsoap", "cxf", "cxf-derby")
 BESIDE = "cxf-derby"
 """The one that ratios are given of, if it is there."""
 FLOOR = "append+sync"
@@ -64,7 +65,8 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    wanted = [one for one in known if options.systems is None or one.name in ("bare", *options.systems)]
+    names = ["bare", *(options.systems or USUAL)]
+    wanted = [one for one in known if one.name in names]
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broker-", dir=options.directory)))
         running = []
@@ -167,12 +169,14 @@ def summed_up(results: dict[str, list[load.Result]], body: int, connections: int
 def add_moderate(running: list[Running], rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
     """Add to the rows with the most connections what latencies are like at a share of their rate."""
     most = max(options.connections)
+    floor = next(row["p50"] for row in rows if row["system"] == FLOOR)
     for one in running:
         row = next(row for row in rows if row["system"] == one.system.name and row["connections"] == most)
         rate = options.moderate * row["rate"]
         tell(f"{one.system.name}: {rate:,.0f} a second")
         found = ask(one, most, row["body"], 2 * options.seconds, rate)
         row["moderate"] = {"share": options.moderate}
+        row["moderate"]["p50_in_syncs"] = found.p50 / floor
         row["moderate"] |= {key: getattr(found, key) for key in ("rate", "p50", "p90", "p99", "p999", "server_cpu_us")}
 
 
@@ -217,7 +221,7 @@ def show(rows: list[dict[str, Any]]) -> None:
     for row in moderate:
         found = row["moderate"]
         what = f"{row['system']:18}{row['body']:>7,}{found['server_cpu_us']:9.1f}"
-        print(f"{what}{found['rate']:10,.0f}{_quantiles(found)}")
+        print(f"{what}{found['rate']:10,.0f}{_quantiles(found)}  p50 is {found['p50_in_syncs']:.1f} syncs")
 
 
 def _quantiles(row: dict[str, Any]) -> str:

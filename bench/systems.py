@@ -88,10 +88,12 @@ class Broker(System):
 
     Args:
         to_sink: Whether it forwards to a sink, which is a process of its own and not counted.
+        to: Where it forwards to otherwise; "" for nowhere.
         place: Its store, in the words of its configuration.
     """
 
     to_sink: bool = False
+    to: str = ""
     place: str = "{}/store"
 
     @property
@@ -102,8 +104,8 @@ class Broker(System):
     def start(self, directory: Path, sink: str = "") -> list[str]:
         """See :meth:`System.start`."""
         lines = [f"store = {json.dumps(self.place.format(directory))}", "listen.port = 0", "admin.port = 0"]
-        if sink:
-            lines += ["[queues.inbox]", "[forwarders.sink]", 'queue = "inbox"', f"to = {json.dumps(sink)}"]
+        if to := sink or self.to:
+            lines += ["[queues.inbox]", "[forwarders.sink]", 'queue = "inbox"', f"to = {json.dumps(to)}"]
         (directory / "broker.toml").write_text("\n".join(lines) + "\n")
         command = [sys.executable, "-m", "holdfast", "broker", "--config", str(directory / "broker.toml")]
         return [*command, "--log-level", "error"]
@@ -151,6 +153,7 @@ def systems() -> list[System]:
         Python("destination", "disk", store="store", script="endpoints.py", arguments=("--serve", "{}/store")),
         Broker("broker", "disk", store="store"),
         Broker("broker, forwarded", "disk", store="store", to_sink=True),
+        Broker("broker, destination down", "disk", store="store", to="http://127.0.0.1:9/"),
         Gsoap("gsoap", "memory"),
         Cxf("cxf", "memory", warmup=10.0, arguments=("memory",)),
         Cxf("cxf-derby", "disk", warmup=20.0, arguments=("derby", "{}/derby")),
