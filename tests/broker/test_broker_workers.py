@@ -65,3 +65,34 @@ async def test_workers_of_a_broker_forward_each_message_once_and_in_order_though
     for name in range(6):
         assert [number for one, number in got if one == name] == list(range(200))
     assert len(got) == 6 * 200
+
+
+async def ask(url: str, name: int, count: int) -> list[str]:
+    """Replies to so many requests, each waited for."""
+    async with holdfast.Source(url, ":memory:", offer=bool(name % 2)) as source:
+        replies = []
+        for number in range(count):
+            reply = await source.request(b"<n>%d-%d</n>" % (name, number), action="urn:test:ask")
+            replies.append(str(reply.body.text))
+        return replies
+
+
+async def test_replies_come_back_through_a_broker_whose_workers_are_killed(run_service: Any, tmp_path: Path) -> None:
+    app = Destination(":memory:")
+
+    @app.on("urn:test:ask")
+    async def answer(message: holdfast.Message) -> str:
+        return f"<r>{message.body.text}</r>"
+
+    service = await run_service(app)
+    server = Crew(tmp_path, "--workers", "2", broker=CONFIG.format(url=service.url) + "offer = true\n")
+    try:
+        url = await asyncio.to_thread(server.url)
+        asking = asyncio.gather(*(ask(url, name, 20) for name in range(4)))
+        chance = random.Random(5)
+        for _ in range(2):
+            await asyncio.to_thread(server.kill, chance.randrange(2))
+        assert await asking == [[f"{name}-{number}" for number in range(20)] for name in range(4)]
+        assert await asyncio.to_thread(server.end) == 0
+    finally:
+        server.clean()

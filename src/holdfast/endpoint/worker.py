@@ -110,8 +110,7 @@ def check_stores(location: str | Path | Store, count: int) -> None:
         raise ConfigurationError(
             f"{Path(location) / f'worker-{last}'} is the store of a worker, and there are workers 0 to {count - 1} "
             "only: nobody would know its Sequences and messages",
-            remedy=f"Start it with --workers {last + 1}. Once nothing is left in that store, "
-            "remove its directory.",
+            remedy=f"Start it with --workers {last + 1}. Once nothing is left in that store, remove its directory.",
         )
 
 
