@@ -36,6 +36,11 @@ def test_the_comparison_gives_units_rates_and_quantiles_of_each_system(tmp_path:
         assert row["moderate"]["rate"] < row["rate"]
 
 
+def test_a_source_starts_on_what_waits_and_drains_it(tmp_path: Path) -> None:
+    told = run("waiting.py", "--messages", "2000", "--directory", str(tmp_path))
+    assert '"waiting": 2000' in told and told.count("drain: ") == 2
+
+
 def test_a_backlog_is_written_served_and_read_back_to_the_last_message(tmp_path: Path) -> None:
     told = run("backlog.py", "--messages", "2000", "--seconds", "0.2", "--directory", str(tmp_path))
     assert [row["messages"] for row in told["sizes"]] == [0, 200, 2000]

@@ -19,7 +19,7 @@ from holdfast.store.rocksdb import RocksDBStore
 
 
 def body(number: int) -> bytes:
-    return b"<x>" + random.Random(number).randbytes(200).hex().encode() + b"</x>"
+    return b"<x>" + random.Random(number).randbytes(1200).hex().encode() + b"</x>"
 
 
 def make(path: Path, queue: str = "inbox", kind: str = "inbox") -> RocksDBStore:
@@ -119,7 +119,7 @@ def test_records_that_cannot_be_read_are_named_and_a_repair_keeps_what_follows_a
 
 def test_an_outbox_of_which_a_record_cannot_be_read_is_not_repaired(tmp_path):
     make(tmp_path / "store", "outbox/", "outbox").close()
-    spoil(tmp_path / "store", 10)
+    spoil(tmp_path / "store", 60)
     for do in (False, True):
         with pytest.raises(StoreFailed, match="goes out in order") as caught:
             repair_store(tmp_path / "store", do=do)

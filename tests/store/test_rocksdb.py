@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -262,3 +263,45 @@ def test_looking_again_and_again_while_it_is_written_shows_whole_batches_only(tm
         writing.result()
     assert seen == sorted(seen)
     store.close()
+
+
+def test_blocks_of_a_backlog_are_read_while_others_may_run_and_iterated_then(store, record):
+    body = random.Random(1).randbytes(512).hex().encode()
+    for start in range(0, 3000, 500):
+        batch = Batch()
+        for offset in range(start, start + 500):
+            one = record(offset)
+            one.body = body
+            batch.appends.append(("q", 0, offset, one))
+        store.commit(batch)
+    store._db.flush()
+    engine = Engine(store)
+    asked: list[list[bytes]] = []
+    engine.get = lambda keys: asked.append(keys) or engine.real.get(keys)
+    at = calls = 0
+    while at < 3000:
+        found = store.read("q", 0, at, 3000, 1 << 20)
+        assert [offset for offset, _ in found] == list(range(at, at + len(found)))
+        at, calls = found[-1][0] + 1, calls + 1
+    assert calls == len(asked) == 4, "a mebibyte at a time"
+    blocks = 3000 * 1200 // opening.BLOCK_BYTES
+    assert blocks <= sum(map(len, asked)) <= 2 * blocks, "each block once, or twice at a seam"
+    asked.clear()
+    store.read("q", 0, 7, 8)
+    assert not asked, "one record needs no help"
+
+
+def test_what_the_engine_keeps_in_memory_of_a_backlog_is_some_bytes_a_record(store, record):
+    chance = random.Random(2)
+    for start in range(0, 20_000, 1000):
+        batch = Batch()
+        for offset in range(start, start + 1000):
+            one = record(offset)
+            one.body = chance.randbytes(1024)
+            batch.appends.append(("q", 0, offset, one))
+        store.commit(batch)
+    store._db.flush()
+    store.read("q", 0, 0, 20_000)
+    kept = store._db.property_int_value("rocksdb.estimate-table-readers-mem")
+    assert 0 < kept < 4 * 20_000, "an index of small blocks would be three times that"
+    assert sum(map(len, (store.content.partitions, store.content.held, store.content.cursors))) == 1
