@@ -162,7 +162,7 @@ def part(*arguments: str) -> dict[str, Any]:
     """One part in a process of its own."""
     done = subprocess.run([sys.executable, __file__, *arguments], check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
-    print(f"{arguments[0]}: {json.dumps(found)}", flush=True)
+    print(f"{arguments[0]}: {json.dumps(found)}", file=sys.stderr, flush=True)
     return found
 
 
@@ -174,20 +174,26 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=10_000_000)
     parser.add_argument("--bytes", type=int, default=1024)
     parser.add_argument("--directory", type=Path)
+    parser.add_argument("--json", action="store_true", help="in one line")
     parser.add_argument("--keep", action="store_true", help="leave the store")
     options = parser.parse_args()
     if options.part is None:
+        found: list[dict[str, Any]] = []
         base = Path(tempfile.mkdtemp(prefix="waiting-", dir=options.directory))
         try:
             for count in (10_000, options.messages):
                 store = base / str(count)
-                print(f"{count} messages")
-                part("fill", str(store), "--messages", str(count), "--bytes", str(options.bytes))
-                part("start", str(store))
-                part("drain", str(store), "--messages", str(min(count, 1_000_000)))
+                figures = {
+                    "messages": count,
+                    "fill": part("fill", str(store), "--messages", str(count), "--bytes", str(options.bytes)),
+                    "start": part("start", str(store)),
+                    "drain": part("drain", str(store), "--messages", str(min(count, 1_000_000))),
+                }
+                found.append(figures)
         finally:
             if not options.keep:
                 shutil.rmtree(base)
+        print(json.dumps(found, indent=None if options.json else 2))
         return
     runs = {
         "fill": lambda: fill(options.store, options.messages, options.bytes),
