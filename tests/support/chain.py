@@ -292,7 +292,7 @@ class Chain:
     def fail(self, journey: Journey) -> None:
         sender = journey.sender
         self.events.append(
-            lambda: sender.happen(journey.run, lambda: sender.protocol.failed(journey.transmit, self.now))
+            lambda: sender.happen(journey.run, lambda: sender.protocol.failed(journey.transmit, self.now, "it is down"))
         )
 
     def settle(self, until: Callable[[], bool] = lambda: False) -> None:

@@ -58,6 +58,8 @@ class Hearing:
         """Answers to what we sent: messages, or nothing (``None``: an empty 200 or 202). Of those that do nothing but
         acknowledge, one for each Sequence is taken in, the one that goes furthest: it says what the others say."""
         furthest: dict[str, SequenceAcknowledgement] = {}
+        for sent, _ in answers:
+            self._outbound.circuits.answered(sent.to, now)
         plain = [_plain_acknowledgement(sent, envelope) for sent, envelope in answers]
         for acknowledgement in plain:
             if acknowledgement is not None:

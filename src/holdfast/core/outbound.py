@@ -120,7 +120,7 @@ class Outbound:
         self._offered = offered
         self._deadlines = Deadlines()
         self._ready: dict[str, None] = {}
-        self._circuits = Circuits(self._deadlines)
+        self.circuits = Circuits(self.outboxes, self._deadlines, self._ready, effects, jitter)
         self.reading = ReadingAhead(effects, self.outboxes, self._ready)
         self._marking = Marking(commit, self._ready)
 
@@ -158,10 +158,8 @@ class Outbound:
         start: int | None = None,
         policy: ForwardingPolicy | None = None,
     ) -> Outbox:
-        """The outbox ``key``, made if it is not there, that sends what comes into a partition of some queue.
-
-        Every record of the partition goes, in its order, whichever Sequence it came in; and it is kept there until
-        the destination has it.
+        """The outbox ``key``, made if it is not there, that sends what comes into a partition of some queue: every
+        record, in its order, whichever Sequence it came in. It is kept there until the destination has it.
 
         Args:
             key: The sequence key.
@@ -175,6 +173,7 @@ class Outbound:
         outbox = self._open(key, to, choices, queue, partition, start)
         outbox.forwarding = policy or ForwardingPolicy()
         outbox.use(outbox.forwarding.sending or self.policy)
+        self.circuits.know(to, outbox.forwarding.circuit)
         return outbox
 
     def _open(
@@ -257,10 +256,13 @@ class Outbound:
             self._ready.clear()
             for key in keys:
                 outbox = self.outboxes.get(key)
-                if outbox is None or self._circuits.holds(outbox, now):
+                if outbox is None or self.circuits.holds(outbox, now):
                     continue
                 if outbox.handle(OutboxEvent.TURN) is OutboxAction.SEND:
+                    told = len(self.effects)
                     self._pump_one(outbox, now)
+                    if outbox.forwarding is not None:
+                        self.circuits.pumped(outbox, told)
 
     def deadline(self) -> float | None:
         """When :meth:`pump` has something to do next."""
@@ -273,7 +275,7 @@ class Outbound:
             The seconds it is given, at most the policy's ``max_retry_after``.
         """
         seconds = min(seconds, self.policy.retransmission.max_retry_after)
-        self._circuits.pause(to, seconds, now)
+        self.circuits.pause(to, seconds, now)
         return seconds
 
     def _pump_one(self, outbox: Outbox, now: float) -> None:
@@ -412,10 +414,12 @@ class Outbound:
         else:
             self.commit.save(source.local_id, source)
 
-    def failed(self, sent: Transmit, now: float) -> None:
-        """What was sent got no answer."""
+    def failed(self, sent: Transmit, now: float, unreachable: str = "") -> None:
+        """What was sent got no answer; ``unreachable``: why, if that is because of the destination."""
         outbox = self.sources.get(sent.source)
         if outbox is not None and outbox.source is not None:
+            if unreachable and outbox.forwarding is not None:
+                self.circuits.failed(sent.to, unreachable, now)
             outbox.source.not_delivered(sent.number, now)
             self.ready(outbox)
 
@@ -706,6 +710,8 @@ class Outbound:
     def redirect(self, outbox: Outbox, to: str) -> None:
         """An outbox in which nothing waits, and for which no Sequence is open, serves another address."""
         outbox.to = to
+        if outbox.forwarding is not None:
+            self.circuits.know(to, outbox.forwarding.circuit)
         outbox.save()
 
     def resume(self, outbox: Outbox, choices: list[Choice], now: float) -> None:

@@ -175,6 +175,35 @@ class OnExpired(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class CircuitPolicy:
+    """When forwarders leave an address alone that does not answer, and how often one of them tries.
+
+    Args:
+        failures: So many attempts in a row without an answer open the circuit: no connection, no HTTP answer in time,
+            an HTTP error without a fault. A Retry-After opens it at once.
+        first: Seconds until one message is tried.
+        cap: Seconds; the time between two such attempts doubles up to this.
+        jitter: Share of that time that is drawn at random besides.
+
+    Raises:
+        ConfigurationError: for a number that cannot be, or two that contradict each other.
+    """
+
+    failures: int = 5
+    first: float = 1.0
+    cap: float = 60.0
+    jitter: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_settings(self, least={"jitter": 0}, most={"jitter": 1})
+        if self.first > self.cap:
+            raise ConfigurationError(
+                f"CircuitPolicy(first={self.first:g}) is above cap={self.cap:g}",
+                remedy="first is the shortest time until a destination is tried again, cap the longest.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class ForwardingPolicy:
     """How a forwarder treats what it sends on: beyond how its Sequences are treated, what it gives up by itself.
 
@@ -189,6 +218,7 @@ class ForwardingPolicy:
         on_refused: What becomes of a message that is refused for good. "dead-letter": it goes there with what the
             destination said, and the rest goes on. "wait": nothing goes on until somebody decides. None: it waits if
             the assurance is in order, and is a dead letter if not.
+        circuit: When its destination is left alone. Of several forwarders to one address, that of the newest counts.
         expires: Seconds since a message was received, after which it is not sent any more if it never was; None: never.
         on_expired: What becomes of it then.
 
@@ -200,6 +230,7 @@ class ForwardingPolicy:
     refusals: int = 10
     patience: float = 600.0
     on_refused: OnRefused | None = None
+    circuit: CircuitPolicy = CircuitPolicy()
     expires: float | None = None
     on_expired: OnExpired = OnExpired.DEAD_LETTER
 

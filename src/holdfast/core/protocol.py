@@ -257,9 +257,10 @@ class RMProtocol:
         """Several such answers, which came together."""
         self.hearing.answers(answers, now)
 
-    def failed(self, sent: Transmit, now: float) -> None:
-        """What we sent did not get an answer."""
-        self.outbound.failed(sent, now)
+    def failed(self, sent: Transmit, now: float, unreachable: str = "") -> None:
+        """What we sent did not get an answer; ``unreachable``: why, if that is because of the destination: there was
+        no connection, no answer in time, or one that is no SOAP message."""
+        self.outbound.failed(sent, now, unreachable)
 
     # --- RM protocol messages -------------------------------------------------------------------------------------
 

@@ -221,11 +221,6 @@ class RMSource:
         return True
 
     @property
-    def is_over(self) -> bool:
-        """Whether nothing more will be sent."""
-        return self.state is SourceState.TERMINATED
-
-    @property
     def highest_sent(self) -> int:
         """The highest number transmitted so far."""
         return self.next_number - 1
@@ -708,6 +703,10 @@ class RMSource:
     def be_patient(self, now: float) -> None:
         """Somebody decided that it is to be tried again: patience begins anew."""
         self.last_heard = now
+
+    def narrow(self) -> None:
+        """Begin with one message in flight, as the destination was away for long: the window opens from there."""
+        self._window = 1.0
 
     # --- saved state ----------------------------------------------------------------------------------------------
 

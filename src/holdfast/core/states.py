@@ -5,9 +5,10 @@ What a cell says is done, and nothing else is done about its event. An event is 
 no cell for what a peer did, the peer is told that it speaks of an unknown Sequence. Where it has none for what we did
 (a call, a timer), that is a mistake of ours, and an error: :class:`NoSuchMove`.
 
-Beside the two tables of the specification there are four of our own. How the end of a Sequence becomes durable before
+Beside the two tables of the specification there are five of our own. How the end of a Sequence becomes durable before
 it is told: :data:`END_TABLE` for a source, :data:`SETTLING_TABLE` for a destination. What a source asks before numbers
-go to another Sequence: :data:`DOUBT_TABLE`. And what an outbox does about what is put into it: :data:`OUTBOX_TABLE`.
+go to another Sequence: :data:`DOUBT_TABLE`. What an outbox does about what is put into it: :data:`OUTBOX_TABLE`. And
+whether forwarders send to an address: :data:`CIRCUIT_TABLE`.
 The docs' diagrams are drawn from these tables (``python -m holdfast.core.states``).
 """
 
@@ -676,6 +677,72 @@ OUTBOX_TABLE: dict[tuple[OutboxState, OutboxEvent], tuple[OutboxAction, OutboxSt
 }
 
 
+# --- an address ------------------------------------------------------------------------------------------------------
+
+
+class CircuitState(_Name):
+    """Whether forwarders send to an address."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    PROBING = "probing"
+    RAMPING = "ramping"
+
+
+class CircuitEvent(Event):
+    """What can happen at an address."""
+
+    ANSWERED = "it answers"
+    FAILED = "an attempt brings no answer"
+    FAILED_OFTEN = "as many attempts in a row bring no answer as may"
+    ASKS_FOR_PAUSE = "it asks to be left alone"
+    PROBE_DUE = "somebody has something to send, and it is time to try", OURS
+    PROBE_UNUSED = "who was to try had nothing to send", OURS
+    ALL_LET_IN = "nobody waits any more to be let in", OURS
+
+
+class CircuitAction(_Name):
+    """What is done about it."""
+
+    COUNT = "count it"
+    FORGET = "forget what was counted"
+    OPEN = "send nothing there, and tell it"
+    POSTPONE = "try again later"
+    PROBE = "send one message"
+    LET_IN = "let in who waits, one after the other, and tell it"
+    LET_IN_MORE = "let in two more for each answer"
+    NOTHING = "nothing"
+
+
+_C, _CE, _CA = CircuitState, CircuitEvent, CircuitAction
+
+CIRCUIT_TABLE: dict[tuple[CircuitState, CircuitEvent], tuple[CircuitAction, CircuitState]] = {
+    (_C.CLOSED, _CE.ANSWERED): (_CA.FORGET, _C.CLOSED),
+    (_C.CLOSED, _CE.FAILED): (_CA.COUNT, _C.CLOSED),
+    (_C.CLOSED, _CE.FAILED_OFTEN): (_CA.OPEN, _C.OPEN),
+    (_C.CLOSED, _CE.ASKS_FOR_PAUSE): (_CA.OPEN, _C.OPEN),
+    # What was on its way when it opened says nothing new; the next that is tried will.
+    (_C.OPEN, _CE.ANSWERED): (_CA.NOTHING, _C.OPEN),
+    (_C.OPEN, _CE.FAILED): (_CA.NOTHING, _C.OPEN),
+    (_C.OPEN, _CE.FAILED_OFTEN): (_CA.NOTHING, _C.OPEN),
+    (_C.OPEN, _CE.ASKS_FOR_PAUSE): (_CA.POSTPONE, _C.OPEN),
+    (_C.OPEN, _CE.PROBE_DUE): (_CA.PROBE, _C.PROBING),
+    (_C.PROBING, _CE.ANSWERED): (_CA.LET_IN, _C.RAMPING),
+    (_C.PROBING, _CE.FAILED): (_CA.POSTPONE, _C.OPEN),
+    (_C.PROBING, _CE.FAILED_OFTEN): (_CA.POSTPONE, _C.OPEN),
+    (_C.PROBING, _CE.ASKS_FOR_PAUSE): (_CA.POSTPONE, _C.OPEN),
+    (_C.PROBING, _CE.PROBE_DUE): (_CA.PROBE, _C.PROBING),
+    (_C.PROBING, _CE.PROBE_UNUSED): (_CA.NOTHING, _C.OPEN),
+    (_C.RAMPING, _CE.ANSWERED): (_CA.LET_IN_MORE, _C.RAMPING),
+    (_C.RAMPING, _CE.FAILED): (_CA.COUNT, _C.RAMPING),
+    (_C.RAMPING, _CE.FAILED_OFTEN): (_CA.OPEN, _C.OPEN),
+    (_C.RAMPING, _CE.ASKS_FOR_PAUSE): (_CA.OPEN, _C.OPEN),
+    (_C.RAMPING, _CE.ALL_LET_IN): (_CA.FORGET, _C.CLOSED),
+}
+"""A destination that is away gets one message at a time, however many wait for it; one that is back is not run over.
+Nothing that waits is looked at meanwhile."""
+
+
 # --- drawing ---------------------------------------------------------------------------------------------------------
 
 
@@ -698,6 +765,7 @@ TABLES: dict[str, Drawn] = {
     "end": Drawn(END_TABLE, EndState, EndEvent, EndAction),
     "doubt": Drawn(DOUBT_TABLE, DoubtState, DoubtEvent, DoubtAction),
     "outbox": Drawn(OUTBOX_TABLE, OutboxState, OutboxEvent, OutboxAction),
+    "circuit": Drawn(CIRCUIT_TABLE, CircuitState, CircuitEvent, CircuitAction),
 }
 """Every table there is, by the name it is drawn under."""
 

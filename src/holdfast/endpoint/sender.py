@@ -124,7 +124,7 @@ class Sender:
         try:
             content, notes = self._envelopes.write(sent)
         except MessageFlowError as error:
-            self._failed(sent, f"what goes to {sent.to} cannot be written now: {error.message}")
+            self._failed(sent, f"what goes to {sent.to} cannot be written now: {error.message}", is_unreachable=False)
             self._engine.touch()
             return
         except Exception as error:  # whatever it is, it would be the same at every attempt
@@ -160,10 +160,10 @@ class Sender:
         self._engine.protocol.outbound.unsendable(sent, reason, self._engine.clock())
         self._engine.touch()
 
-    def _failed(self, sent: Transmit, reason: str) -> None:
+    def _failed(self, sent: Transmit, reason: str, *, is_unreachable: bool = True) -> None:
         log.debug("transmission failed", to=sent.to, message_number=sent.number, reason=reason)
         self._on_transport_error(sent, reason)
-        self._engine.protocol.failed(sent, self._engine.clock())
+        self._engine.protocol.failed(sent, self._engine.clock(), reason if is_unreachable else "")
 
     def _answered(self, sent: Transmit, notes: Notes | None, response: Response) -> None:
         now = self._engine.clock()
@@ -188,7 +188,7 @@ class Sender:
             reason = _first_line(response) or read.message
             self._undecodable(sent, response, f"{reason}; it is left alone for {wait:.0f} s" if wait else reason)
         elif isinstance(read, ProcessorError):
-            self._failed(sent, f"the answer of {sent.to} is not taken: {read.message}")
+            self._failed(sent, f"the answer of {sent.to} is not taken: {read.message}", is_unreachable=False)
             self._engine.touch()
         else:
             if read.not_understood:

@@ -270,7 +270,7 @@ class Node:
 
     def fail(self, journey: Journey) -> None:
         """A request failed."""
-        self.protocol.failed(journey.transmit, self.now)
+        self.protocol.failed(journey.transmit, self.now, "it was lost")
 
     def pump(self) -> None:
         """Its timer fires."""
