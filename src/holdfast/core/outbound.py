@@ -584,8 +584,8 @@ class Outbound:
         source.roll_over(why.limit, why.number, now)
         self.commit.save(source.local_id, source)
         if source.limit < 1:
-            told = Why(why.code, f"{why.reason} (it takes no message at all)")
-            self._happen(outbox, source, SourceEvent.TAKES_NO_NUMBER, now, told)
+            why = Why(why.code, f"{why.reason} (it takes no message at all)")
+            self._happen(outbox, source, SourceEvent.TAKES_NO_NUMBER, now, why)
 
     def _report_acknowledgement(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         self.effects.append(Incident("acknowledgement refused", source.identifier or "", level="warning"))
@@ -632,9 +632,8 @@ class Outbound:
         if outbox is None or source is None:
             return None
         source.last_heard = now
-        action = self._happen(outbox, source, event, now, Why(event.value, "the destination ended the Sequence"))
         self.ready(outbox)
-        return action
+        return self._happen(outbox, source, event, now, Why(event.value, "the destination ended the Sequence"))
 
     # --- ends -----------------------------------------------------------------------------------------------------
 
