@@ -668,15 +668,6 @@ class Outbound:
         self.effects.append(Incident("sequence terminated", source.identifier or ""))
         self.ready(outbox)
 
-    def _move_rest(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
-        source.move_rest()
-
-    def _be_patient(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
-        source.be_patient(now)
-
-    def _outlive(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
-        source.outlive(now)
-
     def _lose(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         """The Sequence is gone with messages unacknowledged."""
         detail = {"code": why.code, "reason": why.reason}
@@ -788,14 +779,14 @@ _DO: dict[SourceAction, Callable[[Outbound, Outbox, RMSource, float, Why], None]
     SourceAction.REPORT_ACKNOWLEDGEMENT: Outbound._report_acknowledgement,
     SourceAction.RETRY: Outbound._retry,
     SourceAction.STOP: Outbound._stop_at,
-    SourceAction.GO_ON: Outbound._be_patient,
+    SourceAction.GO_ON: lambda _outbound, _outbox, source, now, _why: source.be_patient(now),
     SourceAction.REPORT_REST: Outbound._report_rest,
     SourceAction.ANSWER_CLOSE: Outbound._report_rest,
     SourceAction.ANSWER_TERMINATE: Outbound._end_at_once,
     SourceAction.LOSE: Outbound._end_at_once,
     SourceAction.FINISH: Outbound._finish,
-    SourceAction.MOVE_REST: Outbound._move_rest,
-    SourceAction.TELL_END: Outbound._outlive,
+    SourceAction.MOVE_REST: lambda _outbound, _outbox, source, now, _why: source.move_rest(),
+    SourceAction.TELL_END: lambda _outbound, _outbox, source, now, _why: source.outlive(now),
     SourceAction.NOTHING: Outbound._nothing,
 }
 """How a Sequence does what its cell says, where :class:`RMSource` does not do it by itself."""
