@@ -135,7 +135,7 @@ def test_a_server_that_runs_is_asked_and_its_store_can_be_looked_at(run: Any, se
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
-        ((), 2, "Name a STORE"),
+        ((), 2, "Name the LETTERs"),
         (("destination",), 2, "Name the LETTERs"),
         (("destination", "1", "--all"), 2, "Name the LETTERs"),
         (("destination", "x"), 2, "'x' is no dead letter's number"),

@@ -82,9 +82,19 @@ def test_what_cannot_be_shown_is_a_sentence(run: Any, served: Any, tmp_path: Pat
     assert "2 Sequences begin with urn:uuid:" in result.err
 
 
-@pytest.mark.parametrize("arguments", [[], ["--admin", "localhost:1"], ["--admin", "http://x", "inbox", "urn:s"]])
+@pytest.mark.parametrize("arguments", [["--admin", "localhost:1"], ["--admin", "http://x", "inbox", "urn:s"]])
 def test_wrong_usage_is_told(run: Any, arguments: list[str]) -> None:
     assert run("sequences", *arguments).code == 2
+
+
+def test_without_a_store_the_broker_of_this_machine_is_asked(
+    run: Any, served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.cli.tables.DEFAULT_ADMIN", served.admin)
+    assert run("sequences").out == f"There are no Sequences in {served.admin}.\n"
+    monkeypatch.setenv("HOLDFAST_ADMIN", "http://127.0.0.1:1")
+    refused = run("sequences")
+    assert refused.code == 1 and "HOLDFAST_ADMIN" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import click
 
 from holdfast.cli.steering import Noun, confirm, yes_option
 from holdfast.cli.tables import (
+    DEFAULT_ADMIN,
     admin_option,
     age_text,
     ask_admin,
@@ -72,7 +73,7 @@ def list_(store: str | None, start: int, limit: int, admin: str | None, as_json:
 
     `attempts` is how often a letter was handed to its handler, `age` how long ago it failed last.
     """
-    (location,) = place_and_rest((store,), admin)
+    admin, (location,) = place_and_rest((store,), admin)
     shown: list[dict[str, Any]] = []
     following: int | None = start
     count = 0
@@ -102,7 +103,7 @@ def show(store: str | None, letter: str | None, admin: str | None, as_json: bool
     holdfast dead-letters show inbox 3
     holdfast dead-letters show --admin http://127.0.0.1:8081 3 --json
     """
-    location, number = place_and_rest((store, letter), admin)
+    admin, (location, number) = place_and_rest((store, letter), admin)
     if number is None:
         raise click.UsageError("Name the LETTER; holdfast dead-letters list has their numbers.")
     if location is None:
@@ -134,7 +135,7 @@ def _change(
     if admin is not None:
         names = [store, *names] if store is not None else names
     elif store is None:
-        raise click.UsageError("Name a STORE, or a running server with --admin URL.")
+        admin = DEFAULT_ADMIN
     if every == bool(names):
         raise click.UsageError(
             "Name the LETTERs, or all of them with --all; holdfast dead-letters list has their numbers."

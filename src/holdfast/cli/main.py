@@ -22,7 +22,7 @@ DONE, NOT_DONE, WRONG_USAGE = 0, 1, 2
 
 COMMANDS = {
     "serve": ("holdfast.cli.serve", "serve", "Serve a Destination of your own: MODULE:ATTRIBUTE."),
-    "broker": ("holdfast.cli.broker", "broker", "Check what a broker is told."),
+    "broker": ("holdfast.cli.broker", "broker", "Run a broker, or check what it is told."),
     "receive": ("holdfast.cli.receive", "receive", "Receive messages into files, JSON lines or a queue."),
     "send": ("holdfast.cli.send", "send", "Send files, and know that they arrived."),
     "sequences": ("holdfast.cli.sequences", "sequences", "Show Sequences; hold one back, end one."),

@@ -62,7 +62,7 @@ def list_(store: str | None, limit: int, admin: str | None, as_json: bool) -> No
 
     `state` is `waiting` of those that never left, and `sent` of those that left, or may have before a restart.
     """
-    (location,) = place_and_rest((store,), admin)
+    admin, (location,) = place_and_rest((store,), admin)
     if location is None:
         assert admin is not None
         answer = ask_admin(admin, f"outbox?limit={limit}")
@@ -92,7 +92,7 @@ def show(store: str | None, message: str | None, admin: str | None, as_json: boo
     holdfast outbox show outbox orders/17
     holdfast outbox show --admin http://127.0.0.1:8081 3 --json
     """
-    location, name = _one_message(store, message, admin)
+    admin, location, name = _one_message(store, message, admin)
     if location is None:
         assert admin is not None
         one = ask_admin(admin, f"outbox/{quote(name, safe='')}")
@@ -126,7 +126,7 @@ def discard(store: str | None, message: str | None, yes: bool, admin: str | None
     Sequence is given up with it: what is known to have arrived is not sent again; what left and is not acknowledged
     may have arrived, and is sent again in another Sequence, but only after `holdfast outbox retry`.
     """
-    location, name = _one_message(store, message, admin)
+    admin, location, name = _one_message(store, message, admin)
     if location is None:
         assert admin is not None
         one = ask_admin(admin, f"outbox/{quote(name, safe='')}")
@@ -174,7 +174,7 @@ def retry(store: str | None, sequence_key: str | None, admin: str | None, as_jso
 
     With exactly-once this is a decision: some of what is not acknowledged may have arrived.
     """
-    (location,) = place_and_rest((store,), admin)
+    admin, (location,) = place_and_rest((store,), admin)
     if location is None:
         assert admin is not None
         answer = ask_admin(
@@ -193,11 +193,12 @@ def retry(store: str | None, sequence_key: str | None, admin: str | None, as_jso
         click.echo(f"{done:,} stopped {'keys go' if done != 1 else 'key goes'} on {when}; {count:,} messages wait.")
 
 
-def _one_message(store: str | None, message: str | None, admin: str | None) -> tuple[str | None, str]:
-    location, name = place_and_rest((store, message), admin)
+def _one_message(store: str | None, message: str | None, admin: str | None) -> tuple[str | None, str | None, str]:
+    """The admin listener to ask, or the store, and the message's name."""
+    admin, (location, name) = place_and_rest((store, message), admin)
     if name is None:
         raise click.UsageError("Name the MESSAGE; holdfast outbox list has them.")
-    return location, name
+    return admin, location, name
 
 
 @contextlib.contextmanager

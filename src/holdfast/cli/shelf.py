@@ -74,7 +74,7 @@ class Shelf:
             ConfigurationError: there is no such one, or there are several.
             StoreError: there is no such store.
         """
-        location, one = place_and_rest((store, one), admin)
+        admin, (location, one) = place_and_rest((store, one), admin)
         if location is None:
             assert admin is not None
             things, place = self.ask(admin), admin

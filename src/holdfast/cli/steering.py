@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import click
 
-from holdfast.cli.tables import access_options, ask_admin, json_option
+from holdfast.cli.tables import ADMIN_VARIABLE, DEFAULT_ADMIN, access_options, ask_admin, json_option
 from holdfast.exceptions import ConfigurationError
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -37,7 +37,15 @@ class Noun(click.Group):
 
 def steer_options(command: Any) -> Any:
     """Add ``--admin``, which is needed, what such a listener may demand, and ``--json``."""
-    option = click.option("--admin", metavar="URL", required=True, help="The running server's admin listener.")
+    option = click.option(
+        "--admin",
+        metavar="URL",
+        default=DEFAULT_ADMIN,
+        envvar=ADMIN_VARIABLE,
+        show_default=True,
+        show_envvar=True,
+        help="The running server's admin listener.",
+    )
     return option(access_options(json_option(command)))
 
 

@@ -22,6 +22,10 @@ from holdfast.exceptions import ConfigurationError, HoldfastError
 if TYPE_CHECKING:
     from holdfast.endpoint.admin_client import Access
 
+DEFAULT_ADMIN = "http://127.0.0.1:8081"
+"""Where a broker that was told nothing else has its admin listener."""
+ADMIN_VARIABLE = "HOLDFAST_ADMIN"
+"""The environment variable that says --admin."""
 ADMIN_PATIENCE = 30.0
 """Seconds to wait for an admin listener's answer."""
 
@@ -41,8 +45,9 @@ _ACCESS = {
 
 def admin_option(command: Any) -> Any:
     """Add ``--admin``, and what such a listener may demand, which :func:`ask_admin` finds by itself."""
-    text = "Ask the running server's admin listener instead of a store."
-    return click.option("--admin", metavar="URL", help=text)(access_options(command))
+    text = f"Ask the running server's admin listener instead of a store; without either: {DEFAULT_ADMIN}."
+    option = click.option("--admin", metavar="URL", envvar=ADMIN_VARIABLE, show_envvar=True, help=text)
+    return option(access_options(command))
 
 
 def access_options(command: Any) -> Any:
@@ -66,22 +71,23 @@ def json_option(command: Any) -> Any:
     return click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")(command)
 
 
-def place_and_rest(arguments: Sequence[str | None], admin: str | None) -> list[str | None]:
+def place_and_rest(arguments: Sequence[str | None], admin: str | None) -> tuple[str | None, list[str | None]]:
     """STORE and what follows it, as they were meant: with ``--admin`` there is no STORE, and the first is what follows.
 
     Returns:
-        As many as ``arguments``; the first is the store, None with ``--admin``.
+        The admin listener to ask, None for a store; and as many as ``arguments``, the first of them the store, None
+        without one. If neither is named it is the admin listener that a broker on this machine has by default.
 
     Raises:
-        click.UsageError: neither a STORE nor ``--admin`` is given, or both.
+        click.UsageError: both are given.
     """
     if admin is not None:
         if arguments[-1] is not None:
             raise click.UsageError("--admin needs no STORE.")
-        return [None, *arguments[:-1]]
+        return admin, [None, *arguments[:-1]]
     if arguments[0] is None:
-        raise click.UsageError("Name a STORE, or a running server with --admin URL.")
-    return list(arguments)
+        return DEFAULT_ADMIN, list(arguments)
+    return None, list(arguments)
 
 
 def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -133,7 +133,10 @@ def describe_failure(error: Exception, url: str) -> tuple[str, str]:
         if error.reason and ("CERTIFICATE" in error.reason or "ALERT" in error.reason):
             return f"TLS failed: {reason}", CLIENT_CERTIFICATE
         return f"TLS failed: {reason}", "See what the server's log says."
-    remedy = "Is that the admin listener of a running server? holdfast serve ... --admin 8081"
+    remedy = (
+        "Is that the admin listener of a running broker or server (holdfast serve ... --admin 8081)? Say where it is: "
+        "--admin URL, or HOLDFAST_ADMIN."
+    )
     if isinstance(error, http.client.BadStatusLine | ConnectionResetError):
         # A server of TLS 1.3 learns only after the handshake that there is no certificate, and then closes.
         hint = CLIENT_CERTIFICATE if url.startswith("https:") else f"{remedy} If it speaks TLS, say https://."
