@@ -225,10 +225,15 @@ SETTINGS = [
     ("core/retransmission.py", "RetransmissionPolicy", "holdfast.SourcePolicy(retransmission=…)"),
     ("core/retention.py", "RetentionPolicy", "holdfast.Destination(retention=…)"),
     ("core/cursor.py", "HandlingPolicy", "holdfast.Destination(handling=…)"),
+    ("core/policy.py", "ForwardingPolicy", "[policies] and [forwarders.NAME.policy] of a broker's file"),
     ("http/exchange.py", "HTTPLimits", "holdfast.Destination(limits=…)` and `Listeners(limits=…)"),
     ("wire/limits.py", "Limits", "holdfast.Destination(wire_limits=…)"),
 ]
-PUBLIC_SETTINGS = {"HTTPLimits": "holdfast.http.exchange", "Limits": "holdfast.wire"}
+PUBLIC_SETTINGS = {
+    "ForwardingPolicy": "holdfast.core.policy",
+    "HTTPLimits": "holdfast.http.exchange",
+    "Limits": "holdfast.wire",
+}
 
 
 def _class_of(file: str, name: str) -> ast.ClassDef:
@@ -281,6 +286,76 @@ def settings(name: str) -> str:
     first = split_docstring(ast.get_docstring(_class_of(file, name)) or "")[0][0]
     module = PUBLIC_SETTINGS.get(name, "holdfast")
     return f"{first} `{module}.{name}`, given to `{where}`.\n\n{settings_table(file, name)}"
+
+
+# --- the broker ------------------------------------------------------------------------------------------------------
+
+BROKER = {
+    "BrokerConfig": "The top of the file",
+    "ListenConfig": "[listen]",
+    "ServerTLS": "[listen.tls], [admin.tls]",
+    "AdminConfig": "[admin]",
+    "LimitsConfig": "[limits]",
+    "QueueConfig": "[queues.NAME]",
+    "RouteConfig": "[[routes]]",
+    "HeaderConfig": "header of a route",
+    "ForwarderConfig": "[forwarders.NAME]",
+    "ClientTLS": "[forwarders.NAME.tls]",
+    "CredentialsConfig": "[forwarders.NAME.credentials]",
+    "ProxyConfig": "[forwarders.NAME.proxy]",
+}
+"""Class of ``broker.config`` -> the table of the file that has its fields."""
+_TABLES = {
+    "sequences": "`[sequences]`: keys of [DestinationPolicy](configuration.md#destinationpolicy)",
+    "http": "`[limits.http]`: keys of [HTTPLimits](configuration.md#httplimits)",
+    "envelopes": "`[limits.envelopes]`: keys of [Limits](configuration.md#limits-of-an-envelope)",
+    "policy": "`[forwarders.NAME.policy]`: keys of [ForwardingPolicy](configuration.md#forwardingpolicy)",
+    "policies": '`[policies."PATTERN"]`: keys of [ForwardingPolicy](configuration.md#forwardingpolicy)',
+    "namespaces": "`[namespaces]`: a prefix, and its namespace in quotes",
+    "queues": "`[queues.NAME]`, below",
+    "routes": "`[[routes]]`, below",
+    "forwarders": "`[forwarders.NAME]`, below",
+}
+
+
+def broker_keys() -> str:
+    """Every key of a broker's configuration, table by table."""
+    return "\n\n".join(_broker_table(name, title) for name, title in BROKER.items())
+
+
+def _broker_table(name: str, title: str) -> str:
+    config = importlib.import_module("holdfast.broker.config")
+    kind_of = importlib.import_module("holdfast.broker.config_file").kind_of
+    node = _class_of("broker/config.py", name)
+    paragraphs, sections = split_docstring(ast.get_docstring(node) or "")
+    meanings = dict(sections["Args"])
+    lines = [f"### {title}", "", paragraphs[0], "", "| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+    for field in node.body:
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        key = field.target.id
+        if key == "name" and name in ("QueueConfig", "ForwarderConfig"):
+            continue  # it stands in the table's
+        kind = kind_of(getattr(config, name), key)
+        value = kind.told if kind is not None else _TABLES.get(key, "a table, below")
+        lines.append(f"| `{key}` | {value} | {_broker_default(field.value)} | {meanings[key]} |")
+    return "\n".join(lines)
+
+
+def _broker_default(node: ast.expr | None) -> str:
+    if node is None:
+        return "required"
+    text = ast.unparse(node)
+    if text in ("None", "()", "''") or text.startswith("field("):
+        return ""
+    if text == "(QueueConfig('inbox'),)":
+        return "one, `inbox`"
+    return f"`{_default(node)}`".replace("'", '"').replace("True", "true").replace("False", "false")
+
+
+def broker_example() -> str:
+    """The whole example."""
+    return f"```toml\n{(DOCS.parent / 'examples' / 'broker.toml').read_text(encoding='utf-8').rstrip()}\n```"
 
 
 # --- the command line ------------------------------------------------------------------------------------------------
@@ -540,6 +615,8 @@ def paper() -> str:
 WHOLE: dict[str, Callable[[], str]] = {"reference/api.md": api, "reference/commands.md": commands}
 PARTS: dict[str, Callable[[], str]] = {
     **{f"settings {name}": partial(settings, name) for _, name, _ in SETTINGS},
+    "broker keys": broker_keys,
+    "broker example": broker_example,
     "metrics": metrics,
     "routes": routes,
     "incidents": incidents,

@@ -171,7 +171,7 @@ def conditions(draw: st.DrawFn, depth: int, start: str) -> str:
     return path
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(conditions(2, "/"), elements())
 def test_any_expression_over_any_body_says_what_lxml_says(expression: str, inside: str) -> None:
     body = f'<o:r xmlns:o="urn:orders" xmlns:p="urn:parts">{inside}</o:r>'

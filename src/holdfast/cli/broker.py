@@ -18,7 +18,7 @@ from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
-    from holdfast.broker.config import BrokerConfig
+    from holdfast.broker.config import BrokerConfig, QueueConfig
 
 
 @click.group(invoke_without_command=True)
@@ -142,11 +142,17 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         "admin": _url(config.admin.host, config.admin.port, config.admin.tls is not None)
         if config.admin.enabled
         else None,
-        "queues": {one.name: str(one.retention_policy) for one in config.queues},
+        "queues": {one.name: _keeps(config, one) for one in config.queues},
         "routes": len(config.routes),
         "default_queue": config.default_queue or (None if config.routes else config.queues[0].name),
         "forwarders": {one.name: {"queue": one.queue, "to": one.to, "paused": one.paused} for one in config.forwarders},
     }
+
+
+def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:
+    if queue.retention is None and any(one.queue == queue.name for one in config.forwarders):
+        return f"until it is sent on; once read by others {queue.retention_policy}"
+    return str(queue.retention_policy)
 
 
 def _summary(config: BrokerConfig) -> list[str]:

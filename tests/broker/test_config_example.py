@@ -1,0 +1,70 @@
+"""The example of a whole configuration: it loads, it names every key, and its defaults are the defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import trustme
+
+from holdfast.broker import config as classes
+from holdfast.broker.config_file import parse_config, read_config
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "broker.toml"
+OURS = [one for one in vars(classes).values() if dataclasses.is_dataclass(one) and one.__module__ == classes.__name__]
+NAMED_BY_TABLES = {("PolicyConfig", "pattern"), ("PolicyConfig", "given")} | {
+    (name, "name") for name in ("QueueConfig", "ForwarderConfig")
+}
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """The example, with the files that it names beside it."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("broker.example")
+    for name in ("server", "client"):
+        issued.private_key_pem.write_to_path(str(tmp_path / f"{name}.key"))
+        issued.cert_chain_pems[0].write_to_path(str(tmp_path / f"{name}.pem"))
+    for name in ("clients", "partner-ca"):
+        authority.cert_pem.write_to_path(str(tmp_path / f"{name}.pem"))
+    for name in ("admin.token", "partner.password", "proxy.password"):
+        (tmp_path / name).write_text("s3cret\n")
+    (tmp_path / "broker.toml").write_bytes(EXAMPLE.read_bytes())
+    return tmp_path / "broker.toml"
+
+
+def test_the_example_loads(example: Path) -> None:
+    config = read_config(example)
+    assert [one.name for one in config.queues] == ["orders", "urgent", "audit", "other"]
+    partner, alerts = config.forwarders
+    assert partner.policy.sending is not None
+    assert (partner.policy.patience, partner.policy.refusals, partner.policy.sending.expires) == (600.0, 20, 86_400.0)
+    assert (alerts.policy.patience, alerts.policy.refusals) == (300.0, 10)
+
+
+def test_the_example_names_every_key() -> None:
+    text = EXAMPLE.read_text()
+    missing = [
+        f"{one.__name__}.{field.name}"
+        for one in OURS
+        for field in dataclasses.fields(one)
+        if (one.__name__, field.name) not in NAMED_BY_TABLES and re.search(rf"\b{field.name}\b", text) is None
+    ]
+    assert missing == []
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCKS = [
+    pytest.param(block, id=f"{page.name}-{number}")
+    for page in sorted(DOCS.rglob("*.md"))
+    if page.name != "broker-configuration.md"  # it has the example, with files
+    for number, block in enumerate(re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_every_configuration_that_the_documentation_shows_loads(block: str) -> None:
+    config = parse_config(block.encode(), "broker.toml", Path("."))
+    assert config.queues
