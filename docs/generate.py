@@ -90,6 +90,7 @@ API: list[tuple[str, str, list[str]]] = [
     ("The two endpoints", "holdfast", ["Source", "Sent", "Progress", "Destination", "Message", "ApplicationFault"]),
     ("Blocking code", "holdfast.sync", ["Source", "Sent"]),
     ("Processors", "holdfast", ["Processor", "MessageContext"]),
+    ("Traces", "holdfast", ["trace"]),
     ("Versions and assurances", "holdfast", ["Versions", "Assurance"]),
     ("Serving a destination from a program", "holdfast.endpoint.serve", ["Service", "Listeners"]),
     ("The store", "holdfast.store", ["open_store"]),

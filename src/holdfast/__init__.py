@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.endpoint.processors import MessageContext, Processor
     from holdfast.endpoint.replies import Reply
     from holdfast.endpoint.source import Sent, Source
+    from holdfast.endpoint.tracing import trace
     from holdfast.exceptions import (
         ConfigurationError,
         CreateSequenceRefused,
@@ -74,6 +75,7 @@ __all__ = [
     "Versions",
     "__version__",
     "sync",
+    "trace",
 ]
 
 _HOMES = {
@@ -94,6 +96,7 @@ _HOMES = {
     "Source": "endpoint.source",
     "SourcePolicy": "core.policy",
     "Versions": "core.versions",
+    "trace": "endpoint.tracing",
 }
 
 

@@ -290,3 +290,16 @@ def test_what_the_queue_keeps_and_that_it_was_restored_can_be_said_from_the_shel
         epochs.add(store.load().queues["inbox"]["epoch"])
         store.close()
     assert len(epochs) == 2
+
+
+def test_traces_that_cannot_be_sent_are_no_reason_not_to_serve(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "traced.py").write_text("import holdfast\napp = holdfast.Destination(':memory:')\n")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    server = start("serve", "traced:app", "--port", "0", "--traces")
+    with holdfast.sync.Source(server.url(), store=":memory:") as source:
+        source.send("<n/>", action="urn:a").acknowledged(60)
+    server.process.terminate()
+    assert server.end().code == 0

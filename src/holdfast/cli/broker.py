@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.failure import failure_facts
-from holdfast.cli.program import log_options, run_loop
+from holdfast.cli.program import log_options, run_loop, tell_traces, trace_option
 from holdfast.cli.workers import become_worker, tell_ready, worker_options
 from holdfast.exceptions import ConfigurationError
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="What it is told: a TOML file.")
 @click.option("--store", metavar="PLACE", help="Where everything is kept, before what the file says.")
 @worker_options
+@trace_option
 @log_options("info")
 @click.pass_context
 def broker(
@@ -32,6 +33,7 @@ def broker(
     config: str | None,
     store: str | None,
     workers: int | None,
+    traces: bool,
     log_level: str,
     log_json: bool,
 ) -> None:
@@ -68,7 +70,9 @@ def broker(
         ready = post.tell_ready
         if post.hang_ups() and read_again is not None:  # it takes the place of one that died since
             told = _newest(told, read_again)
-    run_loop(_run(Broker(told, post, read_again), ready))
+    made = Broker(told, post, read_again)
+    tell_traces(made.destination, traces)
+    run_loop(_run(made, ready))
 
 
 def _read_again(file: str, instead: Mapping[str, Any], running: BrokerConfig) -> BrokerConfig:

@@ -9,11 +9,14 @@ import os
 import signal
 import ssl
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.endpoint.destination import Destination
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -30,6 +33,24 @@ def log_options(default: str) -> Callable[[F], F]:
         )(command)
 
     return add
+
+
+def trace_option(command: F) -> F:
+    """Add ``--traces``; :func:`tell_traces` does it."""
+    text = "Send spans of OpenTelemetry where OTEL_EXPORTER_OTLP_ENDPOINT says."
+    return click.option("--traces", is_flag=True, help=text)(command)
+
+
+def tell_traces(app: Destination, traces: bool) -> None:
+    """Tell what a destination does as spans, if that is asked for; before it is started.
+
+    Raises:
+        ConfigurationError: what that needs is not installed.
+    """
+    if traces:
+        from holdfast.endpoint.tracing import exporting_provider, trace
+
+        trace(app, exporting_provider())
 
 
 class Seconds(click.FloatRange):

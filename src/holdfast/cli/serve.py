@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import holdfast
-from holdfast.cli.program import log_options, parse_address, peer_options, run_loop, server_tls, to_peers, wrong_usage
+from holdfast.cli.program import (
+    log_options,
+    parse_address,
+    peer_options,
+    run_loop,
+    server_tls,
+    tell_traces,
+    to_peers,
+    trace_option,
+    wrong_usage,
+)
 from holdfast.cli.workers import become_worker, tell_ready, worker_options
 from holdfast.exceptions import ConfigurationError, HoldfastError
 
@@ -45,6 +55,7 @@ def listen_options(command: Any) -> Any:
                 metavar="[HOST:]PORT",
                 help="Listen there for the data plane (Spark), Sequences and metrics. Keep it private.  [default: off]",
             ),
+            trace_option,
             click.option("--tls-cert", type=FILE, help="Serve https: PEM file."),
             click.option("--tls-key", type=FILE, help="Its key, if elsewhere."),
             click.option(
@@ -154,12 +165,14 @@ def make_service(
     admin_names: tuple[str, ...],
     max_body: int,
     max_connections: int,
+    traces: bool,
 ) -> Service:
     """The service that the options of :func:`listen_options` describe."""
     from holdfast.endpoint.admin_guard import read_token
     from holdfast.endpoint.serve import Listeners, Service
     from holdfast.http.exchange import HTTPLimits
 
+    tell_traces(app, traces)
     sending = to_peers()
     app.ssl_context = sending["ssl_context"] or app.ssl_context
     app.proxy = sending["proxy"] or app.proxy

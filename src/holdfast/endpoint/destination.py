@@ -95,6 +95,8 @@ class Router(Protocol):
 _UNHEEDED = frozenset((Submitted, Acknowledged, Discarded, Ended, Unheard))
 """What a source is told, and nobody here waits for."""
 
+_UNTRACED = contextlib.nullcontext()
+
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
 _UNSAID = "unsaid"
@@ -373,6 +375,7 @@ class Destination:
         self._check_queues(snapshot)
         if handling is not None:
             self.dispatcher = Dispatcher(self.engine, handling, self.handlers)
+            self.dispatcher.tracing = self._envelopes.tracing
         self.readers = {name: Readers(self.engine, queue) for name, queue in self.queues.items()}
         self.sender = Sender(
             self.engine,
@@ -554,6 +557,8 @@ class Destination:
             envelope.transport = self._keeper.facts_of(exchange.request)
             self.sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
             party = party_of(exchange.request) if isinstance(envelope.control, CreateSequence) else ""
+            if self._envelopes.tracing is not None and envelope.sequence is not None and envelope.control is None:
+                self._envelopes.tracing.accepting(exchange, envelope, protocol.commit)
             protocol.receive(envelope, back_channel, self.engine.clock(), party=party)
         else:
             protocol.refuse(envelope, refusal, back_channel)
@@ -576,7 +581,8 @@ class Destination:
             self.sender.transmit(cast(Transmit, effect))
         elif isinstance(effect, Handle):
             assert self.dispatcher is not None
-            self.dispatcher.hand_over(effect)
+            with self._envelopes.tracing.delivering(effect) if self._envelopes.tracing is not None else _UNTRACED:
+                self.dispatcher.hand_over(effect)
         elif isinstance(effect, Incident):
             self.incidents[effect.name] += 1
             log_incident(effect)
@@ -589,6 +595,8 @@ class Destination:
         exchange = cast(Exchange, effect.back_channel)
         if self.unanswered.take(exchange):  # not once the store has failed and everybody was told so
             self._envelopes.respond(exchange, effect.envelope)
+            if self._envelopes.tracing is not None:
+                self._envelopes.tracing.answered(exchange, effect.envelope)
 
     @property
     def is_busy(self) -> bool:

@@ -23,6 +23,7 @@ from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, fault_body
+from holdfast.endpoint.tracing import Tracing
 from holdfast.exceptions import EnvelopeError
 
 Handler = Callable[[Message], Awaitable[Body | None] | Body | None]
@@ -49,6 +50,8 @@ class Dispatcher:
         self._stopping = False
         self._is_closed = False
         self._changed: asyncio.Event | None = None
+        self.tracing: Tracing | None = None
+        """What is told when a handler is done; None: nobody is."""
 
     # --- calling --------------------------------------------------------------------------------------------------
 
@@ -146,10 +149,14 @@ class Dispatcher:
             self._handled(handle, reply)
 
     def _handled(self, handle: Handle, reply: Record | None) -> None:
+        if self.tracing is not None:
+            self.tracing.delivered(handle, reply)
         self.handling.handled(handle, reply, self._engine.clock())
         self._engine.touch()
 
     def _failed(self, handle: Handle, error: Exception) -> None:
+        if self.tracing is not None:
+            self.tracing.delivered(handle, error=error)
         self.handling.handling_failed(handle, brief(error), reason_of(error), self._engine.clock())
         self._engine.touch()
 

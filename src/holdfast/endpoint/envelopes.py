@@ -13,15 +13,18 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
+from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Transmit
 from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH
 from holdfast.core.messages import Envelope, Fault
+from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.chain import Chain
 from holdfast.endpoint.decoding import Decoder, Outcome
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.processors import MessageContext, Processor, Role
+from holdfast.endpoint.tracing import Tracing
 from holdfast.exceptions import (
     EnvelopeError,
     MessageFlowError,
@@ -75,6 +78,13 @@ class Envelopes:
         self._decoder = Decoder(limits)
         self._chain = Chain(role, processors, incidents)
         self._is_plain = self._chain.is_empty
+        self.tracing: Tracing | None = None
+        """What tells of messages as spans; None: nobody does."""
+
+    def submitting(self, record: Record, commit: GroupCommit) -> None:
+        """A source takes a message over."""
+        if self.tracing is not None:
+            self.tracing.submitting(record, commit)
 
     # --- in -------------------------------------------------------------------------------------------------------
 

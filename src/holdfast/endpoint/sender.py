@@ -131,7 +131,11 @@ class Sender:
             self._unsendable(sent, error)
             return
         way = self.ways.get(sent.to, self._usual)
-        way.http.request("POST", sent.to, content, self._fields_of(envelope, way), partial(self._told, sent, notes))
+        fields = self._fields_of(envelope, way)
+        told: Callable[[Outcome], None] = partial(self._told, sent, notes)
+        if self._envelopes.tracing is not None and sent.number:
+            fields, told = self._envelopes.tracing.forwarding(sent, fields, told)
+        way.http.request("POST", sent.to, content, fields, told)
 
     def _fields_of(self, envelope: Envelope, way: Way) -> Mapping[str, str]:
         """The HTTP headers of a request with that envelope: the same few again and again."""

@@ -540,6 +540,7 @@ class Source:
         if wants_reply:
             self._replies[message_id] = asyncio.get_running_loop().create_future()
             self._asked[message_id] = lane
+        self._envelopes.submitting(record, engine.protocol.commit)
         offset = engine.protocol.submit(lane.outbox, record, now)
         stored = lane.submitted[offset] = self._loop.create_future()
         engine.touch()
