@@ -46,8 +46,8 @@ _MISSING = "pip install 'holdfast[otel]'"
 def trace(endpoint: Destination | Source, provider: TracerProvider | None = None) -> None:
     """Tell what an endpoint does with its messages as spans of OpenTelemetry.
 
-    Spans are ``holdfast send`` (a source takes a message over), ``holdfast accept`` with ``holdfast store`` in it,
-    ``holdfast deliver`` (a handler has it) and ``holdfast forward`` (each transmission).
+    Spans are "holdfast send" (a source takes a message over), "holdfast accept" with "holdfast store" in it,
+    "holdfast deliver" (a handler has it) and "holdfast forward" (each transmission).
 
     Args:
         endpoint: Before it is started.
