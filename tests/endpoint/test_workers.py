@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
 import re
 import signal
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -471,3 +473,60 @@ def test_dead_letters_of_all_workers_are_listed_retried_and_discarded_by_numbers
 
     wait_until(are_back)
     assert ask(admin, "/dead-letters/all/discard", "POST")["discarded"] == 15
+
+
+def test_connections_that_come_together_are_shared_out_before_they_speak_tls(crew: Start, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    server = crew("--workers", "2", "--tls-cert", "server.pem")
+    host, _, port = server.url().removeprefix("https://").rstrip("/").partition(":")
+    with contextlib.ExitStack() as stack:
+        for _ in range(12):
+            plain = stack.enter_context(socket.create_connection((host, int(port)), 60))
+            stack.enter_context(trust.wrap_socket(plain, server_hostname=host))
+        counts = [connections_of(pid, int(port)) for pid in server.pids]
+    assert sum(counts) == 12
+    assert min(counts) >= 3
+
+
+def connections_of(pid: int, port: int) -> int:
+    """How many connections to a port a process has."""
+    inodes = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1].endswith(f":{port:04X}") and fields[3] == "01":
+            inodes.add(f"socket:[{fields[9]}]")
+    return sum(os.readlink(one) in inodes for one in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def test_a_worker_that_is_full_gives_new_connections_to_another(crew: Start) -> None:
+    server = crew("--workers", "2", "--max-connections", "16")
+    url = server.url()
+    host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
+    with contextlib.ExitStack() as stack:
+        for _ in range(16):
+            one = stack.enter_context(socket.create_connection((host, int(port)), 60))
+            # Busy, and not idle, when it is told to go on: then it is not closed for another one.
+            one.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n")
+            assert b"100 Continue" in one.recv(100)
+        assert [connections_of(pid, int(port)) for pid in server.pids] == [8, 8]
+
+
+def test_health_says_which_worker_does_not_answer(crew: Start) -> None:
+    server = crew("--workers", "2", "--admin", "0")
+    server.url()
+    admin = server.url()
+    stopped = server.pids[1]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        with pytest.raises(HTTPError) as refused:
+            # Asked at worker 0: the stopped one accepts nothing.
+            ask(admin, "/healthz")
+        assert refused.value.code == 503
+        assert "worker 1" in json.loads(refused.value.read())["error"]
+        assert 'worker="0"' in ask(admin, "/metrics")
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert ask(admin, "/healthz") == {"status": "ok"}

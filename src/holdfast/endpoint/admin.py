@@ -56,8 +56,8 @@ class Admin:
         """Whether no new messages are taken, since it is being stopped."""
         self.routes = Routes(
             [
-                Route("GET", "healthz", self._health, "Whether all is well", Health),
-                Route("GET", "readyz", self._ready, "Whether it takes messages", Health),
+                Route("GET", "healthz", self._health, "Whether all is well", Health, joined=Joined.HEALTH),
+                Route("GET", "readyz", self._ready, "Whether it takes messages", Health, joined=Joined.HEALTH),
                 Route("GET", "metrics", self._metrics, "Metrics for Prometheus", "text/plain", joined=Joined.METRICS),
                 Route("GET", "openapi.json", self._openapi, "This description", Anything, joined=Joined.ANY),
                 *SequenceRoutes(app).routes,

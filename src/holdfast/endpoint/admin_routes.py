@@ -85,6 +85,7 @@ class Joined(Enum):
     PARTITION = "the worker that has the partition"
     STREAM = "the same, and what it sends is passed on as it comes"
     ENDS = "all are asked, until one has more"
+    HEALTH = "all are asked, and must not be long about it"
     METRICS = "all are asked, and each sample says whose it is"
 
 

@@ -27,6 +27,8 @@ RELAYED: Final = 1 << 18
 """Bytes of a stream that are passed on at a time."""
 PAGE: Final = 1000
 """Rows in one answer."""
+SOON: Final = 5.0
+"""Seconds that a worker has to say how it is: one that is started again is there by then."""
 WAIT: Final = 1.0
 """Seconds that a worker is asked to wait for more at a time."""
 
@@ -98,6 +100,7 @@ class JoinedAdmin:
             Joined.MESSAGE: self._message,
             Joined.PARTITION: self._partition,
             Joined.ENDS: self._ends,
+            Joined.HEALTH: self._health,
             Joined.METRICS: self._metrics,
         }
 
@@ -299,15 +302,22 @@ class JoinedAdmin:
         rows = next(value for value in answer.values() if isinstance(value, list))
         return answer | {"count": len(rows), "next": None}
 
+    async def _health(self, request: _Request) -> Any:
+        return self._joined(list(await asyncio.gather(*(self._ask_soon(one, request) for one in range(self._count)))))
+
     async def _metrics(self, request: _Request) -> bytes:
         """Of those that answer: what is known of the others must not be missed for one that is being started."""
-        texts = {}
-        for worker in range(self._count):
-            try:
-                texts[worker] = (await self._ask(worker, request)).response.body.decode()
-            except Refused:
-                continue
-        return joining.merge_metrics(texts)
+        asked = (self._ask_soon(worker, request) for worker in range(self._count))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        told = {one.worker: one.response.body.decode() for one in answers if isinstance(one, _Answer)}
+        return joining.merge_metrics(told)
+
+    async def _ask_soon(self, worker: int, request: _Request) -> _Answer:
+        try:
+            async with asyncio.timeout(SOON):
+                return await self._ask(worker, request)
+        except TimeoutError:
+            raise Refused(503, f"worker {worker} does not answer", "See what the log says of it.") from None
 
     async def _stream(self, request: _Request) -> int:
         """Pass on, piece by piece, what the owner of a partition sends."""

@@ -25,6 +25,7 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
 )
 from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.loads import Loads
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.passing import (
     Named,
@@ -48,6 +49,10 @@ HEAD_ROOM: Final = 256 * 1024
 """Bytes that a request's head may need where it is passed on as content."""
 PATIENCE: Final = 90.0
 """Seconds for an answer of another worker: it may hold the request for 30 until there is a reply, or be starting."""
+NOTHING: Final = b"0"
+"""Goes with a connection that brought nothing yet."""
+LOADS_SECONDS: Final = 0.5
+"""Between two times that a worker says how many connections it has."""
 MOST_KNOWN: Final = 4096
 """Sequences of other workers that are remembered, of those whose Identifiers their other end made."""
 
@@ -66,6 +71,7 @@ class Place:
         inbox: Its own listening Unix socket, which outlives it, as the others' requests wait in it.
         taking: Where it gets connections.
         giving: Where each worker gets them, in their order.
+        loads: How many each worker has.
     """
 
     worker: Worker
@@ -73,6 +79,7 @@ class Place:
     inbox: socket.socket
     taking: socket.socket
     giving: tuple[socket.socket, ...]
+    loads: Loads
 
 
 class Neighbours:
@@ -96,6 +103,7 @@ class Neighbours:
         self._known: OrderedDict[str, int] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._client: HTTPClient | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def start(self, limits: HTTPLimits) -> None:
         """Take the requests that the others pass on.
@@ -115,6 +123,8 @@ class Neighbours:
         """Take over the connections that the others give away, once our own listener is there."""
         self._place.taking.setblocking(False)
         asyncio.get_running_loop().add_reader(self._place.taking.fileno(), self._adopt)
+        self._server.give = self._even_out
+        self._tell_load()
 
     def use(self, limits: HTTPLimits) -> None:
         """Let the others pass on so much from now on, as of the listener for messages."""
@@ -123,6 +133,8 @@ class Neighbours:
     async def close(self) -> None:
         """Take nothing more; what is being answered is answered first."""
         asyncio.get_running_loop().remove_reader(self._place.taking.fileno())
+        if self._timer is not None:
+            self._timer.cancel()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -247,10 +259,24 @@ class Neighbours:
         if not exchange.give_away(partial(self._give, owner)):
             self._ask_for_answer(exchange, owner, encode_request(exchange.request))
 
-    def _give(self, owner: int, connection: socket.socket, request: Request) -> bool:
-        if len(request.body) > MOST_GIVEN:
+    def _tell_load(self) -> None:
+        self._place.loads.set(self._number, len(self._server.connections))
+        self._timer = asyncio.get_running_loop().call_later(LOADS_SECONDS, self._tell_load)
+
+    def _even_out(self, connection: socket.socket) -> bool:
+        """Give a new connection to who has fewest: of a wave of them, who wakes first accepts all."""
+        loads, ours = self._place.loads, len(self._server.connections)
+        loads.set(self._number, ours)
+        other = loads.least()
+        if other == self._number or loads.of(other) >= ours or not self._send(other, NOTHING, connection):
             return False
-        data = encode_request(request)
+        loads.set(other, loads.of(other) + 1)
+        return True
+
+    def _give(self, owner: int, connection: socket.socket, request: Request) -> bool:
+        return len(request.body) <= MOST_GIVEN and self._send(owner, encode_request(request), connection)
+
+    def _send(self, owner: int, data: bytes, connection: socket.socket) -> bool:
         try:
             socket.send_fds(self._place.giving[owner], [data], [connection.fileno()])
         except OSError:  # it takes no more for now, or not so much at once
@@ -300,13 +326,13 @@ class Neighbours:
             for descriptor in descriptors:
                 connection = socket.socket(fileno=descriptor)
                 connection.setblocking(False)
-                self._do(self._serve(connection, decode_request(data)))
+                self._do(self._serve(connection, decode_request(data) if data != NOTHING else None))
 
-    async def _serve(self, connection: socket.socket, request: Request) -> None:
+    async def _serve(self, connection: socket.socket, request: Request | None) -> None:
         try:
             await self._server.adopt(connection, request)
         except OSError as error:
-            log.debug("connection lost", peer=request.peer, error=str(error))
+            log.debug("connection lost", error=str(error))
             connection.close()
 
     def _do(self, what: Coroutine[Any, Any, None]) -> None:

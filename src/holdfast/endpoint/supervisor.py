@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.endpoint.loads import AWAY, Loads
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.neighbours import Place
 from holdfast.endpoint.worker import MOST, Worker
@@ -128,6 +129,7 @@ class Supervisor:
         self._directory = tempfile.mkdtemp(prefix="holdfast-")
         self._paths = tuple(os.path.join(self._directory, str(number)) for number in range(count))
         self._giving: list[socket.socket] = []
+        self._loads = Loads(count)
         self._processes: list[_Process] = []
         for number, path in enumerate(self._paths):
             inbox = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -218,7 +220,7 @@ class Supervisor:
                 other.inbox.close()
                 other.taking.close()
         worker = Worker(process.number, self._count, self._facts.get("epochs", {}), is_restart=process.starts > 0)
-        place = Place(worker, self._paths, process.inbox, process.taking, tuple(self._giving))
+        place = Place(worker, self._paths, process.inbox, process.taking, tuple(self._giving), self._loads)
         return Post(place, theirs, self._directory, self._messages, self._admin, lambda: self._hang_ups)
 
     # --- watching -------------------------------------------------------------------------------------------------
@@ -276,6 +278,7 @@ class Supervisor:
 
     def _died(self, process: _Process, code: int) -> None:
         process.is_ready = False
+        self._loads.set(process.number, AWAY)
         if self._is_ending:
             if code not in (0, -signal.SIGTERM, -signal.SIGKILL):
                 self._code = self._code or 1

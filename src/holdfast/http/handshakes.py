@@ -57,7 +57,15 @@ class TLSListener:
                 self._loop.call_later(ACCEPT_PAUSE, self._resume, listener)
                 return
             connection.setblocking(False)
-            Handshake(self._server, self.context, connection)
+            give = self._server.give
+            if give is not None and give(connection):
+                connection.close()
+            else:
+                self.take(connection)
+
+    def take(self, connection: socket.socket) -> None:
+        """Begin the handshake of a connection."""
+        Handshake(self._server, self.context, connection)
 
     def _resume(self, listener: socket.socket) -> None:
         if listener.fileno() >= 0:

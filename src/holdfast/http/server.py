@@ -15,6 +15,7 @@ import heapq
 import logging
 import socket
 import ssl
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -94,6 +95,9 @@ class HTTPServer:
         self.connections: set[Connection | Handshake] = set()
         self.heads: dict[tuple[int, bytes | None], bytes] = {}  # what `head` made since the Date changed
         self.known_heads = KnownHeads()
+        self.give: Callable[[socket.socket], bool] | None = None
+        """Gives a connection that brought nothing yet to another process that has fewer, closing nothing; whether it
+        did. None: there is no other."""
         self._date = b""
         self._sweep_seconds = 1.0
         self._sweeper: asyncio.TimerHandle | None = None
@@ -137,8 +141,12 @@ class HTTPServer:
             "start_serving": ssl_context is None,
         }
         for one in sockets:
-            create = loop.create_unix_server if one.family == socket.AF_UNIX else loop.create_server
-            self._servers.append(await create(self._connection, sock=one, **more))
+            if one.family == socket.AF_UNIX:
+                # The path is for the next process that listens at it.
+                stays: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+                self._servers.append(await loop.create_unix_server(self._connection, sock=one, **more, **stays))
+            else:
+                self._servers.append(await loop.create_server(self._connection, sock=one, **more))
         if not self._servers:
             self._servers.append(await loop.create_server(self._connection, host, port, **more))
         if ssl_context is not None:
@@ -161,14 +169,18 @@ class HTTPServer:
     def _connection(self) -> Connection:
         return Connection(self)
 
-    async def adopt(self, connection: socket.socket, request: Request) -> None:
-        """Serve a connection that another process accepted, and gave away with the first request it read there.
+    async def adopt(self, connection: socket.socket, request: Request | None) -> None:
+        """Serve a connection that another process accepted, and gave away with the first request it read there, or
+        before it brought any.
 
         Raises:
             OSError: It is lost.
         """
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: Connection(self, request), connection)
+        if self._tls is not None:
+            self._tls.take(connection)
+            return
+        await loop.connect_accepted_socket(lambda: Connection(self, request, is_given=True), connection)
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:

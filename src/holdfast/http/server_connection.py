@@ -60,16 +60,17 @@ class Connection(asyncio.Protocol):
     """One peer's connection: parses requests, and gives the handler one at a time, in order."""
 
     __slots__ = (
-        "_body", "_continue", "_exchange", "_fields", "_given", "_headers", "_keep_alive", "_length", "_limits",
-        "_method", "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue", "_reading_paused", "_refusal",
-        "_resumed", "_since", "_stalled_since", "_target", "transport", "_unparsed", "_upgrading", "drained", "peer",
-        "server", "write_paused", "certificate",
+        "_body", "_continue", "_exchange", "_fields", "_given", "_headers", "_is_given", "_keep_alive", "_length",
+        "_limits", "_method", "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue", "_reading_paused",
+        "_refusal", "_resumed", "_since", "_stalled_since", "_target", "transport", "_unparsed", "_upgrading",
+        "drained", "peer", "server", "write_paused", "certificate",
     )  # fmt: skip
 
     transport: asyncio.Transport
 
-    def __init__(self, server: HTTPServer, given: Request | None = None) -> None:
+    def __init__(self, server: HTTPServer, given: Request | None = None, *, is_given: bool = False) -> None:
         self.server = server
+        self._is_given = is_given  # by another process, which accepted it
         self._given = given  # what another process read on it, and gave away with it
         self._limits = server.limits
         self.peer: str | None = None
@@ -116,11 +117,15 @@ class Connection(asyncio.Protocol):
         present = len(server.connections)
         if server.secure:
             present -= 1  # its handshake
-        has_room = present < limit or server.make_room()
+        has_room = present < limit
+        is_gone = not has_room and self._give()
+        has_room = has_room or is_gone or server.make_room()
         server.connections.add(self)
         if server.closing or present >= limit + overflow(limit):
             # Not even room for those that are being told to go away.
             server.counters.refused["connections"] += 1
+            self.abort()
+        elif is_gone:
             self.abort()
         elif not has_room:
             self._refusal = TOO_MANY_CONNECTIONS
@@ -131,6 +136,15 @@ class Connection(asyncio.Protocol):
             exchange = ServerExchange(self, self._given, True, False)
             exchange.is_passed_on = True
             self._hand_over(exchange)
+
+    def _give(self) -> bool:
+        """Whether another process has taken this connection over, which brought nothing yet."""
+        server = self.server
+        shared: socket.socket | None = self.transport.get_extra_info("socket")
+        if server.give is None or server.secure or self._is_given or shared is None:
+            return False
+        with socket.socket(fileno=os.dup(shared.fileno())) as copy:
+            return server.give(copy)
 
     def give_away(self, exchange: ServerExchange) -> socket.socket | None:
         """A copy of the socket, for another process that is to answer this exchange and all that follow on it, if
