@@ -41,7 +41,7 @@ async def test_the_description_is_valid_openapi_and_has_every_route(admin: Clien
 async def test_what_needs_a_token_says_so(admin: Client) -> None:
     _, document = await admin.ask("/openapi.json")
     assert "security" not in document["paths"]["/sequences"]["get"], "this listener has none"
-    admin.service._admin._guard._token = b"t"
+    admin.service._admin.guard._token = b"t"
     assert (await admin.ask("/openapi.json"))[0] == 401
     _, document = await admin.ask("/openapi.json", headers={"Authorization": "Bearer t"})
     assert document["paths"]["/sequences"]["get"]["security"] == [{"token": []}]

@@ -66,13 +66,15 @@ def show(name: str | None, admin: str, as_json: bool) -> None:
 
 def _row(one: dict[str, Any]) -> list[str]:
     flight = one["flight"]
-    why = one["stopped"] or one["suspended"]
+    why, state, circuit = one["stopped"] or one["suspended"], one["state"], one.get("circuit")
+    if state == "sending" and circuit is not None and circuit["open_for"] is not None:
+        state, why = "destination away", circuit["reason"]
     return [
         one["name"],
         one["queue"],
         str(one["partition"]),
         one["to"] or "",
-        one["state"] + (f": {why}" if why else ""),
+        state + (f": {why}" if why else ""),
         f"{one['lag']:,}",
         f"{flight['in_flight']:,}/{flight['window']:,}" if flight else "",
         one["sequence"] or "",

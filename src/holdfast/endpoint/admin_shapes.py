@@ -339,6 +339,19 @@ class Purged(Shape):
     dry_run: bool
 
 
+class CircuitShown(Shape):
+    """Whether an address that forwarders send to is sent to; if not, for how many seconds it has not been, why, and in
+    how many it is tried next."""
+
+    to: str
+    state: str
+    failures: int
+    reason: str
+    open_for: float | None
+    next_try: float | None
+    waiting: int
+
+
 class ForwarderShown(Shape):
     """One outbox: what sends records of a partition to an address."""
 
@@ -355,6 +368,7 @@ class ForwarderShown(Shape):
     lag: int
     sequence: str | None
     flight: Flight | None = None
+    circuit: CircuitShown | None = None
 
 
 class ForwarderList(Shape):

@@ -24,8 +24,8 @@ def name_of(key: str) -> str:
     return key if name is None else name
 
 
-def describe_forwarder(outbox: Outbox, now: float) -> dict[str, Any]:
-    """One outbox in words and numbers."""
+def describe_forwarder(outbox: Outbox, now: float, circuit: dict[str, Any] | None) -> dict[str, Any]:
+    """One outbox in words and numbers, with the circuit of its address."""
     source = outbox.source
     return {
         "name": name_of(outbox.key),
@@ -41,6 +41,7 @@ def describe_forwarder(outbox: Outbox, now: float) -> dict[str, Any]:
         "lag": outbox.waiting,
         "sequence": source.identifier if source is not None else None,
         "flight": describe_flight(outbox, now),
+        "circuit": circuit,
     }
 
 
@@ -99,7 +100,8 @@ class ForwarderRoutes:
 
     def _described(self, outboxes: list[Outbox]) -> list[dict[str, Any]]:
         now = self._app.engine.clock()
-        return [describe_forwarder(one, now) for one in outboxes]
+        circuits = {one["to"]: one for one in self._app.engine.protocol.outbound.circuits.describe(now)}
+        return [describe_forwarder(one, now, circuits.get(one.to or "")) for one in outboxes]
 
     async def _list(self, asked: Asked) -> object:
         every = self._all()

@@ -123,8 +123,20 @@ class DestinationCollector(Collector):
         parts = GaugeMetricFamily(
             "holdfast_forwarder_partitions", "Partitions that it sends, by state.", labels=["forwarder", "state"]
         )
+        open_ = GaugeMetricFamily(
+            "holdfast_forwarder_circuit_open",
+            "Whether its destination is left alone since it does not answer: 1 for yes.",
+            labels=["forwarder"],
+        )
+        failures = GaugeMetricFamily(
+            "holdfast_forwarder_failures",
+            "Attempts in a row that its destination did not answer.",
+            labels=["forwarder"],
+        )
+        outbound = self._app.engine.protocol.outbound
+        circuits = {one["to"]: one for one in outbound.circuits.describe(self._app.engine.clock())}
         found: dict[str, list[Outbox]] = {}
-        for outbox in self._app.engine.protocol.outbound.outboxes.values():
+        for outbox in outbound.outboxes.values():
             name = forwarder_of(outbox.key)
             if name is not None:
                 found.setdefault(name, []).append(outbox)
@@ -134,7 +146,11 @@ class DestinationCollector(Collector):
             states = Counter(state_of(one) for one in outboxes)
             for state in FORWARDER_STATES:
                 parts.add_metric([name, state], states[state])
-        yield from (lag, flight, parts)
+            circuit = circuits.get(outboxes[0].to or "")
+            if circuit is not None:
+                open_.add_metric([name], circuit["open_for"] is not None)
+                failures.add_metric([name], circuit["failures"])
+        yield from (lag, flight, parts, open_, failures)
 
     def _cursors(self) -> Iterator[Metric]:
         lag = GaugeMetricFamily(

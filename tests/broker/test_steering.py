@@ -1,0 +1,124 @@
+"""A broker that runs, and an operator who steers it by its admin listener, over real sockets and a real store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from admin_client import ACTION, Client
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from waiting import until
+
+import holdfast
+from holdfast import Destination
+from holdfast.broker.broker import Broker
+from holdfast.broker.config import ForwarderConfig, QueueConfig
+from holdfast.core.retention import RetentionPolicy
+from holdfast.testing.ports import free_ports
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+def client(session: aiohttp.ClientSession, broker: Broker) -> Client:
+    return Client(session, broker.service.admin_url, broker.service)
+
+
+def keeping(got: list[bytes]) -> Destination:
+    app = Destination(":memory:")
+
+    @app.on(ACTION)
+    async def submit(message: holdfast.Message) -> None:
+        got.append(message.body_bytes)
+
+    return app
+
+
+QUEUES = (QueueConfig("inbox", retention=RetentionPolicy()),)
+
+
+async def test_an_operator_sees_that_a_destination_is_away_and_what_waits_for_it(
+    run_broker: Any, session: aiohttp.ClientSession
+) -> None:
+    (port,) = free_ports(1)
+    broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", f"http://127.0.0.1:{port}/"),))
+    admin = client(session, broker)
+    await admin.send(3)
+
+    async def row() -> dict[str, Any]:
+        found = (await admin.ask("/forwarders/next"))[1]["forwarders"]
+        return next(one for one in found if one["lag"])
+
+    shown = await row()
+    while not shown["circuit"]["failures"]:
+        shown = await row()
+    assert (shown["lag"], shown["name"]) == (3, "next")
+    assert "refused" in shown["circuit"]["reason"].lower() or shown["circuit"]["reason"]
+    _, metrics = await admin.ask("/metrics")
+    assert b'holdfast_forwarder_lag_records{forwarder="next"} 3.0' in metrics
+    assert b'holdfast_forwarder_failures{forwarder="next"}' in metrics
+    assert b'holdfast_forwarder_circuit_open{forwarder="next"}' in metrics
+
+
+async def test_a_forwarder_that_an_operator_holds_back_stays_so_over_a_restart_until_it_is_let_go_on(
+    run_broker: Any, run_service: Any, session: aiohttp.ClientSession
+) -> None:
+    got: list[bytes] = []
+    service = await run_service(keeping(got))
+    forwarders = (ForwarderConfig("next", "inbox", service.url),)
+    broker = await run_broker(queues=QUEUES, forwarders=forwarders)
+    admin = client(session, broker)
+    assert (await admin.ask("/forwarders/next/suspend", "POST", json={"reason": "moving"}))[0] == 200
+    await admin.send(3)
+    status, answer = await admin.ask("/queues/inbox/purge", "POST")
+    assert (status, "forwarder/next" in answer["error"]) == (409, True)
+    await broker.service.close(0.5)
+
+    broker = await run_broker(queues=QUEUES, forwarders=forwarders)
+    admin = client(session, broker)
+    found = (await admin.ask("/forwarders"))[1]["forwarders"]
+    assert {(one["state"], one["suspended"]) for one in found} == {("suspended", "moving")}
+    assert got == []
+    assert (await admin.ask("/forwarders/next/resume", "POST"))[0] == 200
+    await until(lambda: len(got) == 3)
+    await until(lambda: all(one.is_empty for one in broker.forwarders.outboxes(broker.destination, "next")))
+
+    status, answer = await admin.ask("/forwarders/next/reset", "POST", json={"to": "earliest"})
+    assert status == 200
+    await until(lambda: len(got) == 6)
+    assert got == [b"<n>%d</n>" % number for number in (0, 1, 2, 0, 1, 2)]
+    await until(lambda: all(one.is_empty for one in broker.forwarders.outboxes(broker.destination, "next")))
+    status, answer = await admin.ask("/queues/inbox/purge", "POST")
+    assert (status, answer["records"], answer["left"]) == (200, 3, 0)
+
+
+async def test_one_message_is_one_trace_from_the_source_through_the_broker_to_the_handler(
+    run_broker: Any, run_service: Any, session: aiohttp.ClientSession
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    got: list[bytes] = []
+    last = keeping(got)
+    holdfast.trace(last, provider)
+    service = await run_service(last)
+    broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", service.url),))
+    holdfast.trace(broker.destination, provider)
+    source = holdfast.Source(broker.service.url, ":memory:")
+    holdfast.trace(source, provider)
+    async with source:
+        await (await source.send("<n/>", action=ACTION)).acknowledged(60)
+
+    def names() -> list[str]:
+        return sorted(span.name.removeprefix("holdfast ") for span in exporter.get_finished_spans())
+
+    whole = ["accept", "accept", "deliver", "forward", "forward", "send", "store", "store"]
+    await until(lambda: set(whole) <= set(names()) and names().count("accept") == 2 and names().count("forward") >= 2)
+    assert [name for name in names() if name != "forward"] == [name for name in whole if name != "forward"]
+    assert len({span.context.trace_id for span in exporter.get_finished_spans() if span.context is not None}) == 1
