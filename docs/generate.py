@@ -226,11 +226,13 @@ SETTINGS = [
     ("core/retransmission.py", "RetransmissionPolicy", "holdfast.SourcePolicy(retransmission=…)"),
     ("core/retention.py", "RetentionPolicy", "holdfast.Destination(retention=…)"),
     ("core/cursor.py", "HandlingPolicy", "holdfast.Destination(handling=…)"),
+    ("core/policy.py", "CircuitPolicy", "circuit of [policies] and [forwarders.NAME.policy] of a broker's file"),
     ("core/policy.py", "ForwardingPolicy", "[policies] and [forwarders.NAME.policy] of a broker's file"),
     ("http/exchange.py", "HTTPLimits", "holdfast.Destination(limits=…)` and `Listeners(limits=…)"),
     ("wire/limits.py", "Limits", "holdfast.Destination(wire_limits=…)"),
 ]
 PUBLIC_SETTINGS = {
+    "CircuitPolicy": "holdfast.core.policy",
     "ForwardingPolicy": "holdfast.core.policy",
     "HTTPLimits": "holdfast.http.exchange",
     "Limits": "holdfast.wire",

@@ -247,7 +247,8 @@ policy.expires = "none"
     assert (orders.policy.sending.retransmission.cap, orders.policy.sending.retransmission.jitter) == (120.0, 0.5)
     assert (bills.policy.sending.window, bills.policy.sending.keep_alive, bills.policy.refusals) == (3, 10.0, 3)
     assert (other.policy.sending.window, other.policy.refusals, other.policy.expires) == (1, 2, None)
-    assert parse(text).policy_for("https://partner.example/bills") == bills.policy
+    assert parse(text).policy_for("https://partner.example/bills") == bills.policy.sending
+    assert parse(text).policy_for("http://unknown.example/") == parse(text).usual_policy() == other.policy.sending
     assert parse(FORWARDER).forwarders[0].policy == ForwardingPolicy()
 
 

@@ -53,6 +53,8 @@ class Broker:
             router=_router(config, self.forwarders),
             partitions=config.partitions,
             policy=config.sequences,
+            source_policy=config.usual_policy(),
+            source_policy_for=config.policy_for,
             allow_addresses=config.allow_addresses,
             limits=config.limits.http,
             wire_limits=config.limits.envelopes,
@@ -89,6 +91,8 @@ class Broker:
         self.destination.use(
             router=router,
             policy=new.sequences,
+            source_policy=new.usual_policy(),
+            source_policy_for=new.policy_for,
             allow_addresses=new.allow_addresses,
             wire_limits=new.limits.envelopes,
             retentions={one.name: (one.retention_policy, one.retention is None) for one in new.queues},

@@ -38,10 +38,11 @@ from holdfast.broker.config_values import (
     one_of,
 )
 from holdfast.broker.destinations import nearness
-from holdfast.core.policy import DestinationPolicy, ForwardingPolicy
+from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy
 from holdfast.core.retention import RetentionPolicy
 from holdfast.core.versions import ALL_VERSIONS, RM_OF_NAME, SOAP, Addressing, Versions
 from holdfast.endpoint.source import PROFILES
+from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.wire import Limits
 
@@ -367,13 +368,17 @@ class BrokerConfig:
         user, _, host = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{user}:{quote(password.reveal(), '')}@{host}"))
 
-    def policy_for(self, address: str) -> ForwardingPolicy:
-        """How what is sent to an address is treated, by ``policies`` alone.
+    def usual_policy(self) -> SourcePolicy:
+        """How Sequences are treated by which the broker sends what is its own: replies, by the pattern ``*`` alone."""
+        return resolved_policy(self.policies, "").sending or SourcePolicy()
 
-        Raises:
-            ConfigurationError: what different patterns say contradicts each other.
-        """
-        return resolved_policy(self.policies, address)
+    def policy_for(self, address: str) -> SourcePolicy:
+        """The same for those to an address. Where patterns contradict each other there, ``*`` alone counts: addresses
+        of peers are not known when the file is read."""
+        try:
+            return resolved_policy(self.policies, address).sending or SourcePolicy()
+        except ConfigurationError:
+            return self.usual_policy()
 
 
 def resolved_policy(

@@ -13,7 +13,6 @@ from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.inbound import Inbound
 from holdfast.core.incoming import Incoming
 from holdfast.core.messages import Acknowledge, Envelope, Fault
-from holdfast.core.policy import DestinationPolicy
 from holdfast.core.states import DestinationAction
 from holdfast.core.timers import Deadlines
 
@@ -32,16 +31,12 @@ class Acknowledging:
     Args:
         inbound: The Sequences.
         answering: Where answers go.
-        policy: How long and for how many messages one may wait.
         effects: Where acknowledgements go.
     """
 
-    def __init__(
-        self, inbound: Inbound, answering: Answering, policy: DestinationPolicy, effects: list[Effect]
-    ) -> None:
+    def __init__(self, inbound: Inbound, answering: Answering, effects: list[Effect]) -> None:
         self._inbound = inbound
         self._answering = answering
-        self._policy = policy
         self._effects = effects
         self._owed: dict[str, int] = {}
         self._due = Deadlines()
@@ -125,10 +120,10 @@ class Acknowledging:
         if destination.is_over and destination.waived:
             return
         owed = self._owed[destination.identifier] = self._owed.get(destination.identifier, 0) + 1
-        if at_once or owed >= self._policy.acknowledgement_count:
+        if at_once or owed >= self._inbound.policy.acknowledgement_count:
             self._send(destination.identifier)
         else:
-            self._due.want(destination.identifier, now + self._policy.acknowledgement_interval)
+            self._due.want(destination.identifier, now + self._inbound.policy.acknowledgement_interval)
 
     def forget(self, identifier: str) -> None:
         """The Sequence is over."""

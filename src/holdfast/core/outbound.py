@@ -104,6 +104,8 @@ class Outbound:
         offered: Offered,
     ):
         self.policy = policy
+        self.policy_for: Callable[[str], SourcePolicy] | None = None
+        """How Sequences to an address are treated, where that is not as all others are."""
         self.commit = commit
         self.effects = effects
         self.outboxes: dict[str, Outbox] = {}
@@ -172,7 +174,7 @@ class Outbound:
         """
         outbox = self._open(key, to, choices, queue, partition, start)
         outbox.forwarding = policy or ForwardingPolicy()
-        outbox.use(outbox.forwarding.sending or self.policy)
+        outbox.use(outbox.forwarding.sending or self.policy_of(to))
         self.circuits.know(to, outbox.forwarding.circuit)
         return outbox
 
@@ -188,10 +190,14 @@ class Outbound:
         self.ready(outbox)
         return outbox
 
+    def policy_of(self, to: str | None) -> SourcePolicy:
+        """How Sequences to an address are treated, if their forwarder says nothing of it."""
+        return self.policy if to is None or self.policy_for is None else self.policy_for(to)
+
     def make(self, key: str, queue: Queue, partition: int, to: str | None, start: int | None = None) -> Outbox:
         """An outbox, with its cursor if that is not there."""
         queue.follow(OUTBOUND + key, partition, start, partial(self._grown, key))
-        outbox = self.outboxes[key] = Outbox(key, queue, partition, to, self.policy)
+        outbox = self.outboxes[key] = Outbox(key, queue, partition, to, self.policy_of(to))
         return outbox
 
     def _grown(self, key: str, offset: int, record: Record | None) -> None:

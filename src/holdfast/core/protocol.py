@@ -61,6 +61,7 @@ class RMProtocol:
         jitter: A number in [0, 1), another at each call.
         destination_policy: For inbound Sequences.
         source_policy: For outbound Sequences.
+        source_policy_for: The same for those to an address; None: as for all.
         allows: Whether messages may be sent to an address that a peer names; nothing but anonymous by default.
         accepts: Whether the application takes messages with this action.
         replies: Whether the application answers requests with this action; if not, they are acknowledged at once.
@@ -80,6 +81,7 @@ class RMProtocol:
         further: Iterable[Queue] = (),
         destination_policy: DestinationPolicy | None = None,
         source_policy: SourcePolicy | None = None,
+        source_policy_for: Callable[[str], SourcePolicy] | None = None,
         allows: Callable[[str], bool] = _never,
         accepts: Callable[[str], bool] = _always,
         replies: Callable[[str], bool] = _always,
@@ -105,8 +107,9 @@ class RMProtocol:
             local,
             self.inbound,
         )
+        self.outbound.policy_for = source_policy_for
         self.answering = Answering(Addresses(allows), self.commit, self.effects)
-        self.acknowledging: Acknowledging = Acknowledging(self.inbound, self.answering, self.policy, self.effects)
+        self.acknowledging: Acknowledging = Acknowledging(self.inbound, self.answering, self.effects)
         self.inbound.answers = self.replies = Replies(
             self.inbound,
             self.outbound,
@@ -114,7 +117,6 @@ class RMProtocol:
             self.answering,
             self.commit,
             self.effects,
-            self.policy,
         )
         self.granting: Granting = Granting(self.inbound, self.outbound, self.replies, self.answering, new_identifier)
         self.ending: Ending = Ending(self.inbound, self.outbound, self.answering, self.commit, new_identifier)

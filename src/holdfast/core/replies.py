@@ -18,7 +18,6 @@ from holdfast.core.inbound import Inbound
 from holdfast.core.messages import ANONYMOUS, Envelope, LastMessage
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
-from holdfast.core.policy import DestinationPolicy
 from holdfast.core.records import Record
 from holdfast.core.source import RMSource
 
@@ -38,7 +37,6 @@ class Replies:
         answering: What answers that say nothing do.
         commit: What is said waits for it.
         effects: Where answers go.
-        policy: How long an back_channel is held open, and how many replies are kept.
     """
 
     def __init__(
@@ -49,7 +47,6 @@ class Replies:
         answering: Answering,
         commit: GroupCommit,
         effects: list[Effect],
-        policy: DestinationPolicy,
     ) -> None:
         self._inbound = inbound
         self._outbound = outbound
@@ -57,7 +54,6 @@ class Replies:
         self._answering = answering
         self._commit = commit
         self._effects = effects
-        self._policy = policy
         self._waiting: dict[str, dict[int, list[tuple[BackChannel, bool]]]] = {}
         """Identifier -> message number -> those who wait for its answer, and whether they asked for an
         acknowledgement."""
@@ -122,7 +118,7 @@ class Replies:
 
     def _forget_oldest(self, destination: RMDestination, outbox: Outbox, source: RMSource, now: float) -> None:
         """A reply that goes in no Sequence is never acknowledged: of too many the oldest are forgotten."""
-        while len(destination.replies) > self._policy.max_open_requests:
+        while len(destination.replies) > self._inbound.policy.max_open_requests:
             oldest = destination.replies.pop(next(iter(destination.replies)))
             source.flight.remove(oldest)
             source.acknowledged.add(oldest)
@@ -181,7 +177,8 @@ class Replies:
 
     def _open(self, destination: RMDestination, to: str | None, now: float) -> Outbox:
         key = destination.offered or _plain_key(destination)
-        source = RMSource(key, key, destination.versions, self._outbound.policy, now, polled=to is None)
+        policy = self._outbound.policy_of(to)
+        source = RMSource(key, key, destination.versions, policy, now, polled=to is None)
         source.identifier = destination.offered
         source.to = to
         return self._outbound.open_replies(source, now)
@@ -278,7 +275,7 @@ class Replies:
             return
         identifier = destination.identifier
         self._waiting.setdefault(identifier, {}).setdefault(number, []).append((back_channel, asked))
-        self._patience.append((now + self._policy.reply_patience, identifier, number, back_channel))
+        self._patience.append((now + self._inbound.policy.reply_patience, identifier, number, back_channel))
 
     def _answer_waiting(self, destination: RMDestination, number: int, now: float) -> None:
         """Answer those who sent the message again while it, or its reply, was on its way to the disk."""

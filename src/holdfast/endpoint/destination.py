@@ -128,6 +128,7 @@ class Destination:
             at the first start after that, and not again.
         policy: Limits and timers; its assurance is replaced by ``assurance`` if that is given.
         source_policy: For what it sends itself: replies and acknowledgements to addressable peers.
+        source_policy_for: The same for what it sends to an address; None: as for all.
         handling: How handlers are called, retried and given up.
         concurrency: Handlers that run at a time, plain ones in as many threads of their own.
         allow_addresses: URLs at and below which a peer may name addresses as AcksTo, ReplyTo or FaultTo besides the
@@ -167,6 +168,7 @@ class Destination:
         restored: bool = False,
         policy: DestinationPolicy | None = None,
         source_policy: SourcePolicy | None = None,
+        source_policy_for: Callable[[str], SourcePolicy] | None = None,
         handling: HandlingPolicy | None = None,
         concurrency: int = 32,
         allow_addresses: Iterable[str] = (),
@@ -213,10 +215,9 @@ class Destination:
         """What time it is, if not the machine's: for tests."""
         self.ssl_context, self.proxy = ssl_context, proxy
         """What it posts with; may be changed before it is started."""
-        self._source_policy = source_policy
+        self._source_policy, self._source_policy_for = source_policy, source_policy_for
         self._handling = handling or HandlingPolicy()
-        self._concurrency = concurrency
-        self._restored = restored
+        self._concurrency, self._restored = concurrency, restored
         self._allowed = AllowList(allow_addresses)
         self._keeper = Keeper(keep_http_headers)
         self._limits = limits or HTTPLimits()
@@ -235,6 +236,8 @@ class Destination:
         *,
         router: Router,
         policy: DestinationPolicy,
+        source_policy: SourcePolicy,
+        source_policy_for: Callable[[str], SourcePolicy],
         allow_addresses: Iterable[str],
         wire_limits: Limits,
         retentions: Mapping[str, tuple[RetentionPolicy, bool]],
@@ -244,6 +247,7 @@ class Destination:
         Args:
             router: As for the constructor.
             policy: As for the constructor, for Sequences that are granted from now on.
+            source_policy, source_policy_for: As for the constructor.
             allow_addresses: As for the constructor.
             wire_limits: As for the constructor.
             retentions: Queue -> how long it keeps messages, and whether it drops what all have passed.
@@ -251,6 +255,11 @@ class Destination:
         self._router, self.policy, self._allowed = router, policy, AllowList(allow_addresses)
         self._envelopes.use(wire_limits)
         self.engine.protocol.inbound.use(policy if self.worker is None else self.worker.share_of(policy))
+        outbound = self.engine.protocol.outbound
+        outbound.policy, outbound.policy_for = source_policy, source_policy_for
+        for outbox in outbound.outboxes.values():
+            if outbox.forwarding is None:  # what is sent on is their forwarder's
+                outbox.use(outbound.policy_of(outbox.to))
         for name, (retention, drops_passed) in retentions.items():
             self.queues[name].use(retention, drops_passed=drops_passed, now=self.engine.clock())
         self.engine.touch()
@@ -357,6 +366,7 @@ class Destination:
             further=[one for one in self.queues.values() if one is not self.queue],
             destination_policy=self.policy if worker is None else worker.share_of(self.policy),
             source_policy=self._source_policy,
+            source_policy_for=self._source_policy_for,
             allows=lambda address: self._allowed.allows(address),
             accepts=self._accepts,
             replies=self._replies,
