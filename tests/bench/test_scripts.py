@@ -96,3 +96,13 @@ def test_processor_time_counts_a_process_and_all_that_it_started() -> None:
         assert cpu_seconds([process.pid]) >= 0.29
         process.stdin.close()
     assert cpu_seconds([process.pid]) == pytest.approx(0.0)
+
+
+def test_workers_are_measured_beside_one_process(tmp_path: Path) -> None:
+    words = ("--workers", "1", "2", "--connections", "4", "--rounds", "1", "--seconds", "0.3")
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "workers.py"), *words], capture_output=True, text=True, check=True
+    )
+    rows = [line.split() for line in done.stdout.splitlines()[2:]]
+    assert [row[:2] for row in rows] == [["1", "given"], ["2", "given"], ["2", "passed"]]
+    assert all(float(row[2].replace(",", "")) > 0 and row[-1] == "0" for row in rows), done.stdout
