@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.events import ReadWanted, Stopped, Submitted, Transmit
+from holdfast.core.events import Delivered, ReadWanted, Stopped, Submitted, Transmit
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
@@ -29,7 +29,7 @@ from holdfast.core.messages import (
 from holdfast.core.outbox import SAVE_EVERY, Outbox
 from holdfast.core.policy import Assurance, ForwardingPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import HANDLER, TRIM_EVERY, Queue
+from holdfast.core.queues import HANDLER, TRIM_EVERY, Queue, fingerprint_of
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
 from holdfast.core.retention import DAY, RetentionPolicy
@@ -209,6 +209,38 @@ def test_what_is_handed_over_in_memory_is_not_read_from_the_store() -> None:
     relay.queue._read = read
     relay.come(*names(30))
     assert len(relay.take()) == 30
+
+
+def test_what_is_passed_is_deleted_without_being_read_again_and_leaves_its_fingerprint() -> None:
+    relay = Relay(drops_passed=True)
+    relay.forward()
+
+    def read(*_asked: object) -> Any:
+        raise AssertionError("it is in memory")
+
+    relay.store.read = read  # type: ignore[method-assign]
+    for number in range(1, 6):
+        relay.come(f"m{number}")
+        relay.acknowledge(relay.take()[0], (1, number))
+        assert relay.kept == range(number, number)
+        last = [effect for effect in relay.told if isinstance(effect, Delivered)][-1]
+        assert relay.queue.fingerprint(0, number) == fingerprint_of(last.record)
+
+
+def test_of_two_forwarders_the_slower_one_says_which_record_goes_last() -> None:
+    relay = Relay(drops_passed=True, window=16)
+    relay.forward("quick")
+    relay.forward("slow")
+    relay.come(*names(6))
+    sent = relay.take()
+    quick, slow = {one.envelope.sequence.identifier: one for one in sent if one.envelope.sequence is not None}.values()
+    relay.acknowledge(quick, (1, 6))
+    assert relay.kept == range(0, 6)
+    relay.acknowledge(slow, (1, 3))
+    relay.acknowledge(slow, (1, 6))
+    assert relay.kept == range(6, 6)
+    delivered = [effect for effect in relay.told if isinstance(effect, Delivered)]
+    assert relay.queue.fingerprint(0, 6) == fingerprint_of(delivered[-1].record)
 
 
 def test_a_forwarder_keeps_what_its_destination_does_not_have_however_long_that_takes() -> None:

@@ -121,6 +121,7 @@ class Partition:
         is_searched: Whether is being looked for what has become too old.
         sizes: What its records take, where size counts.
         is_cut: Whether records are being deleted: the last of them is read.
+        passed: The last record that a Sequence's owner has passed, and its offset; None if it is not in memory.
         followers: Who is told of each record that is durable, by cursor.
     """
 
@@ -135,6 +136,7 @@ class Partition:
     is_searched: bool = False
     sizes: Sizes | None = None
     is_cut: bool = False
+    passed: tuple[int, Record] | None = None
     followers: dict[str, Grown] = field(default_factory=dict)
 
 
@@ -484,12 +486,14 @@ class Queue:
 
     def trim(self, partition: int) -> None:
         """Delete what need not be kept. Where readers may come, the last record that goes is read before, so that its
-        fingerprint stays."""
+        fingerprint stays, unless it is in memory."""
         one = self.partitions[partition]
         floor = self.keep_from(partition)
         if floor <= one.first or one.is_cut:
             return
-        if self.epoch:
+        if self.epoch and one.passed is not None and one.passed[0] == floor - 1:
+            self._cut_behind(partition, floor, one.passed[1])
+        elif self.epoch:
             one.is_cut = True
             cut = partial(self._last_read, partition, floor)
             self.want(partition, floor - 1, floor, cut)
@@ -500,10 +504,14 @@ class Queue:
         one = self.partitions[partition]
         one.is_cut = False
         if one.first < floor <= self.keep_from(partition):  # somebody may have come meanwhile who needs it
-            self._cut(partition, floor)
-            one.before = fingerprint_of(found[0][1]) if found and found[0][0] == floor - 1 else ""
-            self.describe_again()
+            self._cut_behind(partition, floor, found[0][1] if found and found[0][0] == floor - 1 else None)
         self.trim(partition)
+
+    def _cut_behind(self, partition: int, floor: int, last: Record | None) -> None:
+        one = self.partitions[partition]
+        self._cut(partition, floor)
+        one.before, one.passed = fingerprint_of(last) if last is not None else "", None
+        self.describe_again()
 
     def _cut(self, partition: int, floor: int) -> None:
         if self._lets_go:
