@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+from databases import KINDS, Server
 
 # No example fails for being slow: how long one takes, the machine decides. And the same examples every time: a red run
 # is the change's doing, and the blob reproduces it.
@@ -60,6 +61,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))
+
+
+# --- private database servers, one of a kind for each worker that needs one ---------------------------------------
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Callable[[str], Server]]:
+    """Gives the server of a kind, started when it is first asked for."""
+    running: dict[str, Server] = {}
+
+    def server(kind: str) -> Server:
+        if reason := KINDS[kind].missing():
+            pytest.skip(f"{reason}: apt-get install postgresql mariadb-server")
+        if kind not in running:
+            running[kind] = KINDS[kind]()
+            running[kind].begin()
+        return running[kind]
+
+    yield server
+    for one in running.values():
+        one.end()
+
+
+@pytest.fixture(params=list(KINDS))
+def database(request: pytest.FixtureRequest, servers: Callable[[str], Server]) -> Server:
+    """A server of each kind."""
+    return servers(request.param)
 
 
 # --- a test that leaves a process behind fails the run -----------------------------------------------------------

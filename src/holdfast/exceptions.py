@@ -27,6 +27,7 @@
     └── StoreError                    named by the remedy
         ├── StoreLocked               another process has it open: stop that one
         ├── StoreFormatError          written by another version: upgrade Holdfast, or use another directory
+        │   └── StoreMissing          there is none, and none was to be made
         └── StoreFailed               the disk said no: free space or repair, then start again
             └── StoreDamaged          what is there is not what was written: holdfast store check, then a copy or repair
 
@@ -296,6 +297,10 @@ class StoreLocked(StoreError):
 
 class StoreFormatError(StoreError):
     """The store was written in a format this version does not read; it has not been touched."""
+
+
+class StoreMissing(StoreFormatError):
+    """There is no store there, and none was to be made."""
 
 
 class StoreFailed(StoreError):

@@ -7,25 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import KINDS, Server
 
 from holdfast.core.records import Record
-from holdfast.store import MemoryStore
+from holdfast.store import open_store
 from holdfast.store.base import Store
-from holdfast.store.rocksdb import RocksDBStore
 
 
 class Opened:
     """A store, and how to open it again as after a restart."""
 
-    def __init__(self, kind: str, path: Path) -> None:
+    def __init__(self, kind: str, location: str | Path) -> None:
         self.kind = kind
-        self.path = path
-        self.store: Store = MemoryStore() if kind == "memory" else RocksDBStore(path)
+        self.location = location
+        self.store: Store = open_store(location)
 
     def reopen(self) -> Store:
         self.store.close()
-        if self.kind == "rocksdb":
-            self.store = RocksDBStore(self.path)
+        if self.kind != "memory":
+            self.store = open_store(self.location)
         return self.store
 
 
@@ -42,9 +42,10 @@ def _content(store: Store) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(params=["memory", "rocksdb"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
-    one = Opened(request.param, tmp_path / "store")
+@pytest.fixture(params=["memory", "rocksdb", *KINDS])
+def opened(request: pytest.FixtureRequest, tmp_path: Path, servers: Callable[[str], Server]) -> Iterator[Opened]:
+    kind = request.param
+    one = Opened(kind, {"memory": ":memory:", "rocksdb": tmp_path / "store"}.get(kind) or servers(kind).new_url())
     yield one
     one.store.close()
 

@@ -1,6 +1,7 @@
 """The process that the crash tests kill: commits numbered batches and acknowledges each on its standard output.
 
-Run as a program: ``crash_child.py <directory>``. The tests import it too: the same batches make the expected content.
+Run as a program: ``crash_child.py <location of the store>``. The tests import it too: the same batches make the
+expected content.
 """
 
 from __future__ import annotations
@@ -8,14 +9,13 @@ from __future__ import annotations
 import os
 import random
 import sys
-from pathlib import Path
 
 from holdfast.core.records import Batch, Record, Snapshot
-from holdfast.store import changes, opening
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store import changes, open_store, opening, sql, sql_changes
 
 QUEUES = [("orders", 0), ("orders", 7), ("out", 1)]
 SWEEP_BYTES = 30_000  # so that a run of some hundred batches deletes bytes many times
+PIECE_BYTES = 1_500  # so that some of the records are in several rows
 
 
 def _record(n: int, i: int, size: int) -> Record:
@@ -61,11 +61,12 @@ def serial(snapshot: Snapshot) -> int:
     return int(snapshot.sequences.get("serial", {"n": 0})["n"])
 
 
-def main(path: str) -> None:
+def main(location: str) -> None:
     """Go on from whatever batch the store ends with, until killed."""
-    changes.SWEEP_BYTES = SWEEP_BYTES
+    changes.SWEEP_BYTES = sql_changes.SWEEP_BYTES = SWEEP_BYTES
+    sql_changes.PIECE_BYTES = sql.PIECE_BYTES = PIECE_BYTES
     opening.MEMTABLE_BYTES = 1 << 18
-    store = RocksDBStore(Path(path))
+    store = open_store(location)
     n = serial(store.load())
     while True:
         n += 1

@@ -17,12 +17,13 @@ import pytest
 import holdfast
 from holdfast.core.records import Batch
 from holdfast.exceptions import StoreFailed
-from holdfast.store import MemoryStore
+from holdfast.store import MemoryStore, open_store, sql
 from holdfast.store.rocksdb import RocksDBStore
 
 CHILD = Path(__file__).with_name("crash_child.py")
 ENV = {**os.environ, "PYTHONPATH": str(Path(holdfast.__path__[0]).parent)}
-KILLS = 36
+KILLS = {"rocksdb": 36, "postgresql": 8, "mariadb": 8}
+SERVER_KILLS = 3
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +36,9 @@ def child() -> ModuleType:
     return module
 
 
-def run_and_kill(path: Path, draw: random.Random) -> int:
+def run_and_kill(location: str | Path, draw: random.Random) -> int:
     """Let the child commit, kill it somewhere, and give back the last batch it acknowledged (0 for none)."""
-    process = subprocess.Popen([sys.executable, str(CHILD), str(path)], stdout=subprocess.PIPE, env=ENV)
+    process = subprocess.Popen([sys.executable, str(CHILD), str(location)], stdout=subprocess.PIPE, env=ENV)
     assert process.stdout is not None
     said = b""
     if draw.random() < 0.25:
@@ -62,13 +63,18 @@ def run_and_kill(path: Path, draw: random.Random) -> int:
 
 
 @pytest.mark.crash
-def test_whenever_it_is_killed_everything_acknowledged_is_there_and_only_whole_batches(tmp_path, child, content):
+@pytest.mark.parametrize("kind", list(KILLS))
+def test_whenever_it_is_killed_everything_acknowledged_is_there_and_only_whole_batches(
+    tmp_path, child, content, servers, monkeypatch, kind
+):
+    location = tmp_path / "store" if kind == "rocksdb" else servers(kind).new_url()
+    monkeypatch.setattr(sql, "PIECE_BYTES", child.PIECE_BYTES)
     draw = random.Random(20261121)
     model = MemoryStore()
     stored = acknowledged = 0
-    for kill in range(KILLS):
-        acknowledged = max(acknowledged, run_and_kill(tmp_path / "store", draw))
-        store = RocksDBStore(tmp_path / "store")
+    for kill in range(KILLS[kind]):
+        acknowledged = max(acknowledged, run_and_kill(location, draw))
+        store = open_store(location)
         found = child.serial(store.load())
         assert acknowledged <= found <= acknowledged + 1, f"kill {kill}: batch {found} found"
         for n in range(stored + 1, found + 1):
@@ -76,7 +82,39 @@ def test_whenever_it_is_killed_everything_acknowledged_is_there_and_only_whole_b
         stored = acknowledged = found
         assert content(store) == content(model), f"kill {kill}: the content is not that of batch {found}"
         store.close()
-    assert stored > 200, "the children hardly ran"
+    assert stored > 5 * KILLS[kind], "the children hardly ran"
+
+
+@pytest.mark.crash
+def test_a_database_server_that_is_killed_under_load_costs_nothing_but_time(database, child, content, monkeypatch):
+    """The one who commits is not started again: it connects again, and finds out what became of its last batch."""
+    location = database.new_url()
+    monkeypatch.setattr(sql, "PIECE_BYTES", child.PIECE_BYTES)
+    draw = random.Random(20261122)
+    process = subprocess.Popen([sys.executable, str(CHILD), location], stdout=subprocess.PIPE, env=ENV)
+    assert process.stdout is not None
+    said = process.stdout.readline()
+    for _ in range(SERVER_KILLS):
+        for _ in range(draw.choice([5, 20, 60])):
+            said = process.stdout.readline()
+        time.sleep(draw.uniform(0, 0.003))
+        database.kill()
+        database.start()
+    for _ in range(20):
+        said = process.stdout.readline()
+    assert process.poll() is None
+    process.kill()
+    said = [said, *process.stdout.read().splitlines()][-1]
+    process.stdout.close()
+    process.wait()
+    store = open_store(location)
+    found = child.serial(store.load())
+    assert int(said) <= found <= int(said) + 1
+    model = MemoryStore()
+    for n in range(1, found + 1):
+        model.commit(child.batch(n, model.load()))
+    assert content(store) == content(model)
+    store.close()
 
 
 @pytest.fixture

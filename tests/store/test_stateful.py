@@ -6,20 +6,25 @@ Batches are valid, or spoilt in one of the ways there are; of a spoilt one nothi
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from databases import Server
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sqlalchemy import select
 from store_model import Model, RuleBroken
 
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import StoreFailed
-from holdfast.store import MemoryStore, changes
+from holdfast.store import MemoryStore, changes, open_store, sql, sql_changes, sql_schema
 from holdfast.store.base import Store
 from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.sql import SQLStore
 
 SEQUENCES = ["urn:a", "urn:b", "urn:ab"]
 PARTITIONS = [("q", 0), ("q", 1), ("q", 256), ("qq", 0)]
@@ -32,6 +37,9 @@ few = st.integers(0, 4)
 class Stores(RuleBasedStateMachine):
     """Every rule makes batches from what the model holds; the invariant compares everything."""
 
+    server: ClassVar[Server | None] = None
+    """Of a store in a database; None for the embedded one."""
+
     def __init__(self) -> None:
         super().__init__()
         self.directory = tempfile.TemporaryDirectory()
@@ -41,10 +49,16 @@ class Stores(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.rocksdb = RocksDBStore(Path(self.directory.name) / "store")
+        self.location = Path(self.directory.name) / "store" if self.server is None else self.server.new_url()
+        self.store = self.opened()
+
+    def opened(self, *, read_only: bool = False) -> RocksDBStore | SQLStore:
+        store = open_store(self.location, read_only=read_only)
+        assert isinstance(store, RocksDBStore | SQLStore)
+        return store
 
     def teardown(self) -> None:
-        self.rocksdb.close()
+        self.store.close()
         self.directory.cleanup()
 
     def record(self, sequence: str) -> Record:
@@ -56,7 +70,7 @@ class Stores(RuleBasedStateMachine):
         batch = self.batch(data)
         self.model.commit(batch)
         self.memory.commit(batch)
-        self.rocksdb.commit(batch)
+        self.store.commit(batch)
 
     @rule(data=st.data(), kind=st.sampled_from(SPOILT))
     def refuse(self, data: st.DataObject, kind: str) -> None:
@@ -65,8 +79,8 @@ class Stores(RuleBasedStateMachine):
         if kind != "no state":
             with pytest.raises(RuleBroken):
                 self.model.commit(batch)
-        serial, garbage = self.rocksdb.serial, self.rocksdb.content.garbage
-        broken: list[Store] = [deepcopy(self.memory), self.rocksdb]
+        serial, garbage = self.store.content.serial, self.store.content.garbage
+        broken: list[Store] = [deepcopy(self.memory), self.store]
         for store in broken:
             with pytest.raises(StoreFailed) as caught:
                 store.commit(batch)
@@ -74,7 +88,7 @@ class Stores(RuleBasedStateMachine):
             self.compare(store)
             with pytest.raises(StoreFailed, match="failed earlier"):
                 store.commit(Batch())
-        assert (self.rocksdb.serial, self.rocksdb.content.garbage) == (serial, garbage)
+        assert (self.store.content.serial, self.store.content.garbage) == (serial, garbage)
         self.open_again()
 
     def spoil(self, batch: Batch, kind: str) -> None:
@@ -154,13 +168,13 @@ class Stores(RuleBasedStateMachine):
 
     @rule()
     def open_again(self) -> None:
-        self.rocksdb.close()
-        self.rocksdb = RocksDBStore(Path(self.directory.name) / "store")
+        self.store.close()
+        self.store = self.opened()
 
     @precondition(lambda self: self.serial)
     @rule()
     def look_without_writing(self) -> None:
-        view = RocksDBStore(Path(self.directory.name) / "store", read_only=True)
+        view = self.opened(read_only=True)
         try:
             assert view.load() == self.model.load()
         finally:
@@ -170,11 +184,11 @@ class Stores(RuleBasedStateMachine):
     def read(self, where: tuple[str, int], start: int, length: int, max_bytes: int) -> None:
         asked = (*where, start, start + length)
         assert self.memory.read(*asked) == self.model.read(*asked)
-        assert self.rocksdb.read_encoded(*asked, max_bytes) == self.memory.read_encoded(*asked, max_bytes)
+        assert self.store.read_encoded(*asked, max_bytes) == self.memory.read_encoded(*asked, max_bytes)
 
     @invariant()
     def same_content(self) -> None:
-        for store in (self.memory, self.rocksdb):
+        for store in (self.memory, self.store):
             self.compare(store)
 
     def compare(self, store: Store) -> None:
@@ -184,6 +198,24 @@ class Stores(RuleBasedStateMachine):
             assert store.load_partition(*where) == self.model.load_partition(*where)
         for where, (_, end) in snapshot.bounds.items():
             assert store.read(*where, 0, end) == self.model.read(*where, 0, end)
+        if isinstance(store, SQLStore):
+            self.no_row_is_left_over(store)
+
+    def no_row_is_left_over(self, store: SQLStore) -> None:
+        """There is a row for each record that is not deleted yet, one for each held, and no more; and no piece of
+        anything else."""
+        expected = {
+            (one.records, offset) for one in store.content.partitions.values() for offset in range(one.swept, one.end)
+        }
+        expected |= {
+            (store.part_of(sequence), number) for sequence, numbers in store.content.held.items() for number in numbers
+        }
+        low, high = store.space << sql_schema.SPACE_SHIFT, (store.space + 1) << sql_schema.SPACE_SHIFT
+        with store.engine.connect() as connection:
+            for table in (sql_schema.records, sql_schema.pieces):
+                asked = select(table.c.part, table.c.position).where(table.c.part > low, table.c.part < high)
+                found = {tuple(row) for row in connection.execute(asked)}
+                assert found <= expected if table is sql_schema.pieces else found == expected
 
 
 class TestStores(Stores.TestCase):
@@ -195,9 +227,40 @@ class TestStoresSweepingOften(Stores.TestCase):
 
     settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
 
-    def setUp(self) -> None:
-        self.before = changes.SWEEP_BYTES, changes.FEW_RECORDS
-        changes.SWEEP_BYTES, changes.FEW_RECORDS = 600, 2
+    @pytest.fixture(autouse=True)
+    def sweep_often(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(changes, "SWEEP_BYTES", 600)
+        monkeypatch.setattr(changes, "FEW_RECORDS", 2)
 
-    def tearDown(self) -> None:
-        changes.SWEEP_BYTES, changes.FEW_RECORDS = self.before
+
+class OnPostgreSQL(Stores):
+    kind = "postgresql"
+
+
+class OnMariaDB(Stores):
+    kind = "mariadb"
+
+
+class InADatabase:
+    """Records of several pieces, and trimmed ones deleted after a few, some at a time."""
+
+    machine: type[OnPostgreSQL | OnMariaDB]
+    settings = settings(max_examples=8, stateful_step_count=15, deadline=None)
+
+    @pytest.fixture(autouse=True)
+    def in_a_database(self, servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(self.machine, "server", servers(self.machine.kind))
+        monkeypatch.setattr(sql_changes, "PIECE_BYTES", 150)
+        monkeypatch.setattr(sql, "PIECE_BYTES", 150)
+        monkeypatch.setattr(sql_changes, "SWEEP_BYTES", 600)
+        monkeypatch.setattr(sql_changes, "MOST_SWEPT", 3)
+
+
+class TestStoresInPostgreSQL(InADatabase, OnPostgreSQL.TestCase):
+    machine = OnPostgreSQL
+    settings = InADatabase.settings
+
+
+class TestStoresInMariaDB(InADatabase, OnMariaDB.TestCase):
+    machine = OnMariaDB
+    settings = InADatabase.settings

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import click
 
+from holdfast.cli.shelf import named, opened_store
 from holdfast.cli.steering import Noun, confirm, yes_option
 from holdfast.cli.tables import (
     DEFAULT_ADMIN,
@@ -25,7 +26,7 @@ from holdfast.cli.tables import (
     print_one,
     print_table,
 )
-from holdfast.exceptions import ConfigurationError, StoreLocked
+from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.core.dead_letters import DeadLetters
@@ -88,7 +89,7 @@ def list_(store: str | None, start: int, limit: int, admin: str | None, as_json:
         if following is not None:
             click.echo(f"There are {count:,}; the next ones: --from {following}", err=True)
     else:
-        click.echo(f"There are no dead letters in {admin or location}.")
+        click.echo(f"There are no dead letters in {admin or named(location)}.")
 
 
 @dead_letters.command(short_help="Show one dead letter whole.")
@@ -173,7 +174,7 @@ def retry(store: str | None, letters: tuple[str, ...], every: bool, admin: str |
     when the message became a dead letter: a reply that the handler gives now is given to nobody.
     """
     done, count = _change("retry", store, letters, every, admin)
-    when = "now" if admin is not None else f"when {store} is next served"
+    when = "now" if admin is not None else f"when {named(store)} is next served"
     _tell("retried", done, count, f"{_several(done)} handed to the handler {when}.", as_json)
 
 
@@ -214,20 +215,12 @@ def _opened(location: str, *, read_only: bool) -> Iterator[tuple[Store, DeadLett
     """A store, its dead letters, and where its changes are gathered."""
     from holdfast.core.commit import GroupCommit
     from holdfast.core.dead_letters import DeadLetters
-    from holdfast.store.rocksdb import RocksDBStore
 
-    RocksDBStore(location, read_only=True).close()  # there is one: none is made by a misspelt name
-    try:
-        store = RocksDBStore(location, read_only=read_only)
-    except StoreLocked as error:
-        raise StoreLocked(error.message, remedy=f"Ask the server: --admin URL. Or: {error.remedy}") from error
-    try:
+    with opened_store(location, read_only=read_only) as store:
         letters, commit = DeadLetters(), GroupCommit()
         letters.join(commit, [], store.read)
         letters.recover(store.load(), time.time())
         yield store, letters, commit
-    finally:
-        store.close()
 
 
 def _page(
@@ -267,7 +260,7 @@ def _change_stored(how: str, location: str, numbers: list[int | None], sure: Cal
 
 def _missing(number: int, location: str) -> ConfigurationError:
     return ConfigurationError(
-        f"there is no dead letter {number} in {location}", remedy=f"holdfast dead-letters list {location}"
+        f"there is no dead letter {number} in {named(location)}", remedy=f"holdfast dead-letters list {named(location)}"
     )
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import click
 
+from holdfast.cli.shelf import named, opened_store
 from holdfast.cli.tables import (
     admin_option,
     age_text,
@@ -21,7 +22,7 @@ from holdfast.cli.tables import (
     print_one,
     print_table,
 )
-from holdfast.exceptions import ConfigurationError, StoreLocked
+from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.core.commit import GroupCommit
@@ -77,7 +78,7 @@ def list_(store: str | None, limit: int, admin: str | None, as_json: bool) -> No
         if count > len(shown):
             click.echo(f"There are {count:,}; these are the first.", err=True)
     else:
-        click.echo(f"Nothing waits to be sent in {admin or location}.")
+        click.echo(f"Nothing waits to be sent in {admin or named(location)}.")
 
 
 @outbox.command()
@@ -189,7 +190,7 @@ def retry(store: str | None, sequence_key: str | None, admin: str | None, as_jso
     if as_json:
         click.echo(json.dumps({"retried": done, "count": count}))
     else:
-        when = "now" if admin is not None else f"when {location} is next opened"
+        when = "now" if admin is not None else f"when {named(location)} is next opened"
         click.echo(f"{done:,} stopped {'keys go' if done != 1 else 'key goes'} on {when}; {count:,} messages wait.")
 
 
@@ -204,17 +205,9 @@ def _one_message(store: str | None, message: str | None, admin: str | None) -> t
 @contextlib.contextmanager
 def _opened(location: str, *, read_only: bool) -> Iterator[tuple[Store, Outboxes, GroupCommit]]:
     from holdfast.endpoint.outboxes import outboxes_of
-    from holdfast.store.rocksdb import RocksDBStore
 
-    RocksDBStore(location, read_only=True).close()  # there is one: none is made by a misspelt name
-    try:
-        store = RocksDBStore(location, read_only=read_only)
-    except StoreLocked as error:
-        raise StoreLocked(error.message, remedy=f"Ask the server: --admin URL. Or: {error.remedy}") from error
-    try:
+    with opened_store(location, read_only=read_only) as store:
         yield store, *outboxes_of(store, time.time())
-    finally:
-        store.close()
 
 
 def _row(one: dict[str, Any], now: float) -> list[str]:

@@ -12,6 +12,7 @@ from holdfast.cli.landing_place import Directory, Lines
 from holdfast.cli.program import log_options, run_loop, wrong_usage
 from holdfast.cli.progress import Shown, progress
 from holdfast.cli.serve import listen_options, make_service, queue_options, run_service
+from holdfast.cli.shelf import named
 
 if TYPE_CHECKING:
     from holdfast.endpoint.destination import Destination
@@ -24,7 +25,9 @@ LOOK_EVERY = 0.05
 
 @click.command()
 @listen_options
-@click.option("--store", default="inbox", show_default=True, help="Directory of the store, or :memory:.")
+@click.option(
+    "--store", default="inbox", show_default=True, help="Directory or database URL of the store, or :memory:."
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Write each body to a file there: SEQUENCE-NUMBER.xml.")
 @click.option("--jsonl", type=click.Path(path_type=Path), help="Append each message to this file as a line of JSON.")
 @click.option(
@@ -71,7 +74,9 @@ def receive(
         app.keep(retention, restored=restored)
     place = Directory(out) if out is not None else Lines(jsonl) if jsonl is not None else None
     if place is None:
-        click.echo(f"messages stay in the queue of {store}, for a reader (--out or --jsonl take them out)", err=True)
+        click.echo(
+            f"messages stay in the queue of {named(store)}, for a reader (--out or --jsonl take them out)", err=True
+        )
     else:
         app.on()(place.take)
     service = make_service(app, **where)

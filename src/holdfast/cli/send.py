@@ -85,7 +85,9 @@ class Run:
 @click.option("--to", metavar="URL", help="The destination; with --resume the store knows it.")
 @click.option("--wsdl", metavar="URL|FILE", help="The service's WSDL: where to send, and what to speak there.")
 @click.option("--port", metavar="NAME", help="Which wsdl:port is meant, where the WSDL has several.")
-@click.option("--store", default="outbox", show_default=True, help="Directory of the store, or :memory:.")
+@click.option(
+    "--store", default="outbox", show_default=True, help="Directory or database URL of the store, or :memory:."
+)
 @click.option("--action", default=ACTION, show_default=True, metavar="URI", help="wsa:Action of each message.")
 @click.option("--key", default="", help="Messages with equal keys share a sequence and its order.")
 @click.option("--resume", is_flag=True, help="Send what the store holds, even where sending had stopped.")
@@ -437,7 +439,7 @@ def _because(source: Source) -> str:
 
 
 def _how_to_go_on(run: Run) -> str:
-    from holdfast.store import IN_MEMORY
+    from holdfast.store import IN_MEMORY, shown
 
     assert run.source is not None
     waiting = run.source.progress.outstanding
@@ -447,7 +449,7 @@ def _how_to_go_on(run: Run) -> str:
     elif run.store == IN_MEMORY:
         remedy = f"{messages} lost with the store in memory. Name a directory with --store to keep what has to wait."
     else:
-        remedy = f"{messages} safe in {run.store}. To go on: holdfast send --resume --store {run.store}"
+        remedy = f"{messages} safe in {shown(run.store)}. To go on: holdfast send --resume --store {shown(run.store)}"
     if run.unstored:
         remedy += f"\n  Look from {run.unstored} on: what is not stored is to be sent again."
     return remedy

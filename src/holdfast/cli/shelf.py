@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.tables import find_by_beginning, place_and_rest, print_one, print_table
+from holdfast.exceptions import StoreLocked
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -26,13 +27,38 @@ def opened_to_look(location: str) -> Iterator[Store]:
     Raises:
         StoreError: there is none.
     """
-    from holdfast.store.rocksdb import RocksDBStore
+    with opened_store(location, read_only=True) as store:
+        yield store
 
-    store = RocksDBStore(location, read_only=True)
+
+@contextlib.contextmanager
+def opened_store(location: str, *, read_only: bool) -> Iterator[Store]:
+    """The store, if there is one: none is made by a misspelt name.
+
+    Raises:
+        StoreLocked: it is to be changed, and somebody else has it open.
+        StoreError: there is none.
+    """
+    from holdfast.store import open_store
+
+    store = open_store(location, read_only=True)
+    if not read_only:
+        store.close()
+        try:
+            store = open_store(location)
+        except StoreLocked as error:
+            raise StoreLocked(error.message, remedy=f"Ask the server: --admin URL. Or: {error.remedy}") from error
     try:
         yield store
     finally:
         store.close()
+
+
+def named(location: str | None) -> str:
+    """A store's location for people: without the password that a database's URL may hold."""
+    from holdfast.store import shown
+
+    return shown(location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +105,7 @@ class Shelf:
             assert admin is not None
             things, place = self.ask(admin), admin
         else:
-            things, place = self.look(location), location
+            things, place = self.look(location), named(location)
         if one is not None:
             found = find_by_beginning(things, self.key, one, self.what, place)
             if admin is not None and self.ask_one is not None:

@@ -217,7 +217,8 @@ def check_store(store: object) -> None:
     """
     if not isinstance(store, str | Path) and not all(callable(getattr(store, name, None)) for name in _OF_A_STORE):
         raise ConfigurationError(
-            f"store cannot be {store!r}", remedy="Give the path of a directory, ':memory:', or an open store."
+            f"store cannot be {store!r}",
+            remedy="Give the path of a directory, the URL of a database, ':memory:', or an open store.",
         )
 
 

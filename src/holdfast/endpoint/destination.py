@@ -72,7 +72,7 @@ from holdfast.http.asgi import Buffered, serve_asgi
 from holdfast.http.client import HTTPClient
 from holdfast.http.exchange import Exchange, HTTPLimits
 from holdfast.settings import check_whole
-from holdfast.store import Store
+from holdfast.store import Store, shown
 from holdfast.store.descriptors import soft_limit
 from holdfast.wire import DEFAULT, Limits
 
@@ -111,7 +111,7 @@ class Destination:
     or its host's lifespan; ``holdfast serve`` serves it faster.
 
     Args:
-        store: The directory of its store, ":memory:", or an open store.
+        store: The directory of its store, the URL of a database, ":memory:", or an open store.
         assurance: Words such as "exactly-once in-order" (WS-RM Policy's delivery assurances).
         queue: The queue that messages go to.
         further_queues: Other queues, by name, and how long each keeps messages, as ``retention`` says it. Messages come
@@ -379,7 +379,7 @@ class Destination:
         )
         if SOURCES_QUEUE in snapshot.queues and self.queue.name != SOURCES_QUEUE:
             raise ConfigurationError(
-                f"the store {self.store_location} is a source's: it holds what was sent, and the replies",
+                f"the store {shown(self.store_location)} is a source's: it holds what was sent, and the replies",
                 remedy="Name another store: a destination and a source have one each.",
             )
         self._check_queues(snapshot)
@@ -530,7 +530,7 @@ class Destination:
             _refuse_all(exchange)
             return
         if self.store.trouble:
-            _refuse_all(exchange, b"The disk is full; what is stored is drained, and nothing new is accepted.\n")
+            _refuse_all(exchange, b"Nothing new is accepted for now; what is stored goes on.\n")
             return
         self._envelopes.receive(exchange, self._take, is_elsewhere)
 

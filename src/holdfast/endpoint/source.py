@@ -73,7 +73,7 @@ from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Transport, TransportError
 from holdfast.http.server import HTTPServer
 from holdfast.settings import check_seconds
-from holdfast.store import IN_MEMORY, Store
+from holdfast.store import IN_MEMORY, Store, shown, store_exists
 
 PROFILES = {
     "wcf": Versions("1.0", "2005/08", "1.2"),
@@ -130,7 +130,7 @@ class Source:
 
     Args:
         to: The destination's URL; None: as the store says (to resume).
-        store: The directory of its store, ":memory:", or an open store.
+        store: The directory of its store, the URL of a database, ":memory:", or an open store.
         versions: What to speak, or what to try, first to last; found out from the peer if None.
         profile: Instead of versions, the name of a known peer: "wcf", "wcf-2007", "cxf".
         offer: Whether CreateSequence offers a Sequence for replies; found out if None. WCF services whose operations
@@ -248,7 +248,7 @@ class Source:
         try:
             found = await read_port(wsdl, port, options)
         except TransportError as error:
-            if not isinstance(store, str | Path) or not Path(store).exists():
+            if not isinstance(store, str | Path) or not await asyncio.to_thread(store_exists, store):
                 raise
             log.warning("wsdl not read", wsdl=str(wsdl), error=error.message)
             return cls(to, store, **options)
@@ -288,7 +288,7 @@ class Source:
             ConfigurationError: no ``to`` is given and the store names none, or another; the store is a destination's;
                 or it cannot listen where it was told to.
         """
-        if self.to is None and isinstance(self._store_location, str | Path) and not Path(self._store_location).exists():
+        if self.to is None and not await asyncio.to_thread(store_exists, self._store_location):
             raise self._nothing_to_resume()  # and none is made
         self._store = await open_off_loop(self._store_location)
         try:
@@ -304,7 +304,7 @@ class Source:
 
     def _nothing_to_resume(self) -> ConfigurationError:
         return ConfigurationError(
-            f"there is nothing to resume in {self._store_location}: no source has stored messages there",
+            f"there is nothing to resume in {shown(self._store_location)}: no source has stored messages there",
             remedy="Name the store that they were stored in, or say where new ones go.",
         )
 
@@ -366,7 +366,7 @@ class Source:
         ]
         if foreign:
             raise ConfigurationError(
-                f"the store {self._store_location} is a destination's: it holds the queue {foreign[0]!r}",
+                f"the store {shown(self._store_location)} is a destination's: it holds the queue {foreign[0]!r}",
                 remedy="Name another store: a destination and a source have one each.",
             )
         known = {str(outbox.about["to"]) for outbox in stored_outboxes(snapshot)}
@@ -379,7 +379,7 @@ class Source:
             if not all(outbox.is_empty and outbox.source is None for outbox in outboxes):
                 others = ", ".join(sorted(known))
                 raise ConfigurationError(
-                    f"the store {self._store_location} holds messages for {others}, not for {self.to}",
+                    f"the store {shown(self._store_location)} holds messages for {others}, not for {self.to}",
                     remedy="Give that address, or another store: a store serves one destination at a time.",
                 )
             for outbox in outboxes:  # nothing waits in it and no Sequence is open: it may serve another one
@@ -750,7 +750,7 @@ class Source:
     def _stopped(self, effect: Stopped) -> None:
         lane = self._lanes[effect.key]
         waiting = lane.outbox.end - lane.outbox.first
-        error = stop_error(effect, str(self.to), waiting, str(self._store_location), self._because())
+        error = stop_error(effect, str(self.to), waiting, shown(self._store_location), self._because())
         lane.stop_error = error
         log.error("sending stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
         lane.fail_waiting(error)
@@ -771,11 +771,11 @@ class Source:
 
     def _store_failed(self, error: BaseException) -> None:
         log.critical("store failed", error=repr(error), unacknowledged=self.progress.outstanding)
-        self._fail_all(self._safe_error(error), unstored_error(error, str(self._store_location)))
+        self._fail_all(self._safe_error(error), unstored_error(error, shown(self._store_location)))
 
     def _safe_error(self, error: BaseException) -> BaseException:
         """For who waits for a stored message, or its reply: it is safe, and not to be sent again."""
-        return stored_error(error, str(self._store_location), self.progress.outstanding)
+        return stored_error(error, shown(self._store_location), self.progress.outstanding)
 
     def _fail_all(self, error: BaseException, unstored: BaseException) -> None:
         """Fail whoever waits: for what is stored with ``error``, to be stored with ``unstored``."""

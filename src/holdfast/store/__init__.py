@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, StoreMissing
+from holdfast.store.address import is_sql, shown
 from holdfast.store.base import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.writer import CommitThread
@@ -12,30 +13,70 @@ from holdfast.store.writer import CommitThread
 IN_MEMORY = ":memory:"
 """The location of a store that is gone with its process."""
 
-__all__ = ["IN_MEMORY", "CommitThread", "MemoryStore", "Store", "open_store"]
+__all__ = ["IN_MEMORY", "CommitThread", "MemoryStore", "Store", "is_sql", "open_store", "shown", "store_exists"]
 
 
-def open_store(location: str | Path | Store) -> Store:
+def open_store(location: str | Path | Store, *, read_only: bool = False) -> Store:
     """The store at ``location``, made there if nothing is.
 
     Args:
-        location: ``":memory:"`` for one that is forgotten with the process, the path of a directory, or an open store,
-            which is returned as it is.
+        location: ``":memory:"`` for one that is forgotten with the process, the path of a directory, the URL of a
+            database (``postgresql://``, ``mysql://`` or ``mariadb://``), or an open store, which is returned as it is.
+        read_only: Look at it as it is now, also while another process has it open; nothing is made or changed.
 
     Raises:
-        ConfigurationError: The location is neither.
+        ConfigurationError: The location is none of these, or what a database needs is not installed.
         StoreLocked: Another process, or this one, has it open already.
-        StoreFormatError: The directory is something else, or was written by another version; it is untouched.
+        StoreFormatError: It is something else, or was written by another version; it is untouched.
+        StoreMissing: To look only: there is none.
         StoreFailed: It cannot be opened.
     """
     if not isinstance(location, str | Path):
         return location
-    if location == IN_MEMORY:
+    if location == IN_MEMORY and not read_only:
         return MemoryStore()
+    if is_sql(location):
+        return _open_sql(str(location), read_only=read_only)
     if not str(location) or "://" in str(location):
         raise ConfigurationError(
-            f"{str(location)!r} is no place for a store.", remedy="Give the path of a directory, or ':memory:'."
+            f"{shown(location)!r} is no place for a store.",
+            remedy="Give the path of a directory, ':memory:', or the URL of a database: postgresql://, mysql:// or "
+            "mariadb://.",
         )
     from holdfast.store.rocksdb import RocksDBStore  # its engine is loaded only where it is used
 
-    return RocksDBStore(location)
+    return RocksDBStore(location, read_only=read_only)
+
+
+def store_exists(location: str | Path | Store) -> bool:
+    """Whether there is a store, or anything else, at the location; none is made.
+
+    Raises:
+        StoreError: A database cannot be asked.
+    """
+    if not isinstance(location, str | Path):
+        return True
+    if not is_sql(location):
+        return Path(location).exists()
+    try:
+        open_store(location, read_only=True).close()
+    except StoreMissing:
+        return False
+    return True
+
+
+def _open_sql(location: str, *, read_only: bool) -> Store:
+    try:
+        from holdfast.store.sql import SQLStore
+    except ImportError as error:
+        raise ConfigurationError(
+            f"A store in a database, {shown(location)!r}, needs packages that are not installed: {error}.",
+            remedy="pip install 'holdfast[sql]'",
+        ) from error
+    try:
+        return SQLStore(location, read_only=read_only)
+    except ImportError as error:  # the driver, which SQLAlchemy loads when it is first used
+        raise ConfigurationError(
+            f"A store in a database, {shown(location)!r}, needs a driver that is not installed: {error}.",
+            remedy="pip install 'holdfast[sql]'",
+        ) from error

@@ -28,7 +28,7 @@ Held = tuple[str, int]
 class _Store(Protocol):
     """What there is to know of the store."""
 
-    content: Content
+    content: Content[bytes]
     trouble: str
 
     @property

@@ -16,7 +16,7 @@ from pathlib import Path
 from rocksdict import AccessType, Rdict, WriteBatch
 
 from holdfast.core.records import Snapshot
-from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed, StoreFormatError
+from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed, StoreFormatError, StoreMissing
 from holdfast.store import directory, evidence, opening
 from holdfast.store import records as layout
 from holdfast.store.records import decode_record
@@ -90,7 +90,7 @@ def check_store(path: Path) -> Report:
 
 def _require_store(path: Path) -> None:
     if directory.read_format(path) is None:
-        raise StoreFormatError(f"There is no store at {path}.", remedy="Check the path.")
+        raise StoreMissing(f"There is no store at {path}.", remedy="Check the path.")
 
 
 def _durable(path: Path, report: Report) -> int:

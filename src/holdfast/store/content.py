@@ -1,34 +1,40 @@
-"""What a RocksDB store remembers of its content: bounds, held numbers, names of cursors. Knows no engine.
+"""What a store remembers of its content: bounds, held numbers, names of cursors. Knows no engine.
 
 It is what is durable, and so what readers may see: a commit changes it when it is through, and not before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from holdfast.store.plan import Bounds, Plan, Where
-from holdfast.store.records import RECORD, partition_key
+
+Key = TypeVar("Key")
+"""What an engine calls the records of one partition by."""
 
 UNKNOWN_RECORD_BYTES = 64 << 10  # what a record counts before any was written: rather sweep too early than too late
 
 
 @dataclass(slots=True)
-class Partition:
-    """Where a partition begins and ends, below which offset its bytes are deleted, and how its records' keys begin.
+class Partition(Generic[Key]):
+    """Where a partition begins and ends, below which offset its bytes are deleted, and what its records are called by.
 
     It is changed while others read. If they saw an older beginning, they miss records and look again.
     """
 
-    records: bytes
+    records: Key
     first: int = 0
     end: int = 0
     swept: int = 0
 
 
-class Content:
+class Content(Generic[Key]):
     """What is durable.
+
+    Args:
+        key_of: What the records of a new partition are called by.
 
     Attributes:
         partitions: What there is.
@@ -42,9 +48,10 @@ class Content:
         written_bytes, written_records: Since the start.
     """
 
-    def __init__(self) -> None:
-        self.partitions: dict[Where, Partition] = {}
-        self.unswept: dict[Where, Partition] = {}
+    def __init__(self, key_of: Callable[[Where], Key]) -> None:
+        self._key_of = key_of
+        self.partitions: dict[Where, Partition[Key]] = {}
+        self.unswept: dict[Where, Partition[Key]] = {}
         self.held: dict[str, set[int]] = {}
         self.cursors: dict[Where, set[str]] = {}
         self.homes: dict[str, Where] = {}
@@ -75,7 +82,7 @@ class Content:
         """About how many bytes a record has."""
         return self.written_bytes / self.written_records if self.written_records else UNKNOWN_RECORD_BYTES
 
-    def put(self, where: Where, one: Partition) -> None:
+    def put(self, where: Where, one: Partition[Key]) -> None:
         """There is this partition."""
         self.partitions[where] = one
         if one.swept < one.first:
@@ -96,7 +103,7 @@ class Content:
                     del partitions[where]
                     self.unswept.pop(where, None)
             elif one is None:
-                self.put(where, Partition(partition_key(RECORD, *where), *bounds, swept.get(where, 0)))
+                self.put(where, Partition(self._key_of(where), *bounds, swept.get(where, 0)))
             else:
                 one.first, one.end = bounds
                 if one.first > one.swept:

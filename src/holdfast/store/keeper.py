@@ -137,7 +137,7 @@ class Keeper:
         return self._reserve.free() > needed
 
 
-def gaps_between(partitions: Iterable[Partition]) -> list[Range]:
+def gaps_between(partitions: Iterable[Partition[bytes]]) -> list[Range]:
     """The ranges in which records may have been and are no more: before, between and behind those that are there.
 
     Args:

@@ -22,7 +22,7 @@ from typing import cast
 from rocksdict import AccessType
 
 from holdfast.core.records import Batch, Record, Snapshot, State
-from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, StoreFormatError
+from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, StoreFormatError, StoreMissing
 from holdfast.store import directory, evidence, opening
 from holdfast.store import records as layout
 from holdfast.store.changes import SWEEP_BYTES, Changes
@@ -46,6 +46,11 @@ _VIEW_TRIES = 20
 _VIEW_PAUSE = 0.02
 
 
+def _records_of(where: Where) -> bytes:
+    """What the keys of a partition's records begin with."""
+    return layout.partition_key(layout.RECORD, *where)
+
+
 class RocksDBStore:
     """A :class:`~holdfast.store.base.Store` in a directory of its own.
 
@@ -59,6 +64,7 @@ class RocksDBStore:
     Raises:
         StoreLocked: Another process, or this one, has it open.
         StoreFormatError: The directory is something else or of another version; it is untouched.
+        StoreMissing: To look only: there is none.
         StoreDamaged: What is there is not all that was written; it is untouched.
         StoreFailed: It cannot be opened.
 
@@ -76,7 +82,7 @@ class RocksDBStore:
         self._home = self.path.absolute()  # files are opened as it goes, wherever the process is by then
         self.stalls = 0
         self.trouble = ""
-        self.content = Content()
+        self.content = Content(_records_of)
         self._failure: BaseException | None = None
         # After a failure in the middle of writing, of which nobody knows how much is there: the partitions of which
         # not even what was there before can be told.
@@ -409,7 +415,7 @@ class RocksDBStore:
     def _open_view(self, found: int | None) -> None:
         """Open the engine's files for reading only, also while another process writes them."""
         if found is None:
-            raise StoreFormatError(f"There is no store at {self.path}.", remedy="Check the path.")
+            raise StoreMissing(f"There is no store at {self.path}.", remedy="Check the path.")
         if found != directory.FORMAT:
             raise StoreFormatError(
                 f"The store at {self.path} has format {found}, this version {directory.FORMAT}.",
@@ -435,7 +441,7 @@ class RocksDBStore:
                 time.sleep(_VIEW_PAUSE)
 
     def _find_content(self) -> None:
-        self.content = Content()
+        self.content = Content(_records_of)
         self._find_partitions()
         with self._reading():
             self.content.serial = evidence.stamped_serial(self._db.get(evidence.STAMP))

@@ -1,0 +1,118 @@
+"""Where a store is, as people say it, and as it may be shown: no password of a URL reaches a log or an error.
+
+Imports no engine, so that a location can be told apart, and an error about it written, where none is installed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from holdfast.exceptions import ConfigurationError
+
+DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
+"""The databases there are, and through which driver each is spoken to."""
+
+DEFAULT_SPACE = "default"
+DEFAULT_PATIENCE = 300.0
+"""Seconds."""
+LONGEST_SPACE = 100
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9.-]*)(?:\+([A-Za-z0-9_]+))?://")
+_SHOWN = frozenset({"host", "port", "space", "unix_socket"})
+_EXAMPLE = "postgresql://user@host/database?space=orders"
+
+
+@dataclass(frozen=True, slots=True)
+class SQLAddress:
+    """A database, and whose part of it is meant.
+
+    Args:
+        url: For SQLAlchemy, with the driver, and with the password if there is one: not to be shown.
+        database: "postgresql", "mysql" or "mariadb".
+        space: The part of the database: one endpoint's or broker's, under this name.
+        patience: Seconds for which a commit or read goes on trying while the database does not answer.
+        shown: The same for people.
+    """
+
+    url: str = field(repr=False)
+    database: str
+    space: str
+    patience: float
+    shown: str
+
+
+def is_sql(location: object) -> bool:
+    """Whether a location is the URL of a database of a kind that there is a store for."""
+    found = _SCHEME.match(location) if isinstance(location, str) else None
+    return found is not None and _database(found.group(1)) in DRIVERS
+
+
+def _database(scheme: str) -> str:
+    return "postgresql" if scheme.lower() == "postgres" else scheme.lower()
+
+
+def shown(location: object) -> str:
+    """A location for people: of a URL the user, the host, the database and the space, and never a password."""
+    text = str(location)
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        return text
+    # A password may have any character that should have been quoted: what is before the last @ counts as one.
+    before, at, after = rest.rpartition("@")
+    rest = f"{before.partition(':')[0]}@{after}" if at else after
+    place, question, query = rest.partition("?")
+    kept = [(name, value) for name, value in parse_qsl(query) if name in _SHOWN]
+    return f"{scheme}://{place}" + (f"?{urlencode(kept, safe='/:')}" if question and kept else "")
+
+
+def read_address(location: str) -> SQLAddress:
+    """The database and space that a URL names.
+
+    Raises:
+        ConfigurationError: It is not the URL of a database, or one of its parts cannot be used.
+    """
+    found = _SCHEME.match(location)
+    database = _database(found.group(1)) if found is not None else ""
+    if found is None or database not in DRIVERS:
+        raise ConfigurationError(f"{shown(location)!r} is no database's URL.", remedy=f"Such as {_EXAMPLE}")
+    driver = DRIVERS[database]
+    if found.group(2) not in (None, driver):
+        raise ConfigurationError(
+            f"The store at {shown(location)} is to be reached through {found.group(2)!r}, which is not supported.",
+            remedy=f"Leave the driver out, or name {driver}: {database}+{driver}://…",
+        )
+    rest, _, query = location[found.end() :].partition("?")
+    options = parse_qsl(query, keep_blank_values=True)
+    space = _last(options, "space", DEFAULT_SPACE)
+    if not space or len(space) > LONGEST_SPACE or not space.isprintable():
+        raise ConfigurationError(
+            f"{space[:LONGEST_SPACE]!r} cannot be the space of a store.",
+            remedy=f"Give it a name of 1 to {LONGEST_SPACE} visible characters: ?space=orders",
+        )
+    patience = _seconds(_last(options, "patience", str(DEFAULT_PATIENCE)))
+    if not unquote(urlsplit(f"x://{rest}").path.strip("/")) and not _last(options, "dbname", ""):
+        raise ConfigurationError(
+            f"{shown(location)!r} names no database.", remedy=f"Put its name behind the host: {_EXAMPLE}"
+        )
+    ours = ("space", "patience")
+    others = urlencode([(name, value) for name, value in options if name not in ours], safe="/:")
+    url = f"{database}+{driver}://{rest}" + (f"?{others}" if others else "")
+    return SQLAddress(url, database, space, patience, shown(location))
+
+
+def _last(options: list[tuple[str, str]], name: str, default: str) -> str:
+    return next((value for key, value in reversed(options) if key == name), default)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds <= 1e9:
+        raise ConfigurationError(
+            f"A store's patience cannot be {text[:40]!r}.", remedy="It is a number of seconds, 0 or more: ?patience=60"
+        )
+    return seconds

@@ -1,0 +1,642 @@
+"""A store in a database, PostgreSQL or MariaDB or MySQL. Knows records and batches, no protocol rule.
+
+A database holds many **spaces**, one for each endpoint or broker, and one process at a time has a space open. Its row
+counts the openings (``epoch``) and the batches (``serial``). Every batch is written on condition that both are what
+this process knows, and adds one to the serial: so another process that took the space over is never written over, and
+a commit whose answer was lost is not guessed at. When the server is back, the serial says whether that batch is there.
+
+What a partition has, and what is held, is in memory, as with the embedded store: nobody else changes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import Connection, Engine, create_engine, event, func, insert, select, update
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+
+from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.exceptions import (
+    ConfigurationError,
+    HoldfastError,
+    StoreDamaged,
+    StoreError,
+    StoreFailed,
+    StoreFormatError,
+    StoreLocked,
+    StoreMissing,
+)
+from holdfast.store import sql_schema as schema
+from holdfast.store.address import SQLAddress, read_address
+from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
+from holdfast.store.plan import BATCH_REMEDY, Where
+from holdfast.store.records import decode_record, decode_state
+from holdfast.store.sql_changes import PIECE_BYTES, SQLChanges
+from holdfast.store.sql_dialects import Fenced, dialect_of, said
+from holdfast.store.sql_schema import SPACE_SHIFT, key_of, signed, unsigned
+
+_Result = TypeVar("_Result")
+
+LOCK_SECONDS = 3.0
+"""How long to wait for a space that another process has open: one that was killed is found gone in that time."""
+READERS = 5
+"""Connections that are kept open for reading."""
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+_SIZES_AT_ONCE = 2000
+_AGAIN = "What was acknowledged is there. Look after the database, then start again."
+_SCHEMA_LOCK = "schema"
+
+
+class SQLStore:
+    """A :class:`~holdfast.store.base.Store` in a database.
+
+    Args:
+        location: The database's URL, with ``space=NAME`` for what part of it to use and ``patience=SECONDS`` for how
+            long to go on trying while the database does not answer.
+        read_only: Look at it as it is now, also while another process has it open; nothing in it is changed.
+
+    Raises:
+        ConfigurationError: The URL cannot be used.
+        StoreLocked: Another process, or this one, has the space open.
+        StoreFormatError: The tables are of a newer version, or, to look only, of an older one; they are untouched.
+        StoreMissing: To look only: there is none.
+        StoreFailed: The database cannot be reached, or refuses what is needed.
+
+    Attributes:
+        place: The database and space, for people.
+        trouble: Why nothing new should be stored: the database does not answer, and is tried again; "" for nothing.
+        reconnections: How often the connection that commits was made anew.
+    """
+
+    reads_at_once = False
+
+    def __init__(self, location: str, *, read_only: bool = False) -> None:
+        self._address = address = read_address(location)
+        self.place = address.shown
+        self.trouble = ""
+        self.reconnections = 0
+        self.space = 0
+        self.epoch = 0
+        self._dialect = dialect_of(address.database)
+        self._parts: dict[Where | str, int] = {}
+        self._last_part = 0
+        self.content: Content[int] = Content(self._parts.__getitem__)
+        self._failure: BaseException | None = None
+        self._is_in_doubt = False
+        self._is_read_only = read_only
+        self._closed = threading.Event()
+        # Held from the write of a batch until readers may see it: who misses something looks again under it.
+        self._committing = threading.Lock()
+        self._writer: Connection | None = None
+        self._raw: Any = None
+        self.engine = self._make_engine(address)
+        self._reader = self._make_engine(address, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
+        try:
+            with self._explaining("opened"):
+                self._open_view() if read_only else self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_engine(self, address: SQLAddress, **options: Any) -> Engine:
+        try:
+            url = make_url(address.url)
+            arguments = self._dialect.arguments(url, f"holdfast {address.space}")
+            engine = create_engine(
+                url,
+                connect_args=arguments,
+                pool_size=READERS,
+                max_overflow=-1,
+                hide_parameters=True,
+                **options,
+            )
+        except (ArgumentError, NoSuchModuleError, ValueError, TypeError) as error:
+            raise ConfigurationError(
+                f"{self.place!r} is no URL of a database.",
+                remedy="Such as postgresql://user@host/database?space=orders",
+            ) from error
+        event.listen(engine, "connect", lambda connection, _record: self._dialect.begin(connection))
+        return engine
+
+    # --- opening --------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        with self.engine.connect() as connection:
+            self._dialect.require_durable(connection, self.place)
+            schema.require_known(schema.found_version(connection), self.place)
+            self._prepare(connection)
+        self.space = self._find_space()
+        self._writer = self._connect_writer()
+        if not self._dialect.lock(self._writer, self._address.space, LOCK_SECONDS):
+            raise self._locked()
+        self._take_space()
+        with self._snapshot() as connection:
+            self._find_content(connection)
+
+    def _prepare(self, connection: Connection) -> None:
+        """Make the tables, or bring them up to date; one process at a time."""
+        if not self._dialect.lock(connection, _SCHEMA_LOCK, 20 * LOCK_SECONDS):
+            raise StoreLocked(
+                f"Another process is at work on the tables of the store at {self.place}.", remedy="Try again later."
+            )
+        try:
+            schema.prepare(connection, self.place)
+            connection.commit()
+        finally:
+            connection.rollback()
+            self._dialect.unlock(connection, _SCHEMA_LOCK)
+            connection.commit()
+
+    def _connect_writer(self) -> Connection:
+        """A connection of its own, not the pool's: the lock lasts as long as it does."""
+        connection = self.engine.connect()
+        try:
+            connection.execution_options(isolation_level=self._dialect.isolation)
+            self._raw = connection.connection.dbapi_connection
+            connection.detach()
+            return connection
+        except BaseException:
+            connection.close()
+            raise
+
+    def _find_space(self) -> int:
+        """The space's number. A new space is made."""
+        name, table = self._address.space.encode(), schema.spaces
+        for _ in range(20):  # several may make theirs at a time: all but one of them look again
+            try:
+                with self.engine.begin() as connection:
+                    found: int | None = connection.scalar(select(table.c.id).where(table.c.name == name))
+                    if found is not None:
+                        return found
+                    number = (connection.scalar(select(func.max(table.c.id))) or 0) + 1
+                    row = {"name": name, "id": number, "epoch": 0, "serial": 0, "holder": "", "opened_at": 0.0}
+                    connection.execute(insert(table).values(row))
+                    return number
+            except IntegrityError:
+                continue
+        raise StoreFailed(f"The space of the store at {self.place} could not be made.", remedy="Try again.")
+
+    def _take_space(self) -> None:
+        """Begin the next epoch: who had the space before cannot write to it any more."""
+        table = schema.spaces
+        holder = f"process {os.getpid()} on {socket.gethostname()}"[:200]
+        mine = table.c.id == self.space
+        with self.engine.begin() as connection:
+            connection.execute(
+                update(table).where(mine).values(epoch=table.c.epoch + 1, holder=holder, opened_at=time.time())
+            )
+            self.epoch, self.content.serial = connection.execute(
+                select(table.c.epoch, table.c.serial).where(mine)
+            ).one()
+
+    def _locked(self) -> StoreLocked:
+        table = schema.spaces
+        with self.engine.begin() as connection:
+            holder, since = connection.execute(
+                select(table.c.holder, table.c.opened_at).where(table.c.id == self.space)
+            ).one()
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(since))
+        return StoreLocked(
+            f"The store at {self.place} is open already: by {holder or 'another process'}, since {when}.",
+            remedy="Stop that one, or give each a space of its own: ?space=NAME",
+        )
+
+    def _open_view(self) -> None:
+        with self._snapshot() as connection:
+            found = schema.found_version(connection)
+            schema.require_known(found, self.place)
+            if found is None:
+                raise self._missing_store()
+            if found < schema.SCHEMA:
+                raise StoreFormatError(
+                    f"The tables of the store at {self.place} have version {found}, this version {schema.SCHEMA}.",
+                    remedy="Open it once for writing, which upgrades them.",
+                )
+            table = schema.spaces
+            space = connection.scalar(select(table.c.id).where(table.c.name == self._address.space.encode()))
+            if space is None:
+                raise self._missing_store()
+            self.space = space
+            self._find_content(connection)
+
+    def _missing_store(self) -> StoreMissing:
+        return StoreMissing(f"There is no store at {self.place}.", remedy="Check the database and the space.")
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[Connection]:
+        """A connection to which the database looks the same from beginning to end."""
+        with self.engine.connect() as connection:
+            connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
+
+    # --- what is there --------------------------------------------------------------------------------------------
+
+    def _find_content(self, connection: Connection) -> None:
+        parts: dict[Where | str, int] = {}
+        content: Content[int] = Content(parts.__getitem__)
+        content.serial = self.content.serial
+        table, records = schema.partitions, schema.records
+        last = select(func.max(records.c.position)).where(records.c.part == table.c.part).scalar_subquery()
+        columns = (table.c.part, table.c.queue, table.c.number, table.c.first_offset, table.c.swept, last)
+        for part, queue, number, first, swept, position in connection.execute(
+            select(*columns).where(table.c.space == self.space)
+        ):
+            where = (bytes(queue).decode(), unsigned(number))
+            parts[where] = part
+            end = first if position is None else max(first, position + 1)
+            content.put(where, Partition(part, first, end, swept))
+            content.garbage += (first - swept) * UNKNOWN_RECORD_BYTES
+        for part, sequence in connection.execute(
+            select(schema.holds.c.part, schema.holds.c.sequence).where(schema.holds.c.space == self.space)
+        ):
+            parts[bytes(sequence).decode()] = part
+        held = select(schema.holds.c.sequence, records.c.position).join_from(
+            schema.holds, records, schema.holds.c.part == records.c.part
+        )
+        for sequence, number in connection.execute(held.where(schema.holds.c.space == self.space)):
+            content.held.setdefault(bytes(sequence).decode(), set()).add(unsigned(number))
+        cursors, homes = schema.cursors, schema.homes
+        for queue, number, name in connection.execute(
+            select(cursors.c.queue, cursors.c.number, cursors.c.name).where(cursors.c.space == self.space)
+        ):
+            content.cursors.setdefault((bytes(queue).decode(), unsigned(number)), set()).add(bytes(name).decode())
+        for name, queue, number in connection.execute(
+            select(homes.c.name, homes.c.queue, homes.c.number).where(homes.c.space == self.space)
+        ):
+            content.homes[bytes(name).decode()] = (bytes(queue).decode(), unsigned(number))
+        self._parts, self.content = parts, content
+        self._last_part = max(parts.values(), default=self.space << SPACE_SHIFT)
+
+    def load(self) -> Snapshot:
+        """See :meth:`Store.load`."""
+        self._require_certainty()
+        return self._trying(self._load)
+
+    def _load(self) -> Snapshot:
+        with self._snapshot() as connection:
+            if self._is_read_only:
+                self._find_content(connection)
+            content = self.content
+            snapshot = Snapshot(
+                bounds={where: (one.first, one.end) for where, one in content.partitions.items()},
+                held={sequence: sorted(numbers) for sequence, numbers in content.held.items()},
+                homes=dict(content.homes),
+            )
+            table = schema.queues
+            for name, state in connection.execute(
+                select(table.c.name, table.c.state).where(table.c.space == self.space)
+            ):
+                snapshot.queues[bytes(name).decode()] = decode_state(bytes(state))
+            table = schema.sequences
+            for name, state in connection.execute(
+                select(table.c.name, table.c.state).where(table.c.space == self.space)
+            ):
+                snapshot.sequences[bytes(name).decode()] = decode_state(bytes(state))
+            table = schema.cursors
+            for queue, number, name, state in connection.execute(
+                select(table.c.queue, table.c.number, table.c.name, table.c.state).where(table.c.space == self.space)
+            ):
+                key = (bytes(queue).decode(), unsigned(number), bytes(name).decode())
+                snapshot.cursors[key] = decode_state(bytes(state))
+        return snapshot
+
+    def load_partition(self, queue: str, partition: int) -> Snapshot:
+        """See :meth:`Store.load_partition`."""
+        self._require_certainty()
+        return self._trying(lambda: self._load_partition((queue, partition)))
+
+    def _load_partition(self, where: Where) -> Snapshot:
+        (queue, partition), snapshot, content = where, Snapshot(), self.content
+        if (bounds := content.bounds_of(where)) is not None:
+            snapshot.bounds[where] = bounds
+        key, number = key_of(queue), signed(partition)
+        queues, cursors, homes, sequences = schema.queues, schema.cursors, schema.homes, schema.sequences
+        with self._snapshot() as connection:
+            state = connection.scalar(
+                select(queues.c.state).where(queues.c.space == self.space, queues.c.name_key == key)
+            )
+            if state is not None:
+                snapshot.queues[queue] = decode_state(bytes(state))
+            there = (cursors.c.space == self.space, cursors.c.queue_key == key, cursors.c.number == number)
+            for name, saved in connection.execute(select(cursors.c.name, cursors.c.state).where(*there)):
+                snapshot.cursors[queue, partition, bytes(name).decode()] = decode_state(bytes(saved))
+            there = (homes.c.space == self.space, homes.c.queue_key == key, homes.c.number == number)
+            living = select(sequences.c.name, sequences.c.state).join_from(
+                homes, sequences, (sequences.c.space == homes.c.space) & (sequences.c.name_key == homes.c.name_key)
+            )
+            for name, saved in connection.execute(living.where(*there)):
+                sequence = bytes(name).decode()
+                snapshot.homes[sequence] = where
+                snapshot.sequences[sequence] = decode_state(bytes(saved))
+                if numbers := content.held_of(sequence):
+                    snapshot.held[sequence] = sorted(numbers)
+        return snapshot
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def part_of(self, name: Where | str) -> int | None:
+        """The part of a partition, or of what is held for a Sequence."""
+        return self._parts.get(name)
+
+    def new_part(self, name: Where | str) -> int:
+        """A part for it, which has none."""
+        self._last_part += 1
+        self._parts[name] = self._last_part
+        return self._last_part
+
+    def commit(self, batch: Batch) -> None:
+        """See :meth:`Store.commit`. While the database does not answer, it is tried again for as long as the URL's
+        patience says."""
+        if self._failure is not None:
+            raise StoreFailed(
+                f"The store at {self.place} failed earlier and takes no further batch.", remedy=_AGAIN
+            ) from self._failure
+        if self._closed.is_set() or self._is_read_only:
+            raise StoreError(f"The store at {self.place} is not open for writing.", remedy="Open it for writing.")
+        with self._committing:
+            try:
+                changes = SQLChanges(self, batch)
+                self._write(changes)
+            except BaseException as error:
+                self._failure = error
+                if not isinstance(error, Exception) or isinstance(error, HoldfastError):
+                    raise
+                raise StoreFailed(
+                    f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY
+                ) from error
+            changes.take_over()
+            for name in changes.gone:
+                self._parts.pop(name, None)
+
+    def _write(self, changes: SQLChanges) -> None:
+        """Write it once, whatever becomes of the connection."""
+        fence = (self.space, self.epoch, self.content.serial)
+
+        def write() -> None:
+            if self._writer is None and self._reconnect() == fence[2] + 1:
+                return  # the answer was lost, and the batch was not
+            assert self._writer is not None
+            self._is_in_doubt = True
+            try:
+                self._dialect.write(self._writer, fence, changes.writes)
+            except Fenced:
+                self._is_in_doubt = False
+                self._drop_writer()
+                raise self._taken_over() from None
+            except DBAPIError as error:
+                self._is_in_doubt = error.connection_invalidated
+                self._drop_writer()
+                raise
+            self._is_in_doubt = False
+
+        self._trying(write, "be written")
+        self._is_in_doubt = False
+
+    def _drop_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            _end(writer, self._raw)
+
+    def _reconnect(self) -> int:
+        """Connect anew, with the lock; the space's serial. What the lost connection may still be doing is waited for,
+        since it has the space's row until it is done or undone."""
+        connection = self._connect_writer()
+        try:
+            is_locked = self._dialect.lock(connection, self._address.space, LOCK_SECONDS)
+            table = schema.spaces
+            epoch, serial = connection.execute(
+                select(table.c.epoch, table.c.serial).where(table.c.id == self.space).with_for_update()
+            ).one()
+            connection.commit()
+            if epoch != self.epoch:
+                raise self._taken_over()
+            if not is_locked:
+                raise _StillLocked(f"the lock of the space is not free yet: {self._locked().message}")
+        except BaseException:
+            _end(connection, self._raw)
+            raise
+        self._writer = connection
+        self.reconnections += 1
+        found: int = serial
+        return found
+
+    def _taken_over(self) -> StoreFailed:
+        return StoreFailed(
+            f"The store at {self.place} was taken over by another process. Nothing of this was written.",
+            remedy="One process may have a space open. Stop one of the two, or give each its own: ?space=NAME",
+        )
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def read(
+        self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
+    ) -> list[tuple[int, Record]]:
+        """See :meth:`Store.read`."""
+        encoded = self.read_encoded(queue, partition, start, end, max_bytes)
+        return [(offset, decode_record(data)) for offset, data in encoded]
+
+    def read_encoded(
+        self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
+    ) -> list[tuple[int, bytes]]:
+        """See :meth:`Store.read_encoded`."""
+        where = (queue, partition)
+        found = self._trying(lambda: self._read_dense(where, start, end, max_bytes))
+        if found is None and self._is_read_only:
+            self.load()  # the one who has it open has deleted something since
+            found = self._trying(lambda: self._read_dense(where, start, end, max_bytes))
+        elif found is None:
+            # A commit that deletes shows it only when it is durable. Damage is still there after it.
+            with self._committing:
+                found = self._trying(lambda: self._read_dense(where, start, end, max_bytes))
+        if found is None:
+            self._require_certainty()
+            raise self._damaged(f"a record of partition {partition} of {queue!r} from offset {start} on is missing.")
+        return found
+
+    def _read_dense(self, where: Where, start: int, end: int, max_bytes: int) -> list[tuple[int, bytes]] | None:
+        """The records, None if one of them is not there."""
+        one = self.content.partitions.get(where)
+        if one is None:
+            return []
+        start, end = max(start, one.first), min(end, one.end)
+        found: list[tuple[int, bytes]] = []
+        size = 0
+        if start >= end:
+            return found
+        with self._reader.connect() as connection:
+            while start < end:
+                until = self._until(connection, one.records, start, end, max_bytes - size)
+                some = _records(connection, one.records, start, until)
+                if [offset for offset, _ in some] != list(range(start, until)):
+                    return None
+                found += some
+                size += sum(len(data) for _, data in some)
+                start = until
+                if size >= max_bytes:
+                    break
+        return found
+
+    @staticmethod
+    def _until(connection: Connection, part: int, start: int, end: int, max_bytes: int) -> int:
+        """Behind the record with which so many bytes are reached."""
+        if end == start + 1:
+            return end
+        table = schema.records
+        sizes = connection.scalars(
+            select(table.c.size)
+            .where(table.c.part == part, table.c.position >= start, table.c.position < end)
+            .order_by(table.c.position)
+            .limit(_SIZES_AT_ONCE)
+        )
+        until = start
+        for size in sizes:
+            until += 1
+            max_bytes -= size
+            if max_bytes <= 0:
+                break
+        return max(until, start + 1)
+
+    def held(self, sequence: str, numbers: list[int]) -> list[Record]:
+        """What is held for a Sequence.
+
+        Raises:
+            StoreDamaged: It is not all there.
+            StoreFailed: The database does not answer.
+        """
+        return [decode_record(data) for data in self.read_held([(sequence, number) for number in numbers])]
+
+    def read_held(self, held: list[tuple[str, int]]) -> list[bytes]:
+        """What is held, encoded."""
+        return self._trying(lambda: self._read_held(held))
+
+    def _read_held(self, held: list[tuple[str, int]]) -> list[bytes]:
+        by_part: dict[int, list[int]] = {}
+        for sequence, number in held:
+            by_part.setdefault(self._parts[sequence], []).append(signed(number))
+        found: dict[tuple[int, int], bytes] = {}
+        with self._reader.connect() as connection:
+            for part, positions in by_part.items():
+                table = schema.records
+                rows = connection.execute(
+                    select(table.c.position, table.c.size, table.c.data).where(
+                        table.c.part == part, table.c.position.in_(positions)
+                    )
+                )
+                for position, size, data in rows.all():
+                    found[part, position] = _whole(connection, part, position, size, data)
+        given = [found.get((self._parts[sequence], signed(number))) for sequence, number in held]
+        for (sequence, number), data in zip(held, given, strict=True):
+            if data is None:
+                raise self._damaged(f"the held message {number} of {sequence} is missing.")
+        return [data for data in given if data is not None]
+
+    # --- trouble --------------------------------------------------------------------------------------------------
+
+    def _trying(self, call: Callable[[], _Result], what: str = "be read") -> _Result:
+        """Make the call, again and again while the database is away, full or busy: as long as the patience lasts."""
+        until = time.monotonic() + self._address.patience
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                result = call()
+            except (SQLAlchemyError, _StillLocked, self._raised) as found:
+                error = found if isinstance(found, SQLAlchemyError | _StillLocked) else self._wrapped(found)
+                is_passing = isinstance(error, _StillLocked) or self._dialect.is_passing(error)
+                if not is_passing or time.monotonic() > until or self._closed.is_set():
+                    raise self._failed(error, f"could not {what}") from found
+                why = str(error) if isinstance(error, _StillLocked) else said(error)
+                self.trouble = f"The database of the store at {self.place} does not do its work: {why}"
+                self._closed.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                if self.trouble:
+                    self.trouble = ""
+                return result
+
+    @contextlib.contextmanager
+    def _explaining(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise self._failed(error, f"could not be {what}") from error
+        except self._raised as error:
+            raise self._failed(self._wrapped(error), f"could not be {what}") from error
+
+    @property
+    def _raised(self) -> type[Exception]:
+        """What the driver raises; SQLAlchemy hands some of it on as it is."""
+        kind: type[Exception] = self.engine.dialect.loaded_dbapi.Error
+        return kind
+
+    def _wrapped(self, error: Exception) -> DBAPIError:
+        is_lost = self.engine.dialect.is_disconnect(cast(Any, error), None, None)
+        return DBAPIError("", None, error, hide_parameters=True, connection_invalidated=is_lost)
+
+    def _failed(self, error: Exception, what: str) -> StoreFailed:
+        if not isinstance(error, SQLAlchemyError):
+            return StoreFailed(f"The store at {self.place} {what}: {error}", remedy=_AGAIN)
+        remedy = self._dialect.remedy(error) or "See that the database is up and can be reached, then start again."
+        return StoreFailed(f"The store at {self.place} {what}: {said(error)}", remedy=remedy)
+
+    def _damaged(self, what: str) -> StoreDamaged:
+        return StoreDamaged(f"The store at {self.place} is damaged: {what}", remedy="Restore the database from a copy.")
+
+    def _require_certainty(self) -> None:
+        if self._is_in_doubt and self._failure is not None:
+            raise StoreFailed(
+                f"The store at {self.place} failed while it wrote, and cannot say what became durable.", remedy=_AGAIN
+            ) from self._failure
+
+    def close(self) -> None:
+        """See :meth:`Store.close`. Closing twice is no error."""
+        self._closed.set()
+        self._drop_writer()
+        self._reader.dispose()
+        self.engine.dispose()
+
+
+class _StillLocked(Exception):
+    """Our own lost connection still has the lock."""
+
+
+def _end(connection: Connection, raw: Any) -> None:
+    """Close a connection that may be lost, which nobody else has: the server undoes what is open on it."""
+    with contextlib.suppress(Exception):
+        raw.close()
+    with contextlib.suppress(SQLAlchemyError):
+        connection.invalidate()
+    connection.close()
+
+
+def _records(connection: Connection, part: int, start: int, end: int) -> list[tuple[int, bytes]]:
+    """The records of a part that are there, in their order."""
+    table = schema.records
+    rows = connection.execute(
+        select(table.c.position, table.c.size, table.c.data)
+        .where(table.c.part == part, table.c.position >= start, table.c.position < end)
+        .order_by(table.c.position)
+    ).all()
+    return [(position, _whole(connection, part, position, size, data)) for position, size, data in rows]
+
+
+def _whole(connection: Connection, part: int, position: int, size: int, data: Any) -> bytes:
+    """A record with all its pieces; empty if one of them is not there."""
+    if size <= PIECE_BYTES:
+        return bytes(data)
+    table = schema.pieces
+    count = (size - 1) // PIECE_BYTES
+    rows = connection.scalars(
+        select(table.c.data)
+        .where(table.c.part == part, table.c.position == position, table.c.piece <= count)
+        .order_by(table.c.piece)
+    )
+    return b"".join([bytes(data), *map(bytes, rows)])

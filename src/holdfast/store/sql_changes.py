@@ -1,0 +1,275 @@
+"""A batch turned into rows to write and to delete, the same for every database. Knows no dialect of SQL.
+
+Trimming moves a partition's first offset at once; the records below it are deleted some at a time, since a database
+takes about as long to delete a row as to write it. Until then they are below ``first`` and nobody sees them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from sqlalchemy import Table
+
+from holdfast.core.records import Batch
+from holdfast.store import sql_schema as schema
+from holdfast.store.content import Content
+from holdfast.store.plan import Plan, Where
+from holdfast.store.records import encode_record, encode_state, release_record
+from holdfast.store.sql_schema import key_of, signed
+
+SWEEP_BYTES = 1 << 18
+"""Trimmed bytes that are worth a deletion."""
+MOST_SWEPT = 2000
+"""Records that one batch deletes because they are trimmed, so that no commit takes long for it."""
+PIECE_BYTES = 1 << 20
+"""What is kept of a record in one row: databases have a longest statement."""
+
+Row = tuple[Any, ...]
+Kind = Literal["insert", "put", "delete", "erase"]
+
+
+@dataclass(slots=True)
+class Write:
+    """Rows of one table.
+
+    Args:
+        kind: "insert" new ones; "put" new ones, or others in their place; "delete" those whose first columns are these;
+            "erase" those of a part below a position, of records or pieces.
+        table: The table. Its primary key is its first columns.
+        rows: Values of all columns, in their order; for "delete" of the first ones; for "erase" ``(part, position)``.
+    """
+
+    kind: Kind
+    table: Table
+    rows: list[Row]
+
+
+class _Store(Protocol):
+    """What there is to know of the store."""
+
+    content: Content[int]
+    space: int
+
+    def part_of(self, name: Where | str) -> int | None: ...
+
+    def new_part(self, name: Where | str) -> int: ...
+
+    def read_held(self, held: list[tuple[str, int]]) -> list[bytes]: ...
+
+
+class SQLChanges:
+    """A batch as what is written, and what the store's content is once it is durable.
+
+    Args:
+        store: The store, whose content is not changed before :meth:`take_over`.
+        batch: The batch.
+
+    Attributes:
+        plan: What the batch does.
+        writes: What to write, in one transaction.
+        gone: What has no part any more, if it had one: partitions, and Sequences for which something was held.
+
+    Raises:
+        StoreFailed: The batch breaks a rule of :mod:`holdfast.store.plan`.
+        StoreDamaged: A record that it releases is not there.
+    """
+
+    def __init__(self, store: _Store, batch: Batch) -> None:
+        self._store = store
+        self._content = content = store.content
+        self.plan = plan = Plan(content, batch)
+        self.writes: list[Write] = []
+        self.gone: list[Where | str] = []
+        self._garbage = content.garbage
+        self._bytes = 0
+        self._records = 0
+        self._swept: dict[Where, int] = {}
+        self._rows: list[Row] = []
+        self._pieces: list[Row] = []
+        space = store.space
+        self._entries: dict[Where, Row] = {}
+        for where in plan.begins:
+            if where not in plan.deletes:
+                self._entries[where] = self._entry(store.new_part(where), where, 0, 0)
+        if batch.appends:
+            self._append()
+        if plan.moves:
+            self._move()
+        self._write("insert", schema.records, self._rows)
+        if plan.held:
+            self._hold()
+        if batch.queues:
+            rows = [(space, key_of(name), name.encode(), encode_state(state)) for name, state in batch.queues.items()]
+            self._write("put", schema.queues, rows)
+        if batch.sequences:
+            self._save_sequences()
+        if plan.homes:
+            self._settle()
+        if plan.cursors:
+            self._save_cursors()
+        if plan.trims:
+            self._trim()
+        if plan.deletes:
+            self._delete()
+        self._write("put", schema.partitions, list(self._entries.values()))
+        self._write("put", schema.pieces, self._pieces)
+
+    def take_over(self) -> None:
+        """The batch is durable: the content says so from now on."""
+        content = self._content
+        content.take_over(self.plan, self._swept)
+        content.serial += 1
+        content.garbage = self._garbage
+        content.written_bytes += self._bytes
+        content.written_records += self._records
+
+    def _write(self, kind: Kind, table: Table, rows: list[Row]) -> None:
+        if rows:
+            self.writes.append(Write(kind, table, rows))
+
+    @staticmethod
+    def _entry(part: int, where: Where, first: int, swept: int) -> Row:
+        return (part, part >> schema.SPACE_SHIFT, where[0].encode(), signed(where[1]), first, swept)
+
+    def _append(self) -> None:
+        part_of, deletes = self._store.part_of, self.plan.deletes
+        last_queue: str | None = None
+        last_partition = 0
+        part: int | None = None
+        for queue, partition, offset, record in self.plan.batch.appends:
+            if partition != last_partition or queue is not last_queue:
+                last_queue, last_partition = where = (queue, partition)
+                # A batch's deletes come last: what it puts into such a partition never is anywhere.
+                part = None if where in deletes else part_of(where)
+            data = encode_record(record)
+            if part is not None:
+                self._add(self._rows, part, offset, data)
+
+    def _add(self, rows: list[Row], part: int, position: int, data: bytes) -> None:
+        """A record, which is to be written."""
+        size = len(data)
+        self._bytes += size
+        self._records += 1
+        if size > PIECE_BYTES:
+            self._pieces += [
+                (part, position, start // PIECE_BYTES, data[start : start + PIECE_BYTES])
+                for start in range(PIECE_BYTES, size, PIECE_BYTES)
+            ]
+            data = data[:PIECE_BYTES]
+        rows.append((part, position, size, data))
+
+    def _move(self) -> None:
+        moves = self.plan.moves
+        stored = [(move.sequence, move.number) for move in moves if move.record is None]
+        data_of = dict(zip(stored, self._store.read_held(stored), strict=True)) if stored else {}
+        for move in moves:
+            if move.record is not None:
+                data = encode_record(replace(move.record, released_at=move.now))
+            else:
+                data = release_record(data_of[move.sequence, move.number], move.now)
+            if move.where not in self.plan.deletes:
+                self._add(self._rows, self._part(move.where), move.offset, data)
+
+    def _hold(self) -> None:
+        """Hold, and throw away. The part of what is held for a Sequence is kept as long as the Sequence is."""
+        put: list[Row] = []
+        gone: list[Row] = []
+        begun: list[Row] = []
+        for sequence, numbers in self.plan.held.items():
+            there = self._content.held_of(sequence)
+            part = self._store.part_of(sequence)
+            for number, record in numbers.items():
+                if record is not None:
+                    if part is None:
+                        part = self._store.new_part(sequence)
+                        begun.append((part, self._store.space, sequence.encode()))
+                    self._add(put, part, signed(number), encode_record(record))
+                elif number in there:
+                    gone.append((part, signed(number)))
+        self._write("insert", schema.holds, begun)
+        self._write("put", schema.records, put)
+        self._write("delete", schema.records, gone)
+        self._write("delete", schema.pieces, gone)
+
+    def _save_sequences(self) -> None:
+        space, saved = self._store.space, self.plan.batch.sequences.items()
+        rows = [(space, key_of(name), name.encode(), encode_state(state)) for name, state in saved if state is not None]
+        self._write("put", schema.sequences, rows)
+        forgotten = [name for name, state in saved if state is None]
+        self._write("delete", schema.sequences, [(space, key_of(name)) for name in forgotten])
+        parts = [(part,) for name in forgotten if (part := self._store.part_of(name)) is not None]
+        self._write("delete", schema.holds, parts)
+        self.gone += forgotten
+
+    def _settle(self) -> None:
+        space, homes = self._store.space, self.plan.homes.items()
+        rows = [
+            (space, key_of(name), name.encode(), key_of(home[0]), home[0].encode(), signed(home[1]))
+            for name, home in homes
+            if home is not None
+        ]
+        self._write("put", schema.homes, rows)
+        self._write("delete", schema.homes, [(space, key_of(name)) for name, home in homes if home is None])
+
+    def _save_cursors(self) -> None:
+        space = self._store.space
+        put: list[Row] = []
+        gone: list[Row] = []
+        for (queue, partition, name), state in self.plan.cursors.items():
+            key = (space, key_of(queue), signed(partition), key_of(name))
+            if state is None:
+                gone.append(key)
+            else:
+                put.append((*key, queue.encode(), name.encode(), encode_state(state)))
+        self._write("put", schema.cursors, put)
+        self._write("delete", schema.cursors, gone)
+
+    def _trim(self) -> None:
+        """Move the beginnings, and delete some of what is below the first offset anywhere."""
+        trims = self.plan.trims
+        mean = self._content.mean_bytes
+        self._garbage += sum(first - before for before, first in trims.values()) * mean
+        erased: list[Row] = []
+        if self._garbage > SWEEP_BYTES:
+            left = MOST_SWEPT
+            for where in dict.fromkeys([*self._content.unswept, *trims]):
+                swept, until = self._swept_of(where), min(self._trimmed_of(where), self._swept_of(where) + left)
+                if swept < until:
+                    left -= until - swept
+                    self._garbage -= (until - swept) * mean
+                    self._swept[where] = until
+                    erased.append((self._part(where), until))
+            if left:
+                self._garbage = 0.0
+        for where in [*trims, *self._swept]:
+            bounds = self.plan.bounds_of(where)
+            if bounds is not None:
+                self._entries[where] = self._entry(self._part(where), where, bounds[0], self._swept_of(where))
+        self._write("erase", schema.records, erased)
+        self._write("erase", schema.pieces, erased)
+
+    def _trimmed_of(self, where: Where) -> int:
+        """Below which offset all that there was before this batch is trimmed; what it puts in itself is deleted later,
+        since nothing says in which order the parts of one statement are carried out."""
+        before, bounds = self._content.bounds_of(where), self.plan.bounds_of(where)
+        return 0 if before is None or bounds is None else min(bounds[0], before[1])
+
+    def _delete(self) -> None:
+        parts: list[Row] = [(part,) for where in self.plan.deletes if (part := self._store.part_of(where)) is not None]
+        self._write("delete", schema.partitions, parts)
+        self._write("delete", schema.records, parts)
+        self._write("delete", schema.pieces, parts)
+        self.gone += self.plan.deletes
+
+    def _part(self, where: Where) -> int:
+        part = self._store.part_of(where)
+        assert part is not None, where
+        return part
+
+    def _swept_of(self, where: Where) -> int:
+        """Below which offset a partition's records are deleted by now."""
+        if where in self._swept:
+            return self._swept[where]
+        there = self._content.partitions.get(where)
+        return 0 if there is None else there.swept

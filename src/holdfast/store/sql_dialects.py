@@ -1,0 +1,361 @@
+"""What PostgreSQL, MariaDB and MySQL want said each in its own way. Knows rows and tables, no batch.
+
+PostgreSQL gets all that a batch writes as one statement, which is one exchange with the server and one transaction.
+MariaDB and MySQL get one statement of many rows for each table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Integer, LargeBinary, Table
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+
+from holdfast.exceptions import StoreFailed
+from holdfast.store.sql_changes import PIECE_BYTES, Kind, Row, Write
+from holdfast.store.sql_schema import spaces
+
+CONNECT_SECONDS = 10
+LEAST_PACKET = 4 * PIECE_BYTES
+_SCHEMA_LOCK = "holdfast schema"
+_LOCK_STEP = 0.05
+
+Fence = tuple[int, int, int]
+"""Space, epoch, and the serial before the batch."""
+
+
+class Fenced(Exception):
+    """The space is not at the epoch and serial at which this batch was to be written; nothing of it was."""
+
+
+class Dialect(Protocol):
+    """One of them."""
+
+    isolation: str
+    """Of the connection that commits."""
+
+    def arguments(self, url: URL, application: str) -> dict[str, Any]:
+        """What to give to the driver besides what the URL says."""
+        ...
+
+    def begin(self, connection: Connection) -> None:
+        """Make a new connection of the driver fit: what it commits is durable when it says so."""
+        ...
+
+    def require_durable(self, connection: Connection, place: str) -> None:
+        """See that the server keeps what it says that it has.
+
+        Raises:
+            StoreFailed: It is set up not to.
+        """
+        ...
+
+    def lock(self, connection: Connection, name: str, seconds: float) -> bool:
+        """Get a lock that lasts as long as the connection, in that time; whether it was got."""
+        ...
+
+    def unlock(self, connection: Connection, name: str) -> None:
+        """Give it back."""
+        ...
+
+    def write(self, connection: Connection, fence: Fence, writes: Sequence[Write], *, is_within: bool = False) -> None:
+        """Write it all in one transaction, durable when this returns; ``is_within``: in the one that is open, as its
+        last statements.
+
+        Raises:
+            Fenced: The space is not as the fence says.
+            SQLAlchemyError: The database said no, or nothing. The connection is to be closed.
+        """
+        ...
+
+    def is_passing(self, error: SQLAlchemyError) -> bool:
+        """Whether it may succeed if it is tried again: the server is away, full, or busy."""
+        ...
+
+    def remedy(self, error: SQLAlchemyError) -> str:
+        """What can be done about it; "" where nothing particular is known."""
+        ...
+
+
+def said(error: SQLAlchemyError) -> str:
+    """What the database or driver said, in a line: never the statement or what it carried."""
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        args = error.orig.args
+        text = str(args[1]) if len(args) > 1 and isinstance(args[0], int) else str(error.orig)
+    else:
+        text = str(error.args[0]) if error.args else type(error).__name__
+    return " ".join(text.split()) or type(error).__name__
+
+
+def _columns(table: Table) -> list[str]:
+    return [column.name for column in table.columns]
+
+
+def _keys(table: Table) -> list[str]:
+    return [column.name for column in table.primary_key]
+
+
+class PostgreSQL:
+    """Through psycopg."""
+
+    isolation = "AUTOCOMMIT"  # one statement is one transaction
+    _PASSING = ("08", "40", "53", "57P", "58", "25006", "55P03")
+    _DIVISION_BY_ZERO = "22012"
+    _FENCE = (
+        "fence AS (UPDATE holdfast_spaces SET serial = serial + 1 "
+        "WHERE id = %s AND epoch = %s AND serial = %s RETURNING 1)"
+    )
+
+    def arguments(self, url: URL, application: str) -> dict[str, Any]:
+        """See :class:`Dialect`."""
+        ours = {
+            "connect_timeout": CONNECT_SECONDS,
+            "application_name": application,
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 60_000,
+        }
+        return {name: value for name, value in ours.items() if name not in url.query}
+
+    def begin(self, connection: Any) -> None:
+        """See :class:`Dialect`."""
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT set_config('synchronous_commit', 'on', false) "
+                "WHERE current_setting('synchronous_commit') = 'off'"
+            )
+        connection.commit()
+
+    def require_durable(self, connection: Connection, place: str) -> None:
+        """See :class:`Dialect`."""
+        if connection.exec_driver_sql("SELECT current_setting('fsync')").scalar() != "on":
+            raise StoreFailed(
+                f"The server of the store at {place} does not make durable what it commits: its fsync is off.",
+                remedy="Set fsync = on in postgresql.conf, and restart it.",
+            )
+
+    def lock(self, connection: Connection, name: str, seconds: float) -> bool:
+        """See :class:`Dialect`."""
+        # A server frees the locks of a client whose machine is gone when it finds that out: within a minute.
+        for setting, value in (("idle", "30"), ("interval", "10"), ("count", "3")):
+            connection.exec_driver_sql(f"SELECT set_config('tcp_keepalives_{setting}', '{value}', false)")
+        until = time.monotonic() + seconds
+        while True:
+            got = connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({self._LOCK})", (name,)).scalar()
+            if got or time.monotonic() > until:
+                return bool(got)
+            time.sleep(_LOCK_STEP)
+
+    def unlock(self, connection: Connection, name: str) -> None:
+        """See :class:`Dialect`."""
+        connection.exec_driver_sql(f"SELECT pg_advisory_unlock({self._LOCK})", (name,))
+
+    _LOCK = "hashtextextended('holdfast ' || coalesce(current_schema(), '') || ' ' || %s, 0)"
+
+    def write(self, connection: Connection, fence: Fence, writes: Sequence[Write], *, is_within: bool = False) -> None:
+        """See :class:`Dialect`."""
+        parts, parameters = [self._FENCE], list[Any](fence)
+        for number, write in enumerate(writes):
+            columns: list[list[Any]] = [list(column) for column in zip(*write.rows, strict=True)]
+            statement = _postgresql(write.kind, write.table, len(columns))
+            parts.append(f"w{number} AS ({statement})")
+            parameters += columns
+        whole = f"WITH {', '.join(parts)} SELECT 1 / (SELECT count(*) FROM fence)"
+        try:
+            connection.exec_driver_sql(whole, tuple(parameters))
+        except DBAPIError as error:
+            if _sqlstate(error) == self._DIVISION_BY_ZERO:
+                raise Fenced from error
+            raise
+
+    def is_passing(self, error: SQLAlchemyError) -> bool:
+        """See :class:`Dialect`."""
+        if not isinstance(error, DBAPIError):
+            return False
+        state = _sqlstate(error)
+        if state:
+            return state.startswith(self._PASSING)
+        return error.connection_invalidated or isinstance(error, OperationalError)
+
+    def remedy(self, error: SQLAlchemyError) -> str:
+        """See :class:`Dialect`."""
+        state, text = _sqlstate(error), said(error)
+        if state.startswith("28") or "authentication failed" in text or "no pg_hba.conf entry" in text:
+            return "Check the user and the password: in the URL, in PGPASSWORD or in ~/.pgpass."
+        if state == "3D000" or ("database" in text and "does not exist" in text):
+            return "Create the database: createdb --owner USER DATABASE."
+        if state == "42501":
+            return "Let the user own the database, or: GRANT CREATE, USAGE ON SCHEMA public TO that user."
+        if state == "53100":
+            return "Free space on the server's disk."
+        return ""
+
+
+def _sqlstate(error: SQLAlchemyError) -> str:
+    return getattr(getattr(error, "orig", None), "sqlstate", None) or ""
+
+
+@cache
+def _postgresql(kind: Kind, table: Table, width: int) -> str:
+    """The statement for any number of rows, which come as one array for each column."""
+    names = _columns(table)[:width]
+    kinds = [_array(table, name) for name in names]
+    source = f"unnest({', '.join(f'%s::{one}' for one in kinds)})"
+    if kind in ("insert", "put"):
+        statement = f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM {source}"
+        if kind == "put":
+            keys = _keys(table)
+            others = ", ".join(f"{name} = excluded.{name}" for name in names if name not in keys)
+            statement += f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {others}"
+        return statement
+    comparisons = ["="] * width if kind == "delete" else ["=", "<"]
+    matches = " AND ".join(f"t.{name} {how} k.{name}" for name, how in zip(names, comparisons, strict=True))
+    return f"DELETE FROM {table.name} AS t USING {source} AS k({', '.join(names)}) WHERE {matches}"
+
+
+def _array(table: Table, name: str) -> str:
+    kind = table.columns[name].type
+    if isinstance(kind, LargeBinary):
+        return "bytea[]"
+    assert isinstance(kind, Integer), kind
+    return "bigint[]"
+
+
+class MariaDB:
+    """MariaDB, and MySQL, through PyMySQL."""
+
+    isolation = "READ COMMITTED"
+    _PASSING = frozenset({1021, 1040, 1053, 1114, 1203, 1205, 1213, 1290, 1317, 1792, 1836, 1927, 3101})
+
+    def arguments(self, url: URL, application: str) -> dict[str, Any]:
+        """See :class:`Dialect`."""
+        ours = {"connect_timeout": CONNECT_SECONDS, "program_name": application}
+        return {name: value for name, value in ours.items() if name not in url.query}
+
+    def begin(self, connection: Any) -> None:
+        """See :class:`Dialect`."""
+        with connection.cursor() as cursor:
+            # The connection that has the lock may have nothing to say for days.
+            cursor.execute(
+                "SET SESSION wait_timeout = 31536000, SESSION sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES')"
+            )
+
+    def require_durable(self, connection: Connection, place: str) -> None:
+        """See :class:`Dialect`."""
+        flush, packet = connection.exec_driver_sql(
+            "SELECT @@innodb_flush_log_at_trx_commit, @@max_allowed_packet"
+        ).one()
+        if flush not in (1, 3):
+            raise StoreFailed(
+                f"The server of the store at {place} does not make durable what it commits: its "
+                f"innodb_flush_log_at_trx_commit is {flush}.",
+                remedy="Set it to 1 in the server's configuration, and: SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+            )
+        if packet < LEAST_PACKET:
+            raise StoreFailed(
+                f"The server of the store at {place} takes statements of {packet:,} bytes at most: too few.",
+                remedy=f"Set max_allowed_packet to {LEAST_PACKET:,} or more in the server's configuration, "
+                f"and: SET GLOBAL max_allowed_packet = {LEAST_PACKET}",
+            )
+
+    def lock(self, connection: Connection, name: str, seconds: float) -> bool:
+        """See :class:`Dialect`."""
+        return (
+            connection.exec_driver_sql("SELECT get_lock(%s, %s)", (self._lock(connection, name), seconds)).scalar() == 1
+        )
+
+    def unlock(self, connection: Connection, name: str) -> None:
+        """See :class:`Dialect`."""
+        connection.exec_driver_sql("SELECT release_lock(%s)", (self._lock(connection, name),))
+
+    @staticmethod
+    def _lock(connection: Connection, name: str) -> str:
+        """A server's locks are of all its databases, and have short names."""
+        database = connection.exec_driver_sql("SELECT database()").scalar()
+        return f"holdfast {hashlib.sha256(f'{database} {name}'.encode()).hexdigest()[:48]}"
+
+    def write(self, connection: Connection, fence: Fence, writes: Sequence[Write], *, is_within: bool = False) -> None:
+        """See :class:`Dialect`."""
+        self._write(connection, fence, writes)
+        if not is_within:
+            connection.commit()
+
+    @staticmethod
+    def _write(connection: Connection, fence: Fence, writes: Sequence[Write]) -> None:
+        moved = connection.exec_driver_sql(
+            f"UPDATE {spaces.name} SET serial = serial + 1 WHERE id = %s AND epoch = %s AND serial = %s", fence
+        )
+        if moved.rowcount != 1:
+            raise Fenced
+        for write in writes:
+            if write.kind in ("insert", "put"):
+                connection.exec_driver_sql(_mariadb(write.kind, write.table), write.rows)
+            else:
+                _take_away(connection, write)
+
+    def is_passing(self, error: SQLAlchemyError) -> bool:
+        """See :class:`Dialect`."""
+        if not isinstance(error, DBAPIError):
+            return False
+        return error.connection_invalidated or _code(error) in self._PASSING or 2000 <= _code(error) < 3000
+
+    def remedy(self, error: SQLAlchemyError) -> str:
+        """See :class:`Dialect`."""
+        match _code(error):
+            case 1045 | 1698:
+                return "Check the user and the password in the URL."
+            case 1049:
+                return "Create the database: CREATE DATABASE name."
+            case 1044 | 1142:
+                return "Give the user the database: GRANT ALL ON database.* TO that user."
+            case 1021 | 1114:
+                return "Free space on the server's disk."
+        return ""
+
+
+def _code(error: SQLAlchemyError) -> int:
+    args = getattr(getattr(error, "orig", None), "args", ())
+    return args[0] if args and isinstance(args[0], int) else 0
+
+
+@cache
+def _mariadb(kind: Kind, table: Table) -> str:
+    """The statement of one row, which the driver makes one of many."""
+    names = _columns(table)
+    statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(['%s'] * len(names))})"
+    if kind == "put":
+        others = ", ".join(f"{name} = VALUES({name})" for name in names if name not in _keys(table))
+        statement += f" ON DUPLICATE KEY UPDATE {others}"
+    return statement
+
+
+_AT_ONCE = 1000
+
+
+def _take_away(connection: Connection, write: Write) -> None:
+    """Delete rows: those that differ in their last column alone by one statement."""
+    names = _columns(write.table)[: len(write.rows[0])]
+    if write.kind == "erase":
+        statement = f"DELETE FROM {write.table.name} WHERE {names[0]} = %s AND {names[1]} < %s"
+        for row in write.rows:
+            connection.exec_driver_sql(statement, row)
+        return
+    groups: dict[Row, list[Any]] = {}
+    for row in write.rows:
+        groups.setdefault(row[:-1], []).append(row[-1])
+    for shared, lasts in groups.items():
+        for start in range(0, len(lasts), _AT_ONCE):
+            some = lasts[start : start + _AT_ONCE]
+            wheres = [f"{name} = %s" for name in names[:-1]] + [f"{names[-1]} IN ({', '.join(['%s'] * len(some))})"]
+            connection.exec_driver_sql(f"DELETE FROM {write.table.name} WHERE {' AND '.join(wheres)}", (*shared, *some))
+
+
+def dialect_of(database: str) -> Dialect:
+    """The dialect of "postgresql", "mysql" or "mariadb"."""
+    return PostgreSQL() if database == "postgresql" else MariaDB()

@@ -1,0 +1,215 @@
+"""The tables of a store in a database: made by us, and brought up to date by us. Knows no batch, protocol rule.
+
+Names are kept as UTF-8 bytes: a queue's may have any character, which not every database's text can have. A **key** is
+the name itself, or the digest of a long one, since indexes have a longest entry; names are looked up by their keys.
+
+What is in several queues' partitions, and what is held for Sequences, are records under the number of their **part**.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    delete,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import mysql
+
+from holdfast.exceptions import StoreFormatError
+
+SCHEMA = 1
+"""The version of the tables that this version of Holdfast reads and writes."""
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
+"""From which version to the next one, by what. A step must bear being run again after it was killed: MariaDB and MySQL
+cannot undo what they did to a table."""
+
+SPACE_SHIFT = 40
+"""A part's number is its space's, shifted so far, plus a number of its own."""
+LONGEST_KEY = 200
+"""Bytes of a name that is its own key."""
+_DIGEST = b"\xff"  # which no UTF-8 has
+
+_Key = LargeBinary().with_variant(mysql.VARBINARY(255), "mysql", "mariadb")
+_Data = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+
+metadata = MetaData()
+
+
+def _table(name: str, *parts: Column[object] | Index) -> Table:
+    return Table(f"holdfast_{name}", metadata, *parts, mysql_engine="InnoDB", mariadb_engine="InnoDB")
+
+
+def _number(name: str) -> Column[object]:
+    return Column(name, BigInteger, nullable=False)
+
+
+def _key(name: str) -> Column[object]:
+    return Column(name, _Key, nullable=False)
+
+
+def _bytes(name: str) -> Column[object]:
+    return Column(name, _Data, nullable=False)
+
+
+def _in_key(column: Column[object]) -> Column[object]:
+    column.primary_key = True
+    if isinstance(column.type, Integer):
+        column.autoincrement = False
+    return column
+
+
+versions = _table("schema", _in_key(Column("version", Integer, autoincrement=False)))
+
+spaces = _table(
+    "spaces",
+    _in_key(_key("name")),
+    _number("id"),
+    _number("epoch"),
+    _number("serial"),
+    Column("holder", String(200), nullable=False),
+    Column("opened_at", Float(53), nullable=False),
+    Index("holdfast_spaces_id", "id", unique=True),
+)
+"""``epoch`` counts the openings, ``serial`` the batches: a batch of which one of them is not what it should be is
+refused, so no two processes ever write to a space."""
+
+queues = _table("queues", _in_key(_number("space")), _in_key(_key("name_key")), _bytes("name"), _bytes("state"))
+
+partitions = _table(
+    "partitions",
+    _in_key(_number("part")),
+    _number("space"),
+    _bytes("queue"),
+    _number("number"),
+    _number("first_offset"),
+    _number("swept"),
+    Index("holdfast_partitions_space", "space"),
+)
+"""Records below ``first_offset`` are trimmed, those below ``swept`` deleted too. The end is behind the last record."""
+
+holds = _table(
+    "holds",
+    _in_key(_number("part")),
+    _number("space"),
+    _bytes("sequence"),
+    Index("holdfast_holds_space", "space"),
+)
+
+records = _table(
+    "records",
+    _in_key(_number("part")),
+    _in_key(_number("position")),
+    _number("size"),
+    _bytes("data"),
+)
+"""``position`` is the offset, or the number of a held message. ``size`` is that of the whole record; what does not fit
+into ``data`` is in the pieces."""
+
+pieces = _table(
+    "pieces",
+    _in_key(_number("part")),
+    _in_key(_number("position")),
+    _in_key(_number("piece")),
+    _bytes("data"),
+)
+
+sequences = _table("sequences", _in_key(_number("space")), _in_key(_key("name_key")), _bytes("name"), _bytes("state"))
+
+homes = _table(
+    "homes",
+    _in_key(_number("space")),
+    _in_key(_key("name_key")),
+    _bytes("name"),
+    _key("queue_key"),
+    _bytes("queue"),
+    _number("number"),
+    Index("holdfast_homes_partition", "space", "queue_key", "number"),
+)
+
+cursors = _table(
+    "cursors",
+    _in_key(_number("space")),
+    _in_key(_key("queue_key")),
+    _in_key(_number("number")),
+    _in_key(_key("name_key")),
+    _bytes("queue"),
+    _bytes("name"),
+    _bytes("state"),
+)
+
+
+def key_of(name: str) -> bytes:
+    """The key of a name."""
+    encoded = name.encode()
+    return encoded if len(encoded) <= LONGEST_KEY else _DIGEST + hashlib.sha256(encoded).digest()
+
+
+def signed(number: int) -> int:
+    """A number of 0 to 2**64 - 1 as a database's integer, which has a sign."""
+    return number if number < 1 << 63 else number - (1 << 64)
+
+
+def unsigned(number: int) -> int:
+    """The number that :func:`signed` was given."""
+    return number if number >= 0 else number + (1 << 64)
+
+
+def found_version(connection: Connection) -> int | None:
+    """The version of the tables that are there, None if there are none."""
+    if not inspect(connection).has_table(versions.name):
+        return None
+    found: int | None = connection.scalar(select(versions.c.version))
+    return found
+
+
+def require_known(found: int | None, place: str) -> None:
+    """See that tables of that version may be touched.
+
+    Raises:
+        StoreFormatError: They are newer.
+    """
+    if found is not None and found > SCHEMA:
+        raise StoreFormatError(
+            f"The tables of the store at {place} have version {found}, this version of Holdfast writes {SCHEMA}. "
+            "Nothing of them was touched.",
+            remedy="Use the version of Holdfast that wrote it, or a newer one.",
+        )
+
+
+def prepare(connection: Connection, place: str) -> None:
+    """Make the tables, or bring them up to date; in a transaction of the caller's, under a lock of his.
+
+    Raises:
+        StoreFormatError: They are newer; nothing is touched.
+    """
+    found = found_version(connection)
+    require_known(found, place)
+    if found is None:
+        metadata.create_all(connection)
+        if connection.dialect.name == "postgresql":
+            for table in (records, pieces):  # a body is stored as it is: compressing it costs more than its bytes
+                connection.execute(text(f"ALTER TABLE {table.name} ALTER COLUMN data SET STORAGE EXTERNAL"))
+        connection.execute(delete(versions))
+        connection.execute(insert(versions).values(version=SCHEMA))
+        return
+    while found < SCHEMA:
+        MIGRATIONS[found](connection)
+        found += 1
+        connection.execute(update(versions).values(version=found))

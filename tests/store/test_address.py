@@ -1,0 +1,80 @@
+"""A store's location: which is a database's, what it names, and that no password of it is ever shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.store import is_sql, open_store, shown
+from holdfast.store.address import DEFAULT_PATIENCE, read_address
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["postgresql://h/d", "postgres://h/d", "mysql://h/d", "mariadb://h/d", "mariadb+pymysql://h/d", "PostgreSQL://h/d"],
+)
+def test_urls_of_databases_are_known(location):
+    assert is_sql(location)
+    assert read_address(location).database in ("postgresql", "mysql", "mariadb")
+
+
+@pytest.mark.parametrize(
+    "location", ["inbox", ":memory:", "", "redis://h/d", Path("postgresql://h/d"), "postgresql:/h"]
+)
+def test_nothing_else_is(location):
+    assert not is_sql(location)
+
+
+def test_the_space_and_the_patience_are_taken_out_and_the_driver_is_named():
+    address = read_address("postgres://me:word@h:99/d?host=/tmp&space=orders&patience=2.5&sslmode=require")
+    assert address.url == "postgresql+psycopg://me:word@h:99/d?host=/tmp&sslmode=require"
+    assert (address.database, address.space, address.patience) == ("postgresql", "orders", 2.5)
+    assert address.shown == "postgres://me@h:99/d?host=/tmp&space=orders"
+    plain = read_address("mysql://h/d")
+    assert (plain.url, plain.space, plain.patience) == ("mysql+pymysql://h/d", "default", DEFAULT_PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("location", "says"),
+    [
+        ("postgresql+asyncpg://me:word@h/d", "asyncpg"),
+        ("postgresql://me:word@h", "names no database"),
+        ("postgresql://me:word@h/?space=a", "names no database"),
+        ("postgresql://me:word@h/d?space=", "cannot be the space"),
+        ("postgresql://me:word@h/d?space=a%00b", "cannot be the space"),
+        ("postgresql://me:word@h/d?space=" + "x" * 101, "cannot be the space"),
+        ("postgresql://me:word@h/d?patience=soon", "patience cannot be 'soon'"),
+        ("postgresql://me:word@h/d?patience=-1", "patience cannot be '-1'"),
+        ("postgresql://me:word@h/d?patience=nan", "patience cannot be 'nan'"),
+        ("postgresql://me:word@h:port/d", "is no URL of a database"),
+        ("oracle://me:word@h/d", "is no place for a store"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_a_remedy_and_without_the_password(location, says):
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        open_store(location)
+    assert caught.value.remedy
+    assert "word" not in str(caught.value)
+
+
+secrets = st.text(min_size=1).map(lambda text: f"s3c{text}r3t")
+
+
+@given(password=secrets, query=secrets)
+@example(password="s3c@/?#&=:r3t", query="s3c&=r3t")
+def test_no_password_is_shown_however_it_is_written(password, query):
+    for written in (password, quote(password, safe="")):
+        seen = shown(f"postgresql://me:{written}@host/d?space=orders&password={quote(query, safe='')}")
+        assert "s3c" not in seen
+        assert "r3t" not in seen
+    assert shown(f"mysql://me:{quote(password, safe='')}@host:3306/d?space=o") == "mysql://me@host:3306/d?space=o"
+
+
+def test_a_path_is_shown_as_it_is():
+    assert shown(Path("in box")) == "in box"
+    assert shown(":memory:") == ":memory:"

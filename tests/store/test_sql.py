@@ -1,0 +1,509 @@
+"""A store in a database: its spaces, who may write to one, and what becomes of a lost connection. Real servers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+import pytest
+from cut_off import CutOff
+from databases import GUARDED, PASSWORD, PATIENCE, PostgreSQL
+from sqlalchemy import text
+
+from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.exceptions import (
+    StoreError,
+    StoreFailed,
+    StoreFormatError,
+    StoreLocked,
+    StoreMissing,
+)
+from holdfast.store import open_store, sql, sql_changes, sql_schema, store_exists
+from holdfast.store.sql import SQLStore
+
+
+def end_connections(database) -> None:
+    """As an administrator, or a firewall, ends them."""
+    if isinstance(database, PostgreSQL):
+        database.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'holdfast %'")
+    else:
+        asked = "SELECT id FROM information_schema.processlist WHERE user = 'tester' AND db = 'holdfast'"
+        for number in database.sql(asked).split():
+            database.sql(f"KILL CONNECTION {number}")
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr(sql, "LOCK_SECONDS", 0.3)
+
+
+@pytest.fixture
+def store(database):
+    store = SQLStore(database.new_url())
+    yield store
+    store.close()
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_space_that_is_open_is_refused_and_whoever_has_it_is_named(database):
+    url = database.new_url()
+    first = open_store(url)
+    with pytest.raises(StoreLocked, match=r"by process \d+ on ") as caught:
+        open_store(url)
+    assert "?space=" in caught.value.remedy
+    first.commit(Batch(sequences={"urn:s": {"n": 1}}))
+    first.close()
+    second = open_store(url)
+    assert second.load().sequences == {"urn:s": {"n": 1}}
+    second.close()
+
+
+HOLDER = """
+import sys
+from holdfast.core.records import Batch
+from holdfast.store import open_store
+store = open_store(sys.argv[1])
+store.commit(Batch(sequences={"urn:s": {"n": 1}}))
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.crash
+def test_of_two_processes_one_has_a_space_until_it_is_gone(database):
+    url = database.new_url()
+    other = subprocess.Popen([sys.executable, "-c", HOLDER, url], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    assert other.stdout is not None
+    assert other.stdout.readline() == b"open\n"
+    with pytest.raises(StoreLocked, match=f"by process {other.pid} on "):
+        open_store(url)
+    other.kill()
+    other.communicate()
+    store = open_store(url)
+    assert store.load().sequences == {"urn:s": {"n": 1}}
+    store.close()
+
+
+def test_spaces_of_one_database_have_nothing_in_common(database, record, content):
+    urls = [database.new_url() for _ in range(3)]
+    stores = [open_store(url) for url in urls]
+    for n, store in enumerate(stores):
+        store.commit(
+            Batch(
+                queues={"q": {"n": n}},
+                appends=[("q", 0, offset, record(offset)) for offset in range(n + 1)],
+                holds=[("urn:s", 9, record(n))],
+                sequences={"urn:s": {"n": n}},
+                homes={"urn:s": ("q", 0)},
+                cursors={("q", 0, "a"): {"n": n}},
+            )
+        )
+    stores[1].commit(Batch(deletes=[("q", 0)], sequences={"urn:s": None}))
+    before = [content(store) for store in stores]
+    assert before[1]["snapshot"] == Snapshot(queues={"q": {"n": 1}})
+    assert [one["snapshot"].bounds for one in before] == [{("q", 0): (0, 1)}, {}, {("q", 0): (0, 3)}]
+    for store in stores:
+        store.close()
+    for url, expected in zip(urls, before, strict=True):
+        store = open_store(url)
+        assert content(store) == expected
+        store.close()
+
+
+def test_many_may_open_spaces_of_a_new_database_at_a_time(database):
+    database.sql("CREATE DATABASE anew")
+    urls = [database.url(f"s{n}").replace("/holdfast?", "/anew?") for n in range(6)]
+    failed: list[BaseException] = []
+
+    def work(url):
+        try:
+            store = open_store(url)
+            store.commit(Batch(sequences={url: {"n": 1}}))
+            assert set(store.load().sequences) == {url}
+            store.close()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(url,)) for url in urls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    database.sql("DROP DATABASE anew")
+    assert failed == []
+
+
+def test_a_wrong_password_is_told_with_the_remedy_and_the_password_is_not(database):
+    wrong = "wr0ng" + "-word"  # so that it is in no line of a traceback
+    with pytest.raises(StoreFailed) as caught:
+        open_store(database.url("x", user=GUARDED, password=wrong))
+    told = "".join(traceback.format_exception(caught.value))
+    assert "password" in caught.value.remedy
+    assert GUARDED in told
+    assert wrong not in told
+
+
+def test_a_user_who_may_not_make_tables_is_told_what_to_grant(database):
+    database.sql("CREATE DATABASE bare" if isinstance(database, PostgreSQL) else "SELECT 1")
+    with pytest.raises(StoreFailed) as caught:
+        open_store(database.url("x", user=GUARDED, password=PASSWORD).replace("/holdfast?", "/bare?"))
+    assert "GRANT" in caught.value.remedy
+    assert PASSWORD not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_database_that_is_not_there_is_told_with_the_remedy(database):
+    with pytest.raises(StoreFailed) as caught:
+        open_store(database.url("x").replace("/holdfast?", "/nowhere?"))
+    assert "Create the database" in caught.value.remedy
+
+
+@pytest.mark.parametrize("url", ["postgresql://h/d?host=/nowhere/at/all", "mysql://h/d?unix_socket=/nowhere/at/all"])
+def test_a_server_that_is_not_there_is_told(url):
+    with pytest.raises(StoreFailed, match="/nowhere/at/all") as caught:
+        open_store(url)
+    assert "can be reached" in caught.value.remedy
+
+
+@pytest.mark.parametrize(("package", "url"), [("sqlalchemy", "mysql://h/d"), ("psycopg", "postgresql://a:word@h/d")])
+def test_without_the_extra_it_is_said_how_to_install_it(package, url):
+    program = f"import sys; sys.modules[{package!r}] = None\nfrom holdfast.store import open_store\nopen_store({url!r})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "ConfigurationError" in done.stderr
+    assert "pip install 'holdfast[sql]'" in done.stderr
+    assert "word" not in done.stderr.splitlines()[-2]
+
+
+def test_looking_makes_nothing_and_locks_nothing(database, record):
+    url = database.new_url()
+    assert not store_exists(url)
+    with pytest.raises(StoreMissing):
+        open_store(url, read_only=True)
+    assert not store_exists(url)
+    store = open_store(url)
+    store.commit(Batch(appends=[("q", 0, n, record(n)) for n in range(9)]))
+    view = open_store(url, read_only=True)
+    store.commit(Batch(appends=[("q", 0, 9, record(9))], trims={("q", 0): 5}))
+    assert view.load().bounds == {("q", 0): (5, 10)}
+    assert [offset for offset, _ in view.read("q", 0, 0, 99)] == [5, 6, 7, 8, 9]
+    with pytest.raises(StoreError, match="not open for writing"):
+        view.commit(Batch())
+    view.close()
+    store.close()
+    assert store_exists(url)
+
+
+def test_a_view_of_what_was_deleted_meanwhile_looks_again(database, record, monkeypatch):
+    monkeypatch.setattr(sql_changes, "SWEEP_BYTES", 0)
+    url = database.new_url()
+    store = open_store(url)
+    store.commit(Batch(appends=[("q", 0, n, record(n)) for n in range(9)]))
+    view = open_store(url, read_only=True)
+    store.commit(Batch(trims={("q", 0): 5}))
+    assert [offset for offset, _ in view.read("q", 0, 0, 99)] == [5, 6, 7, 8]
+    view.close()
+    store.close()
+
+
+# --- tables of another version ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old(database):
+    """A database of its own, with a store in it."""
+    database.sql("CREATE DATABASE versions")
+    url = database.url("old").replace("/holdfast?", "/versions?")
+    store = open_store(url)
+    store.commit(Batch(sequences={"urn:s": {"n": 1}}))
+    store.close()
+    yield url
+    database.sql("DROP DATABASE versions")
+
+
+def test_newer_tables_are_refused_untouched(database, old):
+    database.sql(
+        "UPDATE holdfast_schema SET version = 99; ALTER TABLE holdfast_spaces RENAME TO other", database="versions"
+    )
+    for read_only in (False, True):
+        with pytest.raises(StoreFormatError, match="have version 99") as caught:
+            open_store(old, read_only=read_only)
+        assert caught.value.remedy
+    assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "99"
+
+
+def test_older_tables_are_brought_up_to_date_step_by_step(database, old, monkeypatch):
+    def add(connection):
+        connection.execute(text("ALTER TABLE holdfast_queues ADD COLUMN extra INTEGER"))
+
+    def fill(connection):
+        connection.execute(text("UPDATE holdfast_queues SET extra = 1"))
+
+    monkeypatch.setattr(sql_schema, "SCHEMA", 3)
+    monkeypatch.setattr(sql_schema, "MIGRATIONS", {1: add, 2: fill})
+    with pytest.raises(StoreFormatError, match="have version 1, this version 3") as caught:
+        open_store(old, read_only=True)
+    assert "upgrades" in caught.value.remedy
+    store = open_store(old)
+    assert store.load().sequences == {"urn:s": {"n": 1}}
+    store.close()
+    assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "3"
+    assert database.sql("SELECT count(extra) FROM holdfast_queues", database="versions").strip() == "0"
+
+
+def test_a_migration_that_fails_leaves_the_old_version_and_postgresql_undoes_it_whole(database, old, monkeypatch):
+    def half(connection):
+        connection.execute(text("ALTER TABLE holdfast_queues ADD COLUMN extra INTEGER"))
+        connection.execute(text("SELECT nothing FROM nowhere"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sql_schema, "SCHEMA", 2)
+        patched.setattr(sql_schema, "MIGRATIONS", {1: half})
+        with pytest.raises(StoreFailed):
+            open_store(old)
+    assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "1"
+    if isinstance(database, PostgreSQL):
+        asked = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'extra'"
+        assert database.sql(asked, database="versions").strip() == "0"
+    store = open_store(old)
+    assert store.load().sequences == {"urn:s": {"n": 1}}
+    store.close()
+
+
+# --- settings of a server that would lose what it says it has ---------------------------------------------------------
+
+
+def test_a_server_that_does_not_make_durable_what_it_commits_is_refused(database):
+    setting = "fsync" if isinstance(database, PostgreSQL) else "innodb_flush_log_at_trx_commit"
+    try:
+        if isinstance(database, PostgreSQL):
+            database.sql("ALTER SYSTEM SET fsync = off")
+            database.sql("SELECT pg_reload_conf()")
+            until = time.monotonic() + PATIENCE
+            while database.sql("SHOW fsync").strip() != "off":
+                assert time.monotonic() < until
+        else:
+            database.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+        with pytest.raises(StoreFailed, match=setting) as caught:
+            open_store(database.new_url())
+        assert setting in caught.value.remedy
+    finally:
+        if isinstance(database, PostgreSQL):
+            database.sql("ALTER SYSTEM RESET fsync")
+            database.sql("SELECT pg_reload_conf()")
+            while database.sql("SHOW fsync").strip() != "on":
+                assert time.monotonic() < until
+        else:
+            database.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+
+
+def test_statements_too_short_for_a_record_are_refused(servers):
+    database = servers("mariadb")
+    before = database.sql("SELECT @@GLOBAL.max_allowed_packet").strip()
+    database.sql("SET GLOBAL max_allowed_packet = 1048576")
+    try:
+        with pytest.raises(StoreFailed, match=r"1,048,576 bytes at most") as caught:
+            open_store(database.new_url())
+        assert "max_allowed_packet" in caught.value.remedy
+    finally:
+        database.sql(f"SET GLOBAL max_allowed_packet = {before}")
+
+
+def test_commits_are_durable_whatever_is_the_default_of_the_database(servers):
+    database = servers("postgresql")
+    store = SQLStore(database.new_url() + "&options=-csynchronous_commit%3Doff")
+    with store.engine.connect() as connection:
+        assert connection.scalar(text("SHOW synchronous_commit")) == "on"
+    store.close()
+
+
+# --- what does not fit ------------------------------------------------------------------------------------------------
+
+
+def test_records_of_many_megabytes_and_of_any_bytes_are_kept(store, record):
+    nasty = Record("urn:s", 1, "urn:a", bytes(range(256)) * 12_000 + b"'\\" * 2_000_000, 1.0)
+    empty = Record("", 0, "", b"", 0.0)
+    store.commit(Batch(appends=[("q", 0, 0, nasty), ("q", 0, 1, empty)], holds=[("urn:s", 2, nasty)]))
+    store.commit(Batch(releases=[("urn:s", 2, "q", 0, 2, 5.0)]))
+    assert store.read("q", 0, 0, 1) == [(0, nasty)]
+    (offset, one), *_ = store.read("q", 0, 2, 3)
+    assert (offset, one.body) == (2, nasty.body)
+    assert len(store.read("q", 0, 0, 3, 1000)) == 1
+
+
+def test_names_and_numbers_of_any_length_are_kept_apart(database, record, content):
+    url = database.new_url()
+    store = open_store(url)
+    names = ["x" * length for length in (199, 200, 201, 202, 70_000)] + ["ä" * 100, "ä" * 101, "a ", "a", "A"]
+    most = (1 << 64) - 1
+    store.commit(
+        Batch(
+            queues={name: {"n": name} for name in names},
+            appends=[(name, most, 0, record(n)) for n, name in enumerate(names)],
+            holds=[(name, most - n, record(n)) for n, name in enumerate(names)],
+            sequences={name: {"n": name} for name in names},
+            cursors={(name, most, other): {"n": name + other} for name in names[:4] for other in names[:4]},
+            homes={name: (name, most) for name in names},
+        )
+    )
+    before = content(store)
+    assert set(before["snapshot"].sequences) == set(names)
+    assert [store.load_partition(name, most).sequences for name in names] == [{name: {"n": name}} for name in names]
+    store.close()
+    store = open_store(url)
+    assert content(store) == before
+    store.commit(Batch(deletes=[(name, most) for name in names], sequences=dict.fromkeys(names)))
+    assert store.load() == Snapshot(queues={name: {"n": name} for name in names})
+    store.close()
+
+
+# --- a connection that is lost ----------------------------------------------------------------------------------------
+
+
+def test_after_a_lost_connection_it_connects_again_and_loses_nothing(database, store, record):
+    store.commit(Batch(appends=[("q", 0, 0, record(1))]))
+    for n in range(1, 4):
+        end_connections(database)
+        assert len(store.read("q", 0, 0, 99)) == n
+        store.commit(Batch(appends=[("q", 0, n, record(n))]))
+        assert store.reconnections == n
+    assert len(store.read("q", 0, 0, 99)) == 4
+    assert store.trouble == ""
+
+
+@pytest.fixture
+def cut(database, tmp_path):
+    """A way to the server that can be cut, and the URL by it."""
+    directory = database.directory
+    if isinstance(database, PostgreSQL):
+        (directory / "by").mkdir(exist_ok=True)
+        name = directory / "by" / ".s.PGSQL.5432"
+        name.unlink(missing_ok=True)
+        one, url = (
+            CutOff(name, directory / ".s.PGSQL.5432"),
+            database.new_url().replace(str(directory), str(name.parent)),
+        )
+    else:
+        name = directory / "by"
+        name.unlink(missing_ok=True)
+        one, url = CutOff(name, directory / "socket"), database.new_url().replace(database.socket, str(name))
+    yield one, url
+    one.close()
+
+
+@pytest.mark.parametrize("lost", ["asked", "answered"])
+def test_a_batch_whose_outcome_nobody_heard_of_is_written_once(cut, record, lost):
+    way, url = cut
+    store = SQLStore(url)
+    for n in range(12):
+        way.cuts = lost
+        batch = Batch(appends=[("q", 0, n, record(n))], sequences={"urn:s": {"n": n}})
+        store.commit(batch)
+        assert way.cuts == ""
+        assert store.load().bounds == {("q", 0): (0, n + 1)}
+    assert way.times == store.reconnections == 12
+    assert store.content.serial == 12
+    store.close()
+    again = open_store(url)
+    assert [offset for offset, _ in again.read("q", 0, 0, 99)] == list(range(12))
+    again.close()
+
+
+def test_who_lost_the_space_writes_nothing_any_more(database, record, content):
+    url = database.new_url()
+    first = SQLStore(url)
+    first.commit(Batch(appends=[("q", 0, 0, record(1))]))
+    end_connections(database)
+    second = SQLStore(url)
+    second.commit(Batch(appends=[("q", 0, 1, record(2))]))
+    before = content(second)
+    with pytest.raises(StoreFailed, match="taken over by another process"):
+        first.commit(Batch(appends=[("q", 0, 1, record(666))]))
+    with pytest.raises(StoreFailed, match="failed earlier"):
+        first.commit(Batch())
+    first.close()
+    assert content(second) == before
+    second.commit(Batch(appends=[("q", 0, 2, record(3))]))
+    second.close()
+
+
+def test_even_with_its_connection_nobody_writes_to_a_space_of_another_epoch(database, store, record):
+    store.commit(Batch(appends=[("q", 0, 0, record(1))]))
+    database.sql(f"UPDATE holdfast_spaces SET epoch = epoch + 1 WHERE id = {store.space}")
+    with pytest.raises(StoreFailed, match="taken over"):
+        store.commit(Batch(appends=[("q", 0, 1, record(2))]))
+    low = store.space << sql_schema.SPACE_SHIFT
+    counted = database.sql(f"SELECT count(*) FROM holdfast_records WHERE part > {low} AND part < {low + 99}")
+    assert counted.strip() == "1"
+
+
+@pytest.mark.crash
+def test_while_the_server_is_away_it_says_so_and_takes_it_up_where_it_was(database, store, record):
+    store.commit(Batch(appends=[("q", 0, 0, record(1))]))
+    database.kill()
+    done = threading.Thread(target=store.commit, args=(Batch(appends=[("q", 0, 1, record(2))]),))
+    done.start()
+    until = time.monotonic() + PATIENCE
+    while not store.trouble:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert "does not do its work" in store.trouble
+    assert done.is_alive()
+    database.start()
+    done.join(PATIENCE)
+    assert not done.is_alive()
+    assert store.trouble == ""
+    assert len(store.read("q", 0, 0, 9)) == 2
+
+
+@pytest.mark.crash
+def test_when_its_patience_is_over_the_store_has_failed_and_says_what_to_do(database, record):
+    url = database.new_url()
+    store = open_store(url + "&patience=0.2")
+    store.commit(Batch(appends=[("q", 0, 0, record(1))]))
+    database.kill()
+    try:
+        with pytest.raises(StoreFailed, match="could not be written") as caught:
+            store.commit(Batch(appends=[("q", 0, 1, record(2))]))
+        assert caught.value.remedy
+        with pytest.raises(StoreFailed, match="failed earlier"):
+            store.commit(Batch())
+        with pytest.raises(StoreFailed):
+            store.read("q", 0, 0, 9)
+        store.close()
+    finally:
+        database.start()
+    again = open_store(url)
+    assert len(again.read("q", 0, 0, 9)) in (1, 2)
+    again.close()
+
+
+def test_a_statement_that_the_server_refuses_leaves_all_as_it_was(database, store, record, content):
+    store.commit(Batch(appends=[("q", 0, 0, record(1))]))
+    before = content(store)
+    low = store.space << sql_schema.SPACE_SHIFT
+    part = store.part_of(("q", 0))
+    assert part is not None
+    assert part > low
+    database.sql(f"INSERT INTO holdfast_records VALUES ({part}, 1, 1, 'x')")
+    with pytest.raises(StoreFailed) as caught:
+        store.commit(Batch(appends=[("q", 0, 1, record(2))], sequences={"urn:s": {"n": 1}}))
+    assert caught.value.remedy
+    assert "urn:action" not in "".join(traceback.format_exception(caught.value)), "nothing of a message is told"
+    assert content(store) == before
+    database.sql(f"DELETE FROM holdfast_records WHERE part = {part} AND position = 1")
+
+
+def test_a_record_that_is_gone_is_damage_and_is_told(database, store, record):
+    store.commit(Batch(appends=[("q", 0, n, record(n)) for n in range(5)], holds=[("urn:s", 9, record(9))]))
+    part, held = store.part_of(("q", 0)), store.part_of("urn:s")
+    database.sql(f"DELETE FROM holdfast_records WHERE part = {part} AND position = 2")
+    database.sql(f"DELETE FROM holdfast_records WHERE part = {held}")
+    with pytest.raises(StoreFailed, match="partition 0 of 'q' from offset 0 on is missing"):
+        store.read("q", 0, 0, 9)
+    assert len(store.read("q", 0, 3, 9)) == 2
+    with pytest.raises(StoreFailed, match="the held message 9 of urn:s is missing"):
+        store.commit(Batch(releases=[("urn:s", 9, "q", 0, 5, 1.0)]))
