@@ -87,7 +87,11 @@ def render_docstring(text: str) -> str:
 # --- the API ---------------------------------------------------------------------------------------------------------
 
 API: list[tuple[str, str, list[str]]] = [
-    ("The two endpoints", "holdfast", ["Source", "Sent", "Progress", "Destination", "Message", "ApplicationFault"]),
+    (
+        "The two endpoints",
+        "holdfast",
+        ["Source", "Sent", "Enqueued", "Progress", "Destination", "Message", "ApplicationFault"],
+    ),
     ("Blocking code", "holdfast.sync", ["Source", "Sent"]),
     ("Processors", "holdfast", ["Processor", "MessageContext"]),
     ("Traces", "holdfast", ["trace"]),

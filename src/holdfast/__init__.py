@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from holdfast.endpoint.message import ApplicationFault, Message
     from holdfast.endpoint.processors import MessageContext, Processor
     from holdfast.endpoint.replies import Reply
-    from holdfast.endpoint.source import Sent, Source
+    from holdfast.endpoint.sent import Enqueued, Sent
+    from holdfast.endpoint.source import Source
     from holdfast.endpoint.tracing import trace
     from holdfast.exceptions import (
         ConfigurationError,
@@ -48,6 +49,7 @@ __all__ = [
     "DeliveryError",
     "Destination",
     "DestinationPolicy",
+    "Enqueued",
     "EnvelopeError",
     "HandlingPolicy",
     "HoldfastError",
@@ -92,7 +94,8 @@ _HOMES = {
     "Reply": "endpoint.replies",
     "RetentionPolicy": "core.retention",
     "RetransmissionPolicy": "core.retransmission",
-    "Sent": "endpoint.source",
+    "Enqueued": "endpoint.sent",
+    "Sent": "endpoint.sent",
     "Source": "endpoint.source",
     "SourcePolicy": "core.policy",
     "Versions": "core.versions",

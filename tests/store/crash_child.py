@@ -65,6 +65,7 @@ def main(location: str) -> None:
     """Go on from whatever batch the store ends with, until killed."""
     changes.SWEEP_BYTES = sql_changes.SWEEP_BYTES = SWEEP_BYTES
     sql_changes.PIECE_BYTES = sql.PIECE_BYTES = PIECE_BYTES
+    sql.LOCK_SECONDS = 60.0
     opening.MEMTABLE_BYTES = 1 << 18
     store = open_store(location)
     n = serial(store.load())

@@ -69,6 +69,7 @@ def test_whenever_it_is_killed_everything_acknowledged_is_there_and_only_whole_b
 ):
     location = tmp_path / "store" if kind == "rocksdb" else servers(kind).new_url()
     monkeypatch.setattr(sql, "PIECE_BYTES", child.PIECE_BYTES)
+    monkeypatch.setattr(sql, "LOCK_SECONDS", 60.0)
     draw = random.Random(20261121)
     model = MemoryStore()
     stored = acknowledged = 0
@@ -90,6 +91,7 @@ def test_a_database_server_that_is_killed_under_load_costs_nothing_but_time(data
     """The one who commits is not started again: it connects again, and finds out what became of its last batch."""
     location = database.new_url()
     monkeypatch.setattr(sql, "PIECE_BYTES", child.PIECE_BYTES)
+    monkeypatch.setattr(sql, "LOCK_SECONDS", 60.0)
     draw = random.Random(20261122)
     process = subprocess.Popen([sys.executable, str(CHILD), location], stdout=subprocess.PIPE, env=ENV)
     assert process.stdout is not None

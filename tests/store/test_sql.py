@@ -35,11 +35,6 @@ def end_connections(database) -> None:
             database.sql(f"KILL CONNECTION {number}")
 
 
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch):
-    monkeypatch.setattr(sql, "LOCK_SECONDS", 0.3)
-
-
 @pytest.fixture
 def store(database):
     store = SQLStore(database.new_url())
@@ -50,14 +45,16 @@ def store(database):
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_space_that_is_open_is_refused_and_whoever_has_it_is_named(database):
+def test_a_space_that_is_open_is_refused_and_whoever_has_it_is_named(database, monkeypatch):
     url = database.new_url()
     first = open_store(url)
+    monkeypatch.setattr(sql, "LOCK_SECONDS", 0.3)
     with pytest.raises(StoreLocked, match=r"by process \d+ on ") as caught:
         open_store(url)
     assert "?space=" in caught.value.remedy
     first.commit(Batch(sequences={"urn:s": {"n": 1}}))
     first.close()
+    monkeypatch.undo()
     second = open_store(url)
     assert second.load().sequences == {"urn:s": {"n": 1}}
     second.close()
@@ -75,7 +72,8 @@ sys.stdin.read()
 
 
 @pytest.mark.crash
-def test_of_two_processes_one_has_a_space_until_it_is_gone(database):
+def test_of_two_processes_one_has_a_space_until_it_is_gone(database, monkeypatch):
+    monkeypatch.setattr(sql, "LOCK_SECONDS", 0.3)
     url = database.new_url()
     other = subprocess.Popen([sys.executable, "-c", HOLDER, url], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
     assert other.stdout is not None
@@ -84,6 +82,7 @@ def test_of_two_processes_one_has_a_space_until_it_is_gone(database):
         open_store(url)
     other.kill()
     other.communicate()
+    monkeypatch.undo()
     store = open_store(url)
     assert store.load().sequences == {"urn:s": {"n": 1}}
     store.close()

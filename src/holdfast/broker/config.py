@@ -41,7 +41,7 @@ from holdfast.broker.destinations import nearness
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy
 from holdfast.core.retention import RetentionPolicy
 from holdfast.core.versions import ALL_VERSIONS, RM_OF_NAME, SOAP, Addressing, Versions
-from holdfast.endpoint.source import PROFILES
+from holdfast.endpoint.profiles import PROFILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.wire import Limits

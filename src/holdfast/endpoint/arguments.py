@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.core.policy import Assurance
+from holdfast.core.policy import Assurance, Delivery
 from holdfast.core.retention import RetentionPolicy
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
@@ -26,6 +26,9 @@ _NO_URL = re.compile("[\x00-\x20\x7f\ud800-\udfff]")
 _OUR_QUEUES = ("dead-letters", "outbox", "replies")
 """The first parts of the names of queues that are kept beside a destination's own."""
 
+
+CONNECTION = "connection"
+"""The argument by which a handler asks for the database's transaction."""
 
 _OF_A_STORE = ("load", "commit", "read", "close")
 
@@ -85,13 +88,54 @@ def check_handler(handler: Any) -> None:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):  # some written in C tell nothing of themselves
         return
+    within = {CONNECTION: None} if CONNECTION in signature.parameters else {}
     try:
-        signature.bind(None)
+        signature.bind(None, **within)
     except TypeError:
         raise ConfigurationError(
             f"the handler {_name(handler)}{signature} cannot be called with a message alone",
-            remedy=f"A handler takes one argument: def {_name(handler).rpartition('.')[2]}(message).",
+            remedy=f"A handler takes one argument: def {_name(handler).rpartition('.')[2]}(message). With a store in a "
+            f"database it may take its transaction, too: (message, {CONNECTION}).",
         ) from None
+    if within and inspect.iscoroutinefunction(handler):
+        raise ConfigurationError(
+            f"the handler {_name(handler)} is async and asks for the {CONNECTION} of a database, for which the whole "
+            "server would wait",
+            remedy="Write it as a plain function: it runs in a thread of its own.",
+        )
+
+
+def wants_connection(handler: Any) -> bool:
+    """Whether a handler asks for the database's transaction."""
+    try:
+        return CONNECTION in inspect.signature(handler).parameters
+    except (TypeError, ValueError):  # some written in C tell nothing of themselves
+        return False
+
+
+def check_transactions(handlers: Mapping[str, Any], assurance: Assurance, *, are_there: bool) -> None:
+    """See that handlers which ask for the database's transaction can have it.
+
+    Args:
+        handlers: All of them, by their actions.
+        assurance: The destination's.
+        are_there: Whether the store has transactions to share.
+
+    Raises:
+        ConfigurationError: one asks for it, and the store is not in a database, or delivers at most once.
+    """
+    asking = [handler for handler in handlers.values() if wants_connection(handler)]
+    if asking and not are_there:
+        raise ConfigurationError(
+            f"the handler {_name(asking[0])} asks for the {CONNECTION} of a database, and the store is not in one",
+            remedy="Give the destination a store such as postgresql://user@host/database?space=orders",
+        )
+    if asking and assurance.delivery is Delivery.AT_MOST_ONCE:
+        raise ConfigurationError(
+            f"the handler {_name(asking[0])} asks for the {CONNECTION} of a database, and at-most-once marks a message "
+            "as done with before it is handed over",
+            remedy="Take exactly-once: the effects and the mark commit together.",
+        )
 
 
 def _name(handler: Any) -> str:

@@ -48,6 +48,7 @@ from holdfast.endpoint.arguments import (
     check_proxy,
     check_queue_name,
     check_store,
+    check_transactions,
     to_assurance,
     to_retention,
 )
@@ -72,7 +73,7 @@ from holdfast.http.asgi import Buffered, serve_asgi
 from holdfast.http.client import HTTPClient
 from holdfast.http.exchange import Exchange, HTTPLimits
 from holdfast.settings import check_whole
-from holdfast.store import Store, shown
+from holdfast.store import Store, Transactional, shown
 from holdfast.store.descriptors import soft_limit
 from holdfast.wire import DEFAULT, Limits
 
@@ -279,6 +280,9 @@ class Destination:
             self.queue.drops_passed = False
         self._restored = self._restored or restored
 
+    def _check_transactions(self, handlers: Mapping[str, Any]) -> None:
+        check_transactions(handlers, self.policy.assurance, are_there=isinstance(self.store, Transactional))
+
     # --- handlers -------------------------------------------------------------------------------------------------
 
     def on(self, action: str = "") -> Callable[[HandlerT], HandlerT]:
@@ -287,6 +291,10 @@ class Destination:
         A handler takes the :class:`Message` and may be async or plain (then it runs in a thread). What it returns,
         text, bytes or an lxml element, is the reply to a request. If it raises, it is called again with backoff, then
         the message is a dead letter; :class:`ApplicationFault` answers with a fault at once.
+
+        With a store in a database, a plain handler may ask for its transaction by a second argument ``connection``, a
+        ``sqlalchemy.Connection``: what it does there commits together with the mark that the message is handled, and
+        with its reply; if it raises, all of it is undone.
 
         A message asks for a reply by its ReplyTo. One that says nothing of replies is a request all the same (gSOAP
         sends such) if its handler is annotated to return something, as ``-> str``; otherwise it is one-way. What goes
@@ -312,6 +320,8 @@ class Destination:
                     "the destination runs already, as one without handlers",
                     remedy="Register the first handler before it is started.",
                 )
+            if self._started:
+                self._check_transactions({action: handler})
             self.handlers[action] = handler
             return handler
 
@@ -384,6 +394,7 @@ class Destination:
             )
         self._check_queues(snapshot)
         if handling is not None:
+            self._check_transactions(self.handlers)
             self.dispatcher = Dispatcher(self.engine, handling, self.handlers)
             self.dispatcher.tracing = self._envelopes.tracing
         self.readers = {name: Readers(self.engine, queue) for name, queue in self.queues.items()}

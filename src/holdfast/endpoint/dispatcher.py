@@ -18,16 +18,19 @@ from typing import Any
 from holdfast.core.events import Handle
 from holdfast.core.handling import Handling
 from holdfast.core.messages import Fault
-from holdfast.core.records import Record
+from holdfast.core.records import Batch, Record
+from holdfast.endpoint.arguments import wants_connection
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, fault_body
 from holdfast.endpoint.tracing import Tracing
 from holdfast.exceptions import EnvelopeError
+from holdfast.store import Transaction, Transactional
 
-Handler = Callable[[Message], Awaitable[Body | None] | Body | None]
-"""Takes a message; what it returns, if anything, is the reply's body. Plain functions run in threads."""
+Handler = Callable[..., Awaitable[Body | None] | Body | None]
+"""Takes a message, and a database's ``connection`` if it asks for it; what it returns, if anything, is the reply's
+body. Plain functions run in threads."""
 
 _SET_ASIDE = ApplicationFault("The service failed to handle the request; it has been set aside.", sender=False)
 
@@ -45,6 +48,8 @@ class Dispatcher:
         self.handling = handling
         self._engine = engine
         self._handlers = handlers
+        self._wanting: dict[str, bool] = {}
+        """Action -> whether its handler asks for the database's connection."""
         self._running: set[asyncio.Future[Any]] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._stopping = False
@@ -69,9 +74,13 @@ class Dispatcher:
             # In threads of our own: the loop's executor has few, and serves the store besides.
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self.handling.concurrency, "holdfast-handler")
-            call = partial(contextvars.copy_context().run, _call_plain, handler, handle)
-            running = asyncio.get_running_loop().run_in_executor(self._threads, call)
-            self._watch(running, partial(self._returned, handle))
+            run = contextvars.copy_context().run
+            if self._wants_connection(action, handler):
+                call = partial(run, self._call_within, handler, handle)
+                then = partial(self._returned_within, handle)
+            else:
+                call, then = partial(run, _call_plain, handler, handle), partial(self._returned, handle)
+            self._watch(asyncio.get_running_loop().run_in_executor(self._threads, call), then)
 
     def _watch(self, running: asyncio.Future[Any], then: Callable[[asyncio.Future[Any]], None]) -> None:
         self._running.add(running)
@@ -104,6 +113,53 @@ class Dispatcher:
                 self._watch(asyncio.create_task(self._await(handle, running.result())), self._ended)
             else:
                 self._gave(handle, running.result())
+        self._wake()
+
+    def _wants_connection(self, action: str, handler: Handler) -> bool:
+        wants = self._wanting.get(action)
+        if wants is None:
+            wants = self._wanting[action] = wants_connection(handler)
+        return wants
+
+    def _call_within(self, handler: Handler, handle: Handle) -> tuple[Any, Transaction]:
+        """Call it with a transaction, which is left for what follows from it."""
+        store = self._engine.store
+        assert isinstance(store, Transactional)  # or the destination would not have started
+        transaction = store.begin()
+        try:
+            result = _call_plain(partial(handler, connection=transaction.connection), handle)
+            transaction.check()
+            if self._is_closed:
+                raise RuntimeError("the destination was closed meanwhile")
+        except BaseException:
+            transaction.end()
+            raise
+        return result, transaction
+
+    def _returned_within(self, handle: Handle, running: asyncio.Future[tuple[Any, Transaction]]) -> None:
+        """A handler with a transaction is done."""
+        self._running.discard(running)
+        if not running.cancelled():
+            error = running.exception()
+            if error is not None:
+                self._raised(handle, error)
+            else:
+                self._gave_within(handle, *running.result())
+        self._wake()
+
+    def _gave_within(self, handle: Handle, result: Body | None, transaction: Transaction) -> None:
+        try:
+            reply = _reply(handle.record, result)
+        except Exception as error:
+            asyncio.get_running_loop().run_in_executor(None, transaction.end)
+            self._failed(handle, error)
+        else:
+            clock, handling = self._engine.clock, self.handling
+            take = partial(_alone, handling, handle, reply, clock)
+            self._watch(self._engine.commit_alone(take, transaction), self._committed)
+
+    def _committed(self, running: asyncio.Future[None]) -> None:
+        self._running.discard(running)
         self._wake()
 
     # --- what came of it ------------------------------------------------------------------------------------------
@@ -236,6 +292,12 @@ def _call_plain(handler: Handler, handle: Handle) -> Any:
         return handler(Message.from_record(handle.record, handle.attempt))
     except StopIteration as error:  # which no future can hold: whoever waits for it would wait for ever
         raise RuntimeError("the handler raised StopIteration") from error
+
+
+def _alone(
+    handling: Handling, handle: Handle, reply: Record | None, clock: Callable[[], float]
+) -> tuple[Batch | None, Batch]:
+    return handling.handled_alone(handle, reply, clock())
 
 
 def _caused(what: str, error: BaseException) -> RuntimeError:

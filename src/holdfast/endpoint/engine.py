@@ -12,7 +12,9 @@ import random
 import secrets
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -24,11 +26,11 @@ from holdfast.core.messages import ANONYMOUS
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
-from holdfast.core.records import Record, Snapshot
+from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.reading import Reading, Records
 from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed
-from holdfast.store import CommitThread, Store, open_store
+from holdfast.store import CommitThread, Store, Transaction, open_store
 
 HANGING_SECONDS = 5.0
 """A commit that takes longer is told in the log and by health: the disk does not answer."""
@@ -86,6 +88,19 @@ def new_identifier() -> str:
     return uuid.uuid4().urn
 
 
+@dataclass(slots=True)
+class _Taken:
+    """A batch that is taken from the core: what it is part of, and who waits for it by itself."""
+
+    batch: Batch
+    within: Transaction | None = None
+    over: asyncio.Future[None] | None = None
+
+
+Taking = Callable[[], tuple[Batch | None, Batch]]
+"""Takes from the core what is to be durable before a batch, None for nothing, and that batch."""
+
+
 class Engine:
     """One running protocol.
 
@@ -111,6 +126,11 @@ class Engine:
         self._thread: CommitThread | None = None
         self._reading: Reading | None = None
         self._committing = False
+        self._alone: deque[tuple[Taking, Transaction, asyncio.Future[None]]] = deque()
+        self._taken: deque[_Taken] = deque()
+        """Taken from the core, and not handed over yet."""
+        self._over: asyncio.Future[None] | None = None
+        """Of the batch that is with the thread: who waits for it by itself."""
         self._scheduled = False
         self._is_put_off = False
         self._timer: Cancellable | None = None
@@ -211,15 +231,15 @@ class Engine:
         if self.failure is None:
             self.protocol.outbound.pump(self.clock())
         self._see_to_effects()
-        if not self._committing and self.protocol.wants_commit and self.failure is None:
-            if self.protocol.commit.is_waited_for or self._is_put_off:
+        if not self._committing and self._wants_commit and self.failure is None:
+            if self._taken or self._alone or self.protocol.commit.is_waited_for or self._is_put_off:
                 self._is_put_off = False
                 self._commit()
             else:
                 self._is_put_off = True  # nobody waits for it: who was just told of what arrived may have more to store
                 self.touch()
         self._set_timer()
-        if not self._committing and not self.protocol.wants_commit:
+        if not self._committing and not self._wants_commit:
             self._wake()
 
     def _see_to_effects(self) -> None:
@@ -231,13 +251,59 @@ class Engine:
                 elif self._reading is not None and self.failure is None:
                     self._reading.read(effect)
 
+    def commit_alone(self, take: Taking, within: Transaction) -> asyncio.Future[None]:
+        """Make a batch durable as the last part of somebody's transaction, which ends with it.
+
+        Args:
+            take: Called when nothing else is on its way to the store: what is to be durable before, None for nothing,
+                and that batch; both as taken from the core.
+            within: The transaction. If the store has failed, it is undone.
+
+        Returns:
+            Done when it is durable, or the store has failed.
+        """
+        over: asyncio.Future[None] = self._loop.create_future()
+        self._alone.append((take, within, over))
+        if self.failure is not None:
+            self._undo_alone()
+        self.touch()
+        return over
+
+    def _undo_alone(self) -> None:
+        for _, within, over in self._alone:
+            self._loop.run_in_executor(None, within.end)
+            self._tell(over)
+        self._alone.clear()
+        for handed in self._taken:
+            if handed.within is not None:
+                self._loop.run_in_executor(None, handed.within.end)
+            self._tell(handed.over)
+        self._taken.clear()
+        self._tell(self._over)
+
+    @property
+    def _wants_commit(self) -> bool:
+        return bool(self._taken or self._alone) or self.protocol.wants_commit
+
+    def _next_batch(self) -> _Taken:
+        if not self._taken and self._alone:
+            take, within, over = self._alone.popleft()
+            before, alone = take()
+            if before is not None:
+                self._taken.append(_Taken(before))
+            self._taken.append(_Taken(alone, within, over))
+        return self._taken.popleft() if self._taken else _Taken(self.protocol.take_batch())
+
     def _commit(self) -> None:
         """Hand over the open batch, and tell what is durable with it if the disk is quick."""
         assert self._thread is not None
-        if self._thread.commit(self.protocol.take_batch()):
+        taken = self._next_batch()
+        self._over = taken.over
+        if self._thread.commit(taken.batch, taken.within):
             self.protocol.batch_durable(self.clock())
+            self._tell(self._over)
             self._see_to_effects()
-            if self.protocol.wants_commit:
+            if self._wants_commit:
                 self.touch()
         else:
             self._committing = True
@@ -250,6 +316,7 @@ class Engine:
     def _durable(self) -> None:
         self._committing = False
         self.protocol.batch_durable(self.clock())
+        self._tell(self._over)
         # Not put off: the next batch should be on its way while the answers to this one are written.
         self._turn()
 
@@ -261,6 +328,7 @@ class Engine:
         """The store has failed or is damaged: nothing is accepted or acknowledged any more. The first error counts."""
         if self.failure is None:
             self.failure = error
+            self._undo_alone()
             self._on_failed(error)
         self._wake()
         for done in self._waiting:
@@ -273,7 +341,7 @@ class Engine:
             self._idle = None
 
     def health(self) -> HoldfastError | None:
-        """What is wrong, if anything: the store has failed, it is short of space, or its disk does not answer."""
+        """What is wrong, if anything: the store has failed, takes nothing new for now, or its disk does not answer."""
         if self.failure is not None:
             if isinstance(self.failure, HoldfastError):
                 return StoreFailed(f"the store failed: {self.failure.message}", remedy=self.failure.remedy)
@@ -281,7 +349,7 @@ class Engine:
                 f"the store failed: {self.failure}", remedy="Free space or repair the disk, then start again."
             )
         if self.store.trouble:
-            return StoreFailed(self.store.trouble, remedy="Free space; it is looked for every few seconds.")
+            return StoreFailed(self.store.trouble, remedy="See to that; it goes on by itself when that is over.")
         if self._thread is not None and (seconds := self._thread.pending_seconds) >= HANGING_SECONDS:
             return StoreFailed(
                 f"the store's disk has not answered for {seconds:.0f} seconds; nothing is acknowledged meanwhile",
@@ -292,7 +360,7 @@ class Engine:
     def _look_after(self) -> None:
         """Once a second: put into the log what health would say, when it begins and when it is over."""
         wrong = self.health() if self.failure is None else None
-        kind = "" if wrong is None else "store short of space" if self.store.trouble else "store hangs"
+        kind = "" if wrong is None else "store takes nothing new" if self.store.trouble else "store hangs"
         if wrong is not None and kind != self._told:
             log.warning(kind, what=wrong.message, remedy=wrong.remedy)
         elif self._told and not kind:
@@ -338,7 +406,7 @@ class Engine:
         if self.failure is not None:
             return False
         reads = self._reading is not None and self._reading.is_busy
-        return self._scheduled or self._committing or self.protocol.wants_commit or reads
+        return self._scheduled or self._committing or self._wants_commit or reads
 
     async def durable(self) -> None:
         """Wait until what has been asked for so far is durable.
@@ -358,13 +426,13 @@ class Engine:
         self.check()
 
     @staticmethod
-    def _tell(done: asyncio.Future[None]) -> None:
-        if not done.done():
+    def _tell(done: asyncio.Future[None] | None) -> None:
+        if done is not None and not done.done():
             done.set_result(None)
 
     async def settled(self) -> None:
         """Wait until nothing is waiting to become durable."""
-        while (self._committing or self.protocol.wants_commit) and self.failure is None:
+        while (self._committing or self._wants_commit) and self.failure is None:
             idle = self._idle = self._idle or asyncio.Event()
             self.touch()
             await idle.wait()

@@ -10,11 +10,11 @@ import contextlib
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from holdfast.core.events import (
     Acknowledged,
@@ -35,7 +35,7 @@ from holdfast.core.outbox import stored_outboxes
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record, Snapshot
-from holdfast.core.versions import ALL_VERSIONS, Versions
+from holdfast.core.versions import Versions
 from holdfast.endpoint.arguments import (
     check_class,
     check_headers,
@@ -46,6 +46,7 @@ from holdfast.endpoint.arguments import (
     check_versions,
     to_assurance,
 )
+from holdfast.endpoint.collecting import Collecting
 from holdfast.endpoint.destination import SOURCES_QUEUE
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.endpoint.envelopes import Envelopes
@@ -56,9 +57,19 @@ from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.message import Body
 from holdfast.endpoint.outgoing import outgoing_record
 from holdfast.endpoint.processors import Processor
+from holdfast.endpoint.profiles import PREFERRED, PROFILES
 from holdfast.endpoint.replies import Replies, Reply
 from holdfast.endpoint.sender import Sender
-from holdfast.endpoint.stopped import stop_error, stored_error, unheard_text, unstored_error
+from holdfast.endpoint.sent import Enqueued, Sent, enqueue
+from holdfast.endpoint.stopped import (
+    PERHAPS_ASKED,
+    STILL_ASKED,
+    nothing_to_resume,
+    stop_error,
+    stored_error,
+    unheard_text,
+    unstored_error,
+)
 from holdfast.endpoint.wsdl import read_port, source_policy
 from holdfast.exceptions import (
     ConfigurationError,
@@ -73,52 +84,10 @@ from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Transport, TransportError
 from holdfast.http.server import HTTPServer
 from holdfast.settings import check_seconds
-from holdfast.store import IN_MEMORY, Store, shown, store_exists
+from holdfast.store import IN_MEMORY, Store, Transactional, shown, store_exists
 
-PROFILES = {
-    "wcf": Versions("1.0", "2005/08", "1.2"),
-    "wcf-2007": Versions("1.1", "2005/08", "1.2"),
-    "cxf": Versions("1.0", "2004/08", "1.1"),
-}
-"""What a named peer speaks by default: WSHttpBinding, WS2007HttpBinding, and Apache CXF's RMFeature."""
-
-_STILL_ASKED = "The request is stored and still tried; ask for the reply again with source.reply()."
-_PERHAPS_ASKED = (
-    "If it was sent from this store, and its reply was not taken before, it is still tried: "
-    "ask for the reply again with source.reply()."
-)
-
-_PREFERRED = sorted(ALL_VERSIONS, key=lambda versions: (versions.soap.value, versions.rm.value), reverse=True)
-
-
-class Sent:
-    """A message that is durable here.
-
-    Attributes:
-        message_id: Its wsa:MessageID.
-        sequence_key: The key of the outbox it is in.
-        offset: Its position there.
-    """
-
-    def __init__(self, source: Source, lane: Lane, offset: int, message_id: str) -> None:
-        self._source = source
-        self._lane = lane
-        self.message_id = message_id
-        self.sequence_key = lane.outbox.key
-        self.offset = offset
-
-    async def acknowledged(self, timeout: float | None = None) -> None:
-        """Wait until the destination has it, durably if it is as good as ours.
-
-        Args:
-            timeout: Seconds; None waits for ever.
-
-        Raises:
-            NotAcknowledged: not in that time. The message is still stored and still tried.
-            SequenceFault, SequenceLost, DeliveryError: nothing more is sent until somebody decides; says what to do.
-            StoreFailed: the store failed meanwhile. The message was stored before, and is not to be sent again.
-        """
-        await self._source.wait_acknowledged(self._lane, self.offset, timeout, self.message_id)
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 
 class Source:
@@ -216,6 +185,7 @@ class Source:
         self._asked: dict[str, Lane] = {}
         """MessageID of each request of this process that has no reply yet -> where it went."""
         self._server: HTTPServer | None = None
+        self._collecting: Collecting | None = None
         self._open = False
 
     @classmethod
@@ -254,12 +224,12 @@ class Source:
             return cls(to, store, **options)
         said: dict[str, Any] = {"offer": found.has_replies, "policy": source_policy(found)}
         if options.get("profile") is None:
-            said["versions"] = [one for one in _PREFERRED if one in found.versions]
+            said["versions"] = [one for one in PREFERRED if one in found.versions]
         given = {name: value for name, value in options.items() if value is not None}
         return cls(to or found.address, store, **(said | given))
 
     def _make_choices(self) -> list[tuple[Versions, bool]]:
-        versions = [self._versions] if isinstance(self._versions, Versions) else self._versions or _PREFERRED
+        versions = [self._versions] if isinstance(self._versions, Versions) else self._versions or PREFERRED
         offers = (True, False) if self._offer is None else (self._offer,)
         return [(one, offer) for offer in offers for one in versions]
 
@@ -289,7 +259,7 @@ class Source:
                 or it cannot listen where it was told to.
         """
         if self.to is None and not await asyncio.to_thread(store_exists, self._store_location):
-            raise self._nothing_to_resume()  # and none is made
+            raise nothing_to_resume(shown(self._store_location))  # and none is made
         self._store = await open_off_loop(self._store_location)
         try:
             await self._start()
@@ -301,12 +271,6 @@ class Source:
                 self._store.close()
             raise
         self._open = True
-
-    def _nothing_to_resume(self) -> ConfigurationError:
-        return ConfigurationError(
-            f"there is nothing to resume in {shown(self._store_location)}: no source has stored messages there",
-            remedy="Name the store that they were stored in, or say where new ones go.",
-        )
 
     async def _start(self) -> None:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
@@ -350,6 +314,10 @@ class Source:
         self._engine.check()
         if listener is not None:
             listener.begin()
+        if isinstance(self._store, Transactional):
+            self._collecting = Collecting(self._engine, self._store, self._submit_enqueued)
+            await self._collecting.collect()
+            self._engine.check()
 
     def _in_the_loop(self, call: Callable[[], None]) -> None:
         if threading.get_ident() == self._thread:
@@ -373,7 +341,7 @@ class Source:
         if self.to is None and len(known) == 1:
             self.to = known.pop()
         elif self.to is None:
-            raise self._nothing_to_resume()
+            raise nothing_to_resume(shown(self._store_location))
         elif known - {self.to}:
             outboxes = self._engine.protocol.outbound.outboxes.values()
             if not all(outbox.is_empty and outbox.source is None for outbox in outboxes):
@@ -411,6 +379,8 @@ class Source:
             if timeout > 0 and self._engine.failure is None:
                 await self._end_finished(timeout)
         finally:
+            if self._collecting is not None:
+                await self._collecting.close()
             await self._sender.stop()
             if self._server is not None:
                 await self._server.close(1.0)
@@ -440,7 +410,13 @@ class Source:
 
     # --- sending --------------------------------------------------------------------------------------------------
 
-    async def send(
+    @overload
+    def send(
+        self, body: Body, *, action: str, sequence_key: str = "", message_id: str | None = None, headers: bytes = b""
+    ) -> Coroutine[Any, Any, Sent]: ...
+
+    @overload
+    def send(
         self,
         body: Body,
         *,
@@ -448,8 +424,20 @@ class Source:
         sequence_key: str = "",
         message_id: str | None = None,
         headers: bytes = b"",
-    ) -> Sent:
-        """Take over a one-way message. Returns when it is durable here; it is on its way then.
+        connection: Connection,
+    ) -> Enqueued: ...
+
+    def send(
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+        connection: Connection | None = None,
+    ) -> Coroutine[Any, Any, Sent] | Enqueued:
+        """Take over a one-way message. Awaited, it returns when that is durable here; it is on its way then.
 
         Args:
             body: One XML element: text, UTF-8 bytes or an lxml element; or nothing.
@@ -457,6 +445,9 @@ class Source:
             sequence_key: Messages with equal keys share a Sequence and its order; others do not wait for them.
             message_id: wsa:MessageID, made if None.
             headers: Header blocks of your own, XML bytes: elements in namespaces of their own, one after the other.
+            connection: A transaction of the caller's in the database that the source's store is in: the message leaves
+                when that has committed, and never else. Not awaited, in any thread and process: the source need not be
+                open here, but where it is open, or is opened next, it sends it.
 
         Raises:
             EnvelopeError: it could never leave as it is given: the body is not one XML element, the headers are no
@@ -464,7 +455,12 @@ class Source:
             DeliveryError: the outbox is stopped; says why and what to do.
             StoreError: it is not durable.
         """
-        return await self._submit(body, action, sequence_key, message_id, headers, wants_reply=False)
+        if connection is None:
+            return self._submit(body, action, sequence_key, message_id, headers, wants_reply=False)
+        now = (self._clock or Clock())()
+        message_id = new_identifier() if message_id is None else message_id
+        record = outgoing_record(sequence_key, action, body, message_id, headers, now, wants_reply=False)
+        return enqueue(connection, self._store_location, record)
 
     async def request(
         self,
@@ -514,7 +510,7 @@ class Source:
             except TimeoutError:
                 raise NotAcknowledged(
                     f"no reply to {message_id} within {timeout} s{self._because()}",
-                    remedy=_STILL_ASKED if message_id in self._asked else _PERHAPS_ASKED,
+                    remedy=STILL_ASKED if message_id in self._asked else PERHAPS_ASKED,
                 ) from None
             finally:
                 if self._replies.get(message_id) is future:
@@ -546,6 +542,9 @@ class Source:
         engine.touch()
         await stored
         return Sent(self, lane, offset, message_id)
+
+    def _submit_enqueued(self, record: Record) -> None:
+        self._engine.protocol.submit(self._lane(record.sequence).outbox, record, self._engine.clock())
 
     def _lane(self, key: str) -> Lane:
         lane = self._lanes.get(key)
@@ -618,6 +617,8 @@ class Source:
         check_seconds("timeout", timeout)
         try:
             async with asyncio.timeout(timeout):
+                if self._collecting is not None:
+                    await self._collecting.collect()
                 waits = [self._flush(lane) for lane in self._lanes.values()]
                 for result in await asyncio.gather(*waits, return_exceptions=True):
                     if isinstance(result, BaseException):

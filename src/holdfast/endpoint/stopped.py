@@ -11,6 +11,7 @@ from holdfast.core.messages import ANONYMOUS
 from holdfast.core.reasons import UNSENDABLE
 from holdfast.exceptions import (
     SEQUENCE_FAULTS,
+    ConfigurationError,
     DeliveryError,
     HoldfastError,
     NotAcknowledged,
@@ -20,6 +21,12 @@ from holdfast.exceptions import (
     StoreFailed,
 )
 from holdfast.store import IN_MEMORY
+
+STILL_ASKED = "The request is stored and still tried; ask for the reply again with source.reply()."
+PERHAPS_ASKED = (
+    "If it was sent from this store, and its reply was not taken before, it is still tried: "
+    "ask for the reply again with source.reply()."
+)
 
 _REMEDY = "Put it right"
 _WHO = "It does not know who sends: headers={'Authorization': …}, or --header 'Authorization: …'. Put it right"
@@ -64,6 +71,18 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
         said = f"the destination {to} answered {stopped.code} and {stopped.reason}"
     remedy = _REMEDIES.get(stopped.code, _REMEDY)
     return PeerFault(said, code=stopped.code, remedy=f"{safe} {remedy}, then: {resume}")
+
+
+def nothing_to_resume(store: str) -> ConfigurationError:
+    """The error for who wants to resume what a store does not hold.
+
+    Args:
+        store: Where that is.
+    """
+    return ConfigurationError(
+        f"there is nothing to resume in {store}: no source has stored messages there",
+        remedy="Name the store that they were stored in, or say where new ones go.",
+    )
 
 
 def stored_error(error: BaseException, store: str, waiting: int) -> BaseException:

@@ -10,20 +10,25 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from holdfast.core.policy import Assurance, SourcePolicy
 from holdfast.core.versions import Versions
+from holdfast.endpoint import sent
 from holdfast.endpoint import source as asynchronous
 from holdfast.endpoint.engine import Clock
 from holdfast.endpoint.lanes import Progress
 from holdfast.endpoint.message import Body
 from holdfast.endpoint.processors import Processor
 from holdfast.endpoint.replies import Reply
+from holdfast.endpoint.sent import Enqueued
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.outcome import Transport
 from holdfast.settings import check_seconds
 from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 T = TypeVar("T")
 
@@ -58,7 +63,7 @@ class LoopThread:
 class Sent:
     """A message that is durable here; see :class:`holdfast.Sent`."""
 
-    def __init__(self, source: Source, sent: asynchronous.Sent) -> None:
+    def __init__(self, source: Source, sent: sent.Sent) -> None:
         self._source = source
         self._sent = sent
         self.message_id = sent.message_id
@@ -230,6 +235,12 @@ class Source:
         if not self._is_lent:
             thread.stop()
 
+    @overload
+    def send(
+        self, body: Body, *, action: str, sequence_key: str = "", message_id: str | None = None, headers: bytes = b""
+    ) -> Sent: ...
+
+    @overload
     def send(
         self,
         body: Body,
@@ -238,8 +249,29 @@ class Source:
         sequence_key: str = "",
         message_id: str | None = None,
         headers: bytes = b"",
-    ) -> Sent:
+        connection: Connection,
+    ) -> Enqueued: ...
+
+    def send(
+        self,
+        body: Body,
+        *,
+        action: str,
+        sequence_key: str = "",
+        message_id: str | None = None,
+        headers: bytes = b"",
+        connection: Connection | None = None,
+    ) -> Sent | Enqueued:
         """See :meth:`holdfast.Source.send`."""
+        if connection is not None:
+            return self._source.send(
+                body,
+                action=action,
+                sequence_key=sequence_key,
+                message_id=message_id,
+                headers=headers,
+                connection=connection,
+            )
         sending = self._source.send(
             body, action=action, sequence_key=sequence_key, message_id=message_id, headers=headers
         )

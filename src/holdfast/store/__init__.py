@@ -6,14 +6,25 @@ from pathlib import Path
 
 from holdfast.exceptions import ConfigurationError, StoreMissing
 from holdfast.store.address import is_sql, shown
-from holdfast.store.base import Store
+from holdfast.store.base import Store, Transaction, Transactional
 from holdfast.store.memory import MemoryStore
 from holdfast.store.writer import CommitThread
 
 IN_MEMORY = ":memory:"
 """The location of a store that is gone with its process."""
 
-__all__ = ["IN_MEMORY", "CommitThread", "MemoryStore", "Store", "is_sql", "open_store", "shown", "store_exists"]
+__all__ = [
+    "IN_MEMORY",
+    "CommitThread",
+    "MemoryStore",
+    "Store",
+    "Transaction",
+    "Transactional",
+    "is_sql",
+    "open_store",
+    "shown",
+    "store_exists",
+]
 
 
 def open_store(location: str | Path | Store, *, read_only: bool = False) -> Store:

@@ -102,6 +102,14 @@ def read_address(location: str) -> SQLAddress:
     return SQLAddress(url, database, space, patience, shown(location))
 
 
+def beside(location: str, name: str) -> str:
+    """The URL of another space of the same database, which belongs to the one that a URL names: ``orders/name``."""
+    space = f"{read_address(location).space}/{name}"
+    rest, _, query = location.partition("?")
+    options = [(key, value) for key, value in parse_qsl(query, keep_blank_values=True) if key != "space"]
+    return f"{rest}?{urlencode([*options, ('space', space)], safe='/:')}"
+
+
 def _last(options: list[tuple[str, str]], name: str, default: str) -> str:
     return next((value for key, value in reversed(options) if key == name), default)
 

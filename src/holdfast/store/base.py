@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from holdfast.core.records import Batch, Record, Snapshot
 
@@ -52,4 +53,45 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Give up the store. Nothing is lost by not calling it."""
+        ...
+
+
+class Transaction(Protocol):
+    """A transaction of a store's database for somebody else's work, which a batch is the last part of."""
+
+    connection: Any
+    """Where it is open: what a handler gets."""
+
+    def check(self) -> None:
+        """See that nothing but the commit is left to be done. Raises whatever is wrong."""
+        ...
+
+    def commit(self, batch: Batch) -> None:
+        """Commit it with the batch, as ``Store.commit`` is called, and with the same promise; then it is over."""
+        ...
+
+    def end(self) -> None:
+        """Undo it, if it is not committed. It is over."""
+        ...
+
+
+@runtime_checkable
+class Transactional(Protocol):
+    """A store in a database whose transactions others may share."""
+
+    def begin(self) -> Transaction:
+        """A transaction; from any thread.
+
+        Raises:
+            StoreFailed: The database does not answer.
+        """
+        ...
+
+    def enqueued(self, limit: int) -> Sequence[Record]:
+        """Records that transactions of others have put there for an outbox, the oldest first: whoever appends one to a
+        queue, as the very same object, takes it out of there with that batch.
+
+        Raises:
+            StoreFailed: The database does not answer.
+        """
         ...

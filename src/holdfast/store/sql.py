@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, create_engine, event, func, insert, select, update
@@ -38,13 +39,13 @@ from holdfast.store.address import SQLAddress, read_address
 from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
 from holdfast.store.plan import BATCH_REMEDY, Where
 from holdfast.store.records import decode_record, decode_state
-from holdfast.store.sql_changes import PIECE_BYTES, SQLChanges
+from holdfast.store.sql_changes import PIECE_BYTES, EnqueuedRecord, SQLChanges
 from holdfast.store.sql_dialects import Fenced, dialect_of, said
 from holdfast.store.sql_schema import SPACE_SHIFT, key_of, signed, unsigned
 
 _Result = TypeVar("_Result")
 
-LOCK_SECONDS = 3.0
+LOCK_SECONDS = 10.0
 """How long to wait for a space that another process has open: one that was killed is found gone in that time."""
 READERS = 5
 """Connections that are kept open for reading."""
@@ -79,6 +80,8 @@ class SQLStore:
     reads_at_once = False
 
     def __init__(self, location: str, *, read_only: bool = False) -> None:
+        self.location = location
+        """Its URL, with the password: not to be shown."""
         self._address = address = read_address(location)
         self.place = address.shown
         self.trouble = ""
@@ -97,7 +100,8 @@ class SQLStore:
         self._committing = threading.Lock()
         self._writer: Connection | None = None
         self._raw: Any = None
-        self.engine = self._make_engine(address)
+        # Of the transactions of others, too, which end with the space's row: an older look at it would not do.
+        self.engine = self._make_engine(address, isolation_level="READ COMMITTED")
         self._reader = self._make_engine(address, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
         try:
             with self._explaining("opened"):
@@ -143,7 +147,7 @@ class SQLStore:
 
     def _prepare(self, connection: Connection) -> None:
         """Make the tables, or bring them up to date; one process at a time."""
-        if not self._dialect.lock(connection, _SCHEMA_LOCK, 20 * LOCK_SECONDS):
+        if not self._dialect.lock(connection, _SCHEMA_LOCK, 6 * LOCK_SECONDS):
             raise StoreLocked(
                 f"Another process is at work on the tables of the store at {self.place}.", remedy="Try again later."
             )
@@ -356,26 +360,37 @@ class SQLStore:
     def commit(self, batch: Batch) -> None:
         """See :meth:`Store.commit`. While the database does not answer, it is tried again for as long as the URL's
         patience says."""
+        self._require_open()
+        with self._committing, self._ending():
+            changes = SQLChanges(self, batch)
+            self._write(changes)
+            self._take_over(changes)
+
+    def _require_open(self) -> None:
         if self._failure is not None:
             raise StoreFailed(
                 f"The store at {self.place} failed earlier and takes no further batch.", remedy=_AGAIN
             ) from self._failure
         if self._closed.is_set() or self._is_read_only:
             raise StoreError(f"The store at {self.place} is not open for writing.", remedy="Open it for writing.")
-        with self._committing:
-            try:
-                changes = SQLChanges(self, batch)
-                self._write(changes)
-            except BaseException as error:
-                self._failure = error
-                if not isinstance(error, Exception) or isinstance(error, HoldfastError):
-                    raise
-                raise StoreFailed(
-                    f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY
-                ) from error
-            changes.take_over()
-            for name in changes.gone:
-                self._parts.pop(name, None)
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """The store ends with an error in here."""
+        try:
+            yield
+        except BaseException as error:
+            self._failure = error
+            if not isinstance(error, Exception) or isinstance(error, HoldfastError):
+                raise
+            raise StoreFailed(
+                f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY
+            ) from error
+
+    def _take_over(self, changes: SQLChanges) -> None:
+        changes.take_over()
+        for name in changes.gone:
+            self._parts.pop(name, None)
 
     def _write(self, changes: SQLChanges) -> None:
         """Write it once, whatever becomes of the connection."""
@@ -434,6 +449,67 @@ class SQLStore:
             f"The store at {self.place} was taken over by another process. Nothing of this was written.",
             remedy="One process may have a space open. Stop one of the two, or give each its own: ?space=NAME",
         )
+
+    # --- transactions of others ---------------------------------------------------------------------------------
+
+    def begin(self) -> Transaction:
+        """A transaction of the database for somebody else's work, which a batch may be the last part of.
+
+        Raises:
+            StoreFailed: The database does not answer for longer than the patience.
+        """
+        return self._trying(lambda: Transaction(self), "begin a transaction")
+
+    def commit_within(self, connection: Connection, batch: Batch) -> None:
+        """Write the batch as the last part of the transaction that is open there, and commit all of it; to be called
+        as :meth:`commit` is.
+
+        Raises:
+            StoreFailed: The same as for :meth:`commit`. The connection is closed.
+        """
+        self._require_open()
+        with self._committing, self._ending():
+            changes = SQLChanges(self, batch)
+            fence = (self.space, self.epoch, self.content.serial)
+            self._is_in_doubt = True
+            try:
+                self._dialect.write(connection, fence, changes.writes, is_within=True)
+                connection.commit()
+            except Fenced:
+                raise self._taken_over() from None
+            except (SQLAlchemyError, self._raised) as error:
+                # Whoever is still at it has the row of the space: it must be ours no more.
+                connection.invalidate()
+                self._drop_writer()
+                if self._trying(self._reconnect, "be written") == fence[2]:
+                    self._is_in_doubt = False
+                    why = said(error if isinstance(error, SQLAlchemyError) else self._wrapped(error))
+                    raise StoreFailed(
+                        f"The store at {self.place} could not commit a handler's transaction: {why}. All of it is "
+                        "undone.",
+                        remedy="Start again: the message is handed over once more.",
+                    ) from error
+            self._is_in_doubt = False
+            self._take_over(changes)
+
+    def find_all(self, connection: Connection) -> None:
+        """Let the database find all that it may find wrong when the open transaction is committed."""
+        self._dialect.find_all(connection)
+
+    def enqueued(self, limit: int) -> list[EnqueuedRecord]:
+        """What transactions of others have put there for a source, committed and not taken yet; the oldest first.
+
+        Raises:
+            StoreFailed: The database does not answer for longer than the patience.
+        """
+        return self._trying(lambda: self._enqueued(limit))
+
+    def _enqueued(self, limit: int) -> list[EnqueuedRecord]:
+        table = schema.outgoing
+        asked = select(table.c.number, table.c.data).where(table.c.space == self.space).order_by(table.c.number)
+        with self._reader.connect() as connection:
+            rows = connection.execute(asked.limit(limit)).all()
+        return [EnqueuedRecord(**_fields(decode_record(bytes(data))), enqueued=number) for number, data in rows]
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -602,6 +678,60 @@ class SQLStore:
         self._drop_writer()
         self._reader.dispose()
         self.engine.dispose()
+
+
+class Transaction:
+    """A transaction for a handler's work.
+
+    Args:
+        store: Of this store's database.
+
+    Attributes:
+        connection: Where it is open.
+    """
+
+    def __init__(self, store: SQLStore) -> None:
+        self._store = store
+        self.connection = store.engine.connect()
+        try:
+            self.connection.exec_driver_sql("SELECT 1")  # one of the pool may be lost, and must not be handed out
+            self._mine = self.connection.get_transaction()
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def check(self) -> None:
+        """See that nothing but the commit is left to be done.
+
+        Raises:
+            SQLAlchemyError: The work breaks a rule of the database's that is looked at last, or the connection is lost.
+            ConfigurationError: Whoever worked in it has ended it himself.
+        """
+        if self._mine is None or not self._mine.is_active or self.connection.get_transaction() is not self._mine:
+            raise ConfigurationError(
+                "the handler committed or rolled back the transaction that it was given",
+                remedy="Leave that to Holdfast: it commits when the handler returns, and rolls back when it raises.",
+            )
+        self._store.find_all(self.connection)
+
+    def commit(self, batch: Batch) -> None:
+        """Commit it with the batch; see :meth:`SQLStore.commit_within`."""
+        try:
+            self._store.commit_within(self.connection, batch)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Undo it, if it is not committed, and give the connection back."""
+        with contextlib.suppress(SQLAlchemyError):
+            self.connection.close()
+
+
+_RECORD = [one.name for one in fields(Record)]
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in _RECORD}
 
 
 class _StillLocked(Exception):

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from sqlalchemy import Table
 
-from holdfast.core.records import Batch
+from holdfast.core.records import Batch, Record
 from holdfast.store import sql_schema as schema
 from holdfast.store.content import Content
 from holdfast.store.plan import Plan, Where
@@ -43,6 +43,18 @@ class Write:
     kind: Kind
     table: Table
     rows: list[Row]
+
+
+@dataclass(slots=True)
+class EnqueuedRecord(Record):
+    """A record that a transaction of somebody's put into ``holdfast_outgoing``: the batch that appends it to an outbox
+    takes it out of there.
+
+    Args:
+        enqueued: Its number there.
+    """
+
+    enqueued: int = 0
 
 
 class _Store(Protocol):
@@ -137,6 +149,7 @@ class SQLChanges:
         last_queue: str | None = None
         last_partition = 0
         part: int | None = None
+        taken: list[Row] = []
         for queue, partition, offset, record in self.plan.batch.appends:
             if partition != last_partition or queue is not last_queue:
                 last_queue, last_partition = where = (queue, partition)
@@ -145,6 +158,9 @@ class SQLChanges:
             data = encode_record(record)
             if part is not None:
                 self._add(self._rows, part, offset, data)
+            if isinstance(record, EnqueuedRecord):
+                taken.append((record.enqueued,))
+        self._write("delete", schema.outgoing, taken)
 
     def _add(self, rows: list[Row], part: int, position: int, data: bytes) -> None:
         """A record, which is to be written."""

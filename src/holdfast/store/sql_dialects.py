@@ -55,6 +55,10 @@ class Dialect(Protocol):
         """
         ...
 
+    def find_all(self, connection: Connection) -> None:
+        """Let the database find all that it may find wrong when the open transaction is committed."""
+        ...
+
     def lock(self, connection: Connection, name: str, seconds: float) -> bool:
         """Get a lock that lasts as long as the connection, in that time; whether it was got."""
         ...
@@ -125,7 +129,11 @@ class PostgreSQL:
 
     def begin(self, connection: Any) -> None:
         """See :class:`Dialect`."""
+        # A server frees the locks of a client whose machine is gone when it finds that out: within a minute.
+        settings = ("tcp_keepalives_idle", "30"), ("tcp_keepalives_interval", "10"), ("tcp_keepalives_count", "3")
         with connection.cursor() as cursor:
+            for name, value in settings:
+                cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
             cursor.execute(
                 "SELECT set_config('synchronous_commit', 'on', false) "
                 "WHERE current_setting('synchronous_commit') = 'off'"
@@ -140,11 +148,12 @@ class PostgreSQL:
                 remedy="Set fsync = on in postgresql.conf, and restart it.",
             )
 
+    def find_all(self, connection: Connection) -> None:
+        """See :class:`Dialect`."""
+        connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
+
     def lock(self, connection: Connection, name: str, seconds: float) -> bool:
         """See :class:`Dialect`."""
-        # A server frees the locks of a client whose machine is gone when it finds that out: within a minute.
-        for setting, value in (("idle", "30"), ("interval", "10"), ("count", "3")):
-            connection.exec_driver_sql(f"SELECT set_config('tcp_keepalives_{setting}', '{value}', false)")
         until = time.monotonic() + seconds
         while True:
             got = connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({self._LOCK})", (name,)).scalar()
@@ -263,6 +272,10 @@ class MariaDB:
                 remedy=f"Set max_allowed_packet to {LEAST_PACKET:,} or more in the server's configuration, "
                 f"and: SET GLOBAL max_allowed_packet = {LEAST_PACKET}",
             )
+
+    def find_all(self, connection: Connection) -> None:
+        """See :class:`Dialect`. Nothing is put off here; but the connection may be lost."""
+        connection.exec_driver_sql("DO 0")
 
     def lock(self, connection: Connection, name: str, seconds: float) -> bool:
         """See :class:`Dialect`."""

@@ -155,6 +155,17 @@ cursors = _table(
 )
 
 
+outgoing = _table(
+    "outgoing",
+    Column("number", BigInteger, primary_key=True, autoincrement=True),
+    _number("space"),
+    _bytes("data"),
+    Index("holdfast_outgoing_space", "space", "number"),
+)
+"""Records that transactions of others put there for a source, which takes them into its outbox: only there do they get
+an offset, for transactions end in any order, or are undone."""
+
+
 def key_of(name: str) -> bytes:
     """The key of a name."""
     encoded = name.encode()

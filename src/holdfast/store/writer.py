@@ -21,7 +21,7 @@ from typing import Final
 
 from holdfast.core.records import Batch
 from holdfast.exceptions import StoreFailed
-from holdfast.store.base import Store
+from holdfast.store.base import Store, Transaction
 from holdfast.store.durations import Durations
 from holdfast.store.processors import Place
 
@@ -93,7 +93,7 @@ class CommitThread:
         self._on_failed = on_failed
         self._longest_wait = LONGEST_WAIT if longest_wait is None else longest_wait
         self._patience = Patience()
-        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._batches: SimpleQueue[tuple[Batch, Transaction | None] | None] = SimpleQueue()
         self._outcomes: SimpleQueue[BaseException | None] = SimpleQueue()
         self._is_waited_for = False
         self._since = 0.0
@@ -109,8 +109,12 @@ class CommitThread:
         since = self._since
         return perf_counter() - since if since else 0.0
 
-    def commit(self, batch: Batch) -> bool:
+    def commit(self, batch: Batch, within: Transaction | None = None) -> bool:
         """Hand over a batch, which must not be changed any more, and wait a moment for it where that is worth it.
+
+        Args:
+            batch: The batch.
+            within: The transaction that it is to be the last part of; None for one of its own.
 
         Returns:
             Whether it is durable. If not yet, or if it failed, one of the callbacks follows; until then hand over none.
@@ -130,7 +134,7 @@ class CommitThread:
             self._place.here()
         else:
             self._place.anywhere()
-        self._batches.put(batch)
+        self._batches.put((batch, within))
         return waits and self._wait()
 
     def _wait(self) -> bool:
@@ -174,20 +178,20 @@ class CommitThread:
 
     def _run(self) -> None:
         error: BaseException | None = None
-        while error is None and (batch := self._batches.get()) is not None:
+        while error is None and (handed := self._batches.get()) is not None:
             try:
-                self._commit(batch)
+                self._commit(*handed)
             except BaseException as caught:  # a thread has nobody above it: whatever it is, the loop must hear of it
                 error = caught
-            del batch  # or it is kept until the next one comes
+            del handed  # or it is kept until the next one comes
             self._outcomes.put(error)
             if not self._is_waited_for:
                 self._tell()
 
-    def _commit(self, batch: Batch) -> None:
+    def _commit(self, batch: Batch, within: Transaction | None) -> None:
         self._since = started = perf_counter()
         try:
-            self._store.commit(batch)
+            (within or self._store).commit(batch)
         finally:
             self._since = 0.0
             self.durations.add(perf_counter() - started)

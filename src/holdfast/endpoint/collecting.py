@@ -1,0 +1,73 @@
+"""Takes messages that transactions of others put into a source's database into its outbox, once each.
+
+One round at a time: a round reads what is there, submits it, and waits until that is durable, since the very batch that
+gives a message its place in the outbox takes it out of where it waited. A second round meanwhile would find it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast.core.records import Record
+from holdfast.endpoint.engine import Engine
+from holdfast.exceptions import StoreError
+from holdfast.store import Transactional
+
+AT_ONCE = 500
+"""Messages of one round's batch."""
+PAUSE_SECONDS = 0.2
+"""After a round that found nothing."""
+
+
+class Collecting:
+    """The rounds of one source.
+
+    Args:
+        engine: Its engine, which runs.
+        store: Its store.
+        submit: Takes a record over into the outbox that it is for.
+    """
+
+    def __init__(self, engine: Engine, store: Transactional, submit: Callable[[Record], object]) -> None:
+        self._engine = engine
+        self._store = store
+        self._submit = submit
+        self._round: asyncio.Task[None] | None = None
+        self._is_over = asyncio.Event()
+        self._running = asyncio.create_task(self._run())
+
+    async def collect(self) -> None:
+        """All that was committed before this call is in the outbox when it returns, or the store has failed."""
+        for _ in range(2):  # the one under way may have looked already
+            if self._round is None or self._round.done():
+                if self._is_over.is_set():
+                    return
+                self._round = asyncio.create_task(self._collect())
+            await asyncio.wait([self._round])  # which goes on if whoever waits here is cancelled
+
+    async def _collect(self) -> None:
+        try:
+            while self._engine.failure is None and not self._is_over.is_set():
+                records = await asyncio.to_thread(self._store.enqueued, AT_ONCE)
+                if not records:
+                    return
+                for record in records:
+                    self._submit(record)
+                await self._engine.durable()
+        except StoreError as error:
+            self._engine.fail(error)
+
+    async def _run(self) -> None:
+        while not self._is_over.is_set() and self._engine.failure is None:
+            await self.collect()
+            try:
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    await self._is_over.wait()
+            except TimeoutError:
+                pass
+
+    async def close(self) -> None:
+        """Begin no further round, and wait for the one that is under way."""
+        self._is_over.set()
+        await asyncio.wait([self._running])

@@ -1,0 +1,15 @@
+"""Which versions a source speaks or tries: those of a named peer, or all, the likeliest first."""
+
+from __future__ import annotations
+
+from holdfast.core.versions import ALL_VERSIONS, Versions
+
+PROFILES = {
+    "wcf": Versions("1.0", "2005/08", "1.2"),
+    "wcf-2007": Versions("1.1", "2005/08", "1.2"),
+    "cxf": Versions("1.0", "2004/08", "1.1"),
+}
+"""What a named peer speaks by default: WSHttpBinding, WS2007HttpBinding, and Apache CXF's RMFeature."""
+
+PREFERRED = sorted(ALL_VERSIONS, key=lambda versions: (versions.soap.value, versions.rm.value), reverse=True)
+"""What a source tries of itself, first to last."""

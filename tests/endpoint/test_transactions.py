@@ -1,0 +1,443 @@
+"""A handler's effects and the delivery mark commit together, and a message leaves only if its transaction commits:
+against real databases, with processes killed between the effect and the commit, and after it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from databases import PostgreSQL, Server
+from sqlalchemy import Connection, Engine, create_engine, text
+from waiting import until
+
+import holdfast
+from holdfast import (
+    ConfigurationError,
+    Destination,
+    HandlingPolicy,
+    Message,
+    RetransmissionPolicy,
+    Source,
+    SourcePolicy,
+)
+from holdfast.endpoint import collecting
+from holdfast.exceptions import EnvelopeError
+from holdfast.store import sql
+from holdfast.store.address import read_address
+from holdfast.sync import Source as BlockingSource
+from holdfast.testing.ports import free_ports
+
+HERE = Path(__file__).resolve().parent
+NOTE, PRICE = "urn:test:note", "urn:test:price"
+QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.5))
+SOON = HandlingPolicy(attempts=5, backoff=0.05)
+
+
+class Shop:
+    """An application's own table, beside the store's."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.url = server.new_url()
+        self.table = f"effects{server.spaces}"
+        self.engine: Engine = create_engine(read_address(self.url).url, isolation_level="READ COMMITTED")
+        self.run(f"CREATE TABLE {self.table} (body VARCHAR(80), process BIGINT)")
+
+    def run(self, statement: str) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(text(statement))
+
+    def insert(self, connection: Connection, body: str) -> None:
+        connection.execute(text(f"INSERT INTO {self.table} VALUES (:body, 0)"), {"body": body})
+
+    @property
+    def effects(self) -> Counter[str]:
+        with self.engine.begin() as connection:
+            return Counter(connection.scalars(text(f"SELECT body FROM {self.table}")))
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql, "LOCK_SECONDS", 60.0)
+
+
+@pytest.fixture
+def shop(database: Server) -> Iterator[Shop]:
+    shop = Shop(database)
+    yield shop
+    shop.engine.dispose()
+
+
+def body(number: object) -> str:
+    return f"<m xmlns='urn:test'>{number}</m>"
+
+
+# --- the inbox --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_handlers_effects_its_reply_and_the_mark_are_one_transaction(shop, serve):
+    seen: list[tuple[int, int]] = []
+    app = Destination(shop.url)
+
+    @app.on(PRICE)
+    def price(message: Message, connection: Connection) -> str:
+        shop.insert(connection, str(message.body.text))
+        seen.append((message.message_number, sum(shop.effects.values())))
+        return f"<price>{message.body.text}</price>"
+
+    service = await serve(app)
+    async with Source(service.url, ":memory:", policy=QUICK) as source:
+        replies = [await source.request(body(n), action=PRICE) for n in range(5)]
+    assert [reply.body.text for reply in replies] == ["0", "1", "2", "3", "4"]
+    assert seen == [(n + 1, n) for n in range(5)], "a handler's work is seen by others when it is committed"
+    assert shop.effects == Counter("01234")
+    await service.close(1.0)
+    again = Destination(shop.url)
+    again.on(PRICE)(lambda message: seen.append((0, message.message_number)))
+    await serve(again)
+    await again.dispatcher.done()
+    assert len(seen) == 5, "all five are marked as handled"
+
+
+async def test_what_a_handler_did_before_it_raised_is_undone(shop, serve):
+    attempts: list[int] = []
+    app = Destination(shop.url, handling=SOON)
+
+    @app.on(NOTE)
+    def note(message: Message, connection: Connection) -> None:
+        shop.insert(connection, f"{message.body.text} at {message.attempt}")
+        attempts.append(message.attempt)
+        if message.attempt < 3:
+            raise OSError("not yet")
+
+    service = await serve(app)
+    async with Source(service.url, ":memory:", policy=QUICK) as source:
+        await source.send(body("a"), action=NOTE)
+        await source.flush(60)
+        await app.dispatcher.done()
+    assert attempts == [1, 2, 3]
+    assert shop.effects == Counter(["a at 3"])
+
+
+async def test_in_order_a_handler_sees_what_the_one_before_it_committed(shop, serve):
+    app = Destination(shop.url, concurrency=8)
+    counted: dict[str, list[int]] = {}
+
+    @app.on(NOTE)
+    def note(message: Message, connection: Connection) -> None:
+        asked = text(f"SELECT count(*) FROM {shop.table} WHERE body = :body")
+        there = connection.scalar(asked, {"body": message.sequence})
+        counted.setdefault(message.sequence, []).append(there)
+        shop.insert(connection, message.sequence)
+
+    service = await serve(app)
+    async with Source(service.url, ":memory:", policy=QUICK) as source:
+        await asyncio.gather(
+            *[source.send(body(n), action=NOTE, sequence_key=key) for n in range(20) for key in ("a", "b", "c")]
+        )
+        await source.flush(60)
+        await app.dispatcher.done()
+    assert list(counted.values()) == [list(range(20))] * 3
+
+
+async def test_a_rule_of_the_database_that_is_looked_at_last_is_the_handlers_failure_and_not_the_stores(servers, serve):
+    shop = Shop(servers("postgresql"))
+    shop.run(f"ALTER TABLE {shop.table} ADD CONSTRAINT once{shop.table} UNIQUE (body) DEFERRABLE INITIALLY DEFERRED")
+    app = Destination(shop.url, handling=HandlingPolicy(attempts=2, backoff=0.05))
+
+    @app.on(NOTE)
+    def note(message: Message, connection: Connection) -> None:
+        shop.insert(connection, str(message.body.text))
+
+    service = await serve(app)
+    async with Source(service.url, ":memory:", policy=QUICK) as source:
+        for one in "aab":
+            await source.send(body(one), action=NOTE)
+        await source.flush(60)
+        await app.dispatcher.done()
+    assert shop.effects == Counter("ab")
+    assert (app.dispatcher.handled, app.dispatcher.dead) == (2, 1)
+    assert app.engine.failure is None
+    shop.engine.dispose()
+
+
+async def test_a_connection_that_is_lost_while_a_handler_works_is_its_failure_and_it_is_called_again(shop, serve):
+    app = Destination(shop.url, handling=SOON)
+
+    @app.on(NOTE)
+    def note(message: Message, connection: Connection) -> None:
+        shop.insert(connection, f"{message.body.text} at {message.attempt}")
+        if message.attempt == 1:
+            number = "pg_backend_pid()" if isinstance(shop.server, PostgreSQL) else "connection_id()"
+            found = connection.scalar(text(f"SELECT {number}"))
+            kill = f"SELECT pg_terminate_backend({found})"
+            shop.server.sql(kill if isinstance(shop.server, PostgreSQL) else f"KILL CONNECTION {found}")
+
+    service = await serve(app)
+    async with Source(service.url, ":memory:", policy=QUICK) as source:
+        await source.send(body("a"), action=NOTE)
+        await source.flush(60)
+        await app.dispatcher.done()
+    assert shop.effects == Counter(["a at 2"])
+    assert app.engine.failure is None
+
+
+async def test_a_handler_that_ends_the_transaction_itself_has_failed(shop, serve):
+    app = Destination(shop.url, handling=HandlingPolicy(attempts=1))
+
+    @app.on(NOTE)
+    def note(message: Message, connection: Connection) -> None:
+        connection.rollback()
+
+    service = await serve(app)
+    async with Source(service.url, ":memory:", policy=QUICK) as source:
+        await source.send(body("a"), action=NOTE)
+        await source.flush(60)
+        await app.dispatcher.done()
+    assert app.dispatcher.dead == 1
+    assert app.engine.failure is None
+
+
+def refused(call: Callable[[], Any], what: str) -> None:
+    with pytest.raises(ConfigurationError, match=what) as caught:
+        call()
+    assert caught.value.remedy
+
+
+async def test_who_cannot_have_a_transaction_is_told_before_any_message_comes(shop):
+    async def asynchronous(message: Message, connection: Connection) -> None: ...
+
+    def plain(message: Message, connection: Connection) -> None: ...
+
+    refused(lambda: Destination(shop.url).on(NOTE)(asynchronous), "is async and asks for the connection")
+    for store, assurance, what in [
+        (":memory:", "exactly-once", "the store is not in one"),
+        (shop.url, "at-most-once", "at-most-once marks a message"),
+    ]:
+        app = Destination(store, assurance=assurance)
+        app.on(NOTE)(plain)
+        with pytest.raises(ConfigurationError, match=what) as caught:
+            await app.start()
+        assert caught.value.remedy
+    late = Destination(":memory:")
+    late.on("urn:other")(print)
+    await late.start()
+    refused(lambda: late.on(NOTE)(plain), "the store is not in one")
+    await late.close()
+
+
+class Child:
+    """transaction_child.py, one life after another."""
+
+    def __init__(self, *arguments: object) -> None:
+        self._arguments = [str(one) for one in arguments]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *more: object) -> None:
+        path = os.pathsep.join(filter(None, [str(Path(holdfast.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "transaction_child.py"), *self._arguments, *map(str, more)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.communicate()
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("dies", ["before", "after"])
+async def test_killed_between_the_effect_and_the_commit_or_after_it_the_effect_is_there_once(shop, dies):
+    (port,) = free_ports(1)
+    child = Child("inbox", shop.url, shop.table, port)
+    await asyncio.to_thread(child.start, dies)
+    async with Source(f"http://127.0.0.1:{port}/", ":memory:", policy=QUICK) as source:
+        await source.send(body("a"), action=NOTE)
+        await until(lambda: not child.is_alive)
+        child.kill()
+        assert shop.effects == (Counter() if dies == "before" else Counter("a"))
+        await asyncio.to_thread(child.start, "")
+        await source.send(body("b"), action=NOTE)
+        await until(lambda: sum(shop.effects.values()) >= 2)
+        await source.flush(60)
+    child.kill()
+    assert shop.effects == Counter("ab")
+
+
+@pytest.mark.crash
+async def test_whenever_it_is_killed_each_effect_is_there_exactly_once(shop):
+    draw = random.Random(11)
+    (port,) = free_ports(1)
+    child = Child("inbox", shop.url, shop.table, port, "")
+    await asyncio.to_thread(child.start)
+    count = 120
+    async with Source(f"http://127.0.0.1:{port}/", ":memory:", policy=QUICK) as source:
+        for n in range(count):
+            await source.send(body(n), action=NOTE, sequence_key=str(n % 3))
+        for _ in range(4):
+            there = sum(shop.effects.values())
+            wanted = min(count, there + draw.randrange(1, 25))
+            await until(lambda wanted=wanted: sum(shop.effects.values()) >= wanted)
+            child.kill()
+            await asyncio.to_thread(child.start)
+        await until(lambda: sum(shop.effects.values()) >= count)
+        await source.flush(60)
+    child.kill()
+    assert shop.effects == Counter(map(str, range(count)))
+
+
+# --- the outbox -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def landed(serve):
+    """A destination in memory that notes what it gets, in its order."""
+    app = Destination(":memory:")
+    got: list[str] = []
+
+    @app.on(NOTE)
+    async def note(message: Message) -> None:
+        got.append(str(message.body.text))
+
+    service = await serve(app)
+    return service.url, got
+
+
+async def test_a_message_leaves_when_its_transaction_has_committed_and_never_else(shop, landed):
+    url, got = landed
+    async with Source(url, shop.url, policy=QUICK) as source:
+        with shop.engine.connect() as connection:
+            sent = await source.send(body("undone"), action=NOTE, connection=connection)
+            assert sent.message_id
+            connection.rollback()
+        with shop.engine.connect() as connection:
+            source.send(body("a"), action=NOTE, connection=connection)
+            shop.insert(connection, "a")
+            await source.send(body("b"), action=NOTE)
+            await until(lambda: got == ["b"])
+            connection.commit()
+        await until(lambda: got == ["b", "a"])
+        await source.flush(60)
+        assert source.progress.acknowledged == 2
+    assert shop.effects == Counter("a")
+
+
+async def test_a_confirmation_is_part_of_the_handlers_transaction(shop, serve, landed):
+    url, got = landed
+    out = shop.server.new_url()
+    async with Source(url, out, policy=QUICK):
+        source = Source(url, out)  # another one, as in another process: it is not open
+        app = Destination(shop.url, handling=SOON)
+
+        @app.on(NOTE)
+        def note(message: Message, connection: Connection) -> None:
+            shop.insert(connection, str(message.body.text))
+            source.send(body(f"{message.body.text} at {message.attempt}"), action=NOTE, connection=connection)
+            if message.attempt == 1:
+                raise OSError("after it was sent")
+
+        service = await serve(app)
+        async with Source(service.url, ":memory:", policy=QUICK) as first:
+            for n in range(3):
+                await first.send(body(n), action=NOTE)
+            await until(lambda: len(got) >= 3)
+            await app.dispatcher.done()
+    assert got == ["0 at 2", "1 at 2", "2 at 2"]
+    assert shop.effects == Counter("012")
+
+
+async def test_transactions_that_end_in_any_order_lose_double_and_overtake_nothing(shop, landed, monkeypatch):
+    monkeypatch.setattr(collecting, "AT_ONCE", 7)
+    url, got = landed
+    source = Source(url, shop.url)
+    async with Source(url, shop.url, policy=QUICK) as running:
+        committed: list[list[str]] = [[] for _ in range(4)]
+
+        def work(key: int) -> None:
+            draw = random.Random(key)
+            for n in range(25):
+                with shop.engine.connect() as connection:
+                    mine = [f"{key}-{n}-{i}" for i in range(draw.randrange(3))]
+                    for one in mine:
+                        source.send(body(one), action=NOTE, sequence_key=str(key), connection=connection)
+                    if draw.random() < 0.3:
+                        connection.rollback()
+                    else:
+                        connection.commit()
+                        committed[key] += mine
+
+        threads = [threading.Thread(target=work, args=(key,)) for key in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
+        await running.flush(60)
+    for key in range(4):
+        assert [one for one in got if one.startswith(f"{key}-")] == committed[key]
+
+
+@pytest.mark.crash
+async def test_whenever_the_sending_process_is_killed_what_was_committed_arrives_once(shop, landed):
+    url, got = landed
+    child = Child("outbox", shop.url, url)
+    await asyncio.to_thread(child.start)
+    source = Source(url, shop.url)
+    draw = random.Random(5)
+    for n in range(60):
+        with shop.engine.begin() as connection:
+            source.send(body(n), action=NOTE, connection=connection)
+        await asyncio.sleep(0)
+        if n % 15 == 14:
+            if draw.random() < 0.7:
+                await until(lambda n=n: len(got) > n - draw.randrange(15))
+            child.kill()
+            await asyncio.to_thread(child.start)
+    await until(lambda: len(got) >= 60)
+    await asyncio.to_thread(child.kill)
+    async with Source(url, shop.url, policy=QUICK) as last:
+        await last.flush(60)
+    assert got == [str(n) for n in range(60)]
+
+
+async def test_what_waits_is_sent_when_the_source_is_opened_next(shop, landed):
+    url, got = landed
+    async with Source(url, shop.url, policy=QUICK):
+        pass
+    source = BlockingSource(url, shop.url)
+    with shop.engine.begin() as connection:
+        source.send(body("a"), action=NOTE, connection=connection)
+    assert got == []
+    async with Source(url, shop.url) as opened:
+        await opened.flush(60)
+    assert got == ["a"]
+
+
+async def test_what_cannot_be_part_of_a_transaction_is_refused(shop):
+    with shop.engine.connect() as connection:
+        for store, what in [
+            ("outbox", "is in no database"),
+            (":memory:", "is in no database"),
+            (shop.url, "There is no store at"),
+        ]:
+            source = Source("http://h/", store)
+            refused(lambda source=source: source.send(body(1), action=NOTE, connection=connection), what)
+            connection.rollback()
+        with pytest.raises(EnvelopeError):
+            Source("http://h/", shop.url).send("no xml", action=NOTE, connection=connection)
