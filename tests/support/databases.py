@@ -78,7 +78,7 @@ class Server:
             log: IO[bytes] = (self.directory / "log").open("ab")
             with log:
                 self.process = subprocess.Popen(
-                    self.command(), stdout=log, stderr=log, start_new_session=True, **self.as_user()
+                    [*_with_us(), *self.command()], stdout=log, stderr=log, start_new_session=True, **self.as_user()
                 )
             while self.process.poll() is None:
                 if self.is_up():
@@ -225,6 +225,12 @@ def program(name: str) -> str:
 def _unprivileged() -> str | None:
     """Whom a server runs as, None for us: none of them wants to be root."""
     return "nobody" if os.geteuid() == 0 else None
+
+
+def _with_us() -> list[str]:
+    """What lets a program end with the tests, however these end."""
+    setpriv = find_program("setpriv")
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv is not None else []
 
 
 def _descendants(pid: int) -> list[int]:
