@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -264,3 +265,14 @@ def test_every_method_and_setting_that_is_named_with_its_class_is_there(page: Pa
         match = re.match(r"(?:[a-z_]+\.)*([A-Z]\w+)\.(\w+)", name)
         if match is not None and match[1] in members():
             assert match[2] in members()[match[1]], f"{page.name} names {name}"
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    board = (DOCS / "reference" / "grafana.json").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
+    drawn = set(re.findall(r"^\| `(holdfast_\w+)` \|", page, re.MULTILINE))
+    asked = {name.removesuffix("_bucket") for name in re.findall(r"holdfast_\w+", board)}
+    assert len(asked) > 10
+    assert asked <= drawn
+    panels = json.loads(board)["panels"]
+    assert len({one["id"] for one in panels}) == len(panels)

@@ -147,12 +147,12 @@ class QueueRoutes:
         answer = {"queue": name, "records": count, "left": 0, "unread": _unread(losses), "dry_run": purge.dry_run}
         if purge.dry_run:
             return answer
-        owed = [f"{loss.cursor} {loss.records:,} of partition {one}" for one, loss in losses if loss.is_owed]
+        owed = [f"{loss.cursor} has {loss.records:,} of partition {one} to do" for one, loss in losses if loss.is_owed]
         if owed and not purge.force:
             raise Refused(
                 409,
-                f"these have still to do with them: {', '.join(owed[:20])}",
-                'Let them; or give that up: "force": true.',
+                f"somebody was promised what would be deleted: {', '.join(owed[:20])}",
+                'Wait until that is done; or give it up: --force, "force": true.',
             )
         for one, end in below.items():
             if purge.force:
