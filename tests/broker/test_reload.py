@@ -254,3 +254,18 @@ async def test_what_it_sends_itself_is_treated_as_the_policies_say_of_its_addres
         assert outbox.policy.window == 5
         assert outbox.source is not None
         assert outbox.source.policy.window == 5
+
+
+async def test_the_admin_listener_is_asked_to_reload(start: Start, tmp_path: Path, run_broker: Any) -> None:
+    broker = await start(BASE)
+    async with httpx.AsyncClient() as client:
+        (tmp_path / "broker.toml").write_text("default_queue = 'two'\n" + BASE)
+        answer = await client.post(broker.service.admin_url + "/reload")
+        assert (answer.status_code, answer.json()) == (200, {"changed": ["default_queue"]})
+        (tmp_path / "broker.toml").write_text("default_queue = 'tow'\n" + BASE)
+        answer = await client.post(broker.service.admin_url + "/reload")
+        assert answer.status_code == 409
+        assert "Did you mean 'two'?" in answer.json()["error"]
+        without = await run_broker()
+        answer = await client.post(without.service.admin_url + "/reload")
+        assert answer.status_code == 404

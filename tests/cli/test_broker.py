@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,11 @@ RELOADED = ("configuration reloaded", "configuration not reloaded")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_hang_up_lets_it_read_its_file_again(start: Any, tmp_path: Path, workers: int) -> None:
     file = tmp_path / "broker.toml"
-    text = f"store = 'data'\nlisten.port = 0\nadmin.enabled = false\nworkers = {workers}\n[queues.one]\n[queues.two]\n"
+    text = f"store = 'data'\nlisten.port = 0\nadmin.port = 0\nworkers = {workers}\n[queues.one]\n[queues.two]\n"
     file.write_text(text)
     broker = start("broker", "--config", "broker.toml")
     broker.url()
+    admin = broker.line().rpartition(" ")[2]
     file.write_text("default_queue = 'two'\n" + text)
     broker.process.send_signal(signal.SIGHUP)
     for _ in range(workers):
@@ -87,5 +89,12 @@ def test_a_hang_up_lets_it_read_its_file_again(start: Any, tmp_path: Path, worke
     broker.process.send_signal(signal.SIGHUP)
     for _ in range(workers):
         assert "all is as it was" in heard(broker.process, *RELOADED)
+    if workers > 1:  # whoever is asked has all of them told
+        file.write_text(text)
+        asked = urllib.request.Request(admin + "/reload", method="POST")
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            assert json.load(answer) == {"changed": ["default_queue"]}
+        for _ in range(workers):
+            assert "changed='default_queue'" in heard(broker.process, *RELOADED)
     broker.process.send_signal(signal.SIGTERM)
     assert broker.end().code == 0

@@ -7,6 +7,7 @@ Sequence, a queue or a store is like is the other rooms'.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import ssl
 from collections.abc import Callable
@@ -62,6 +63,8 @@ class Broker:
         for one in config.queues:
             queue = self.destination.queues[one.name]
             queue.retention, queue.drops_passed = one.retention_policy, one.retention is None
+        if read_again is not None:
+            self.destination.reload = self.reload if post is None else self._reload_all
         self.destination.on_recovered = lambda: self.forwarders.begin(self.destination)
         self.service = Service(self.destination, _listeners(config), post)
 
@@ -101,6 +104,14 @@ class Broker:
         self.config = new
         log.info("configuration reloaded", changed=", ".join(changed) or "nothing")
         return changed
+
+    def _reload_all(self) -> list[str]:
+        """The same for all workers: the supervisor tells each, and remembers it for those it starts later."""
+        assert self._read_again is not None
+        new = self._read_again(self.config)
+        Forwarders(new.forwarders).check(self.destination)
+        os.kill(os.getppid(), signal.SIGHUP)
+        return what_changes(self.config, new)
 
     def _hang_up(self) -> None:
         """SIGHUP: somebody wants it to read its configuration again, at once or as soon as it serves."""

@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from holdfast.endpoint.admin_guard import OPEN_TO_ALL, Guard
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route, Routes
-from holdfast.endpoint.admin_shapes import Anything, Health
+from holdfast.endpoint.admin_shapes import Anything, Health, Reloaded
 from holdfast.endpoint.data_plane import DataPlane
 from holdfast.endpoint.destination import Destination, json_answer
 from holdfast.endpoint.forwarders_admin import ForwarderRoutes
@@ -29,7 +29,7 @@ from holdfast.endpoint.outboxes_admin import OutboxRoutes
 from holdfast.endpoint.queues_admin import QueueRoutes
 from holdfast.endpoint.rates import Rates
 from holdfast.endpoint.sequences_admin import SequenceRoutes
-from holdfast.exceptions import StoreError
+from holdfast.exceptions import ConfigurationError, StoreError
 from holdfast.http.exchange import Exchange
 
 
@@ -60,6 +60,15 @@ class Admin:
                 Route("GET", "readyz", self._ready, "Whether it takes messages", Health, joined=Joined.HEALTH),
                 Route("GET", "metrics", self._metrics, "Metrics for Prometheus", "text/plain", joined=Joined.METRICS),
                 Route("GET", "openapi.json", self._openapi, "This description", Anything, joined=Joined.ANY),
+                Route(
+                    "POST",
+                    "reload",
+                    self._reload,
+                    "Read the configuration again, and go on by it: whole, or not at all",
+                    Reloaded,
+                    errors=(404, 409),
+                    joined=Joined.ANY,
+                ),
                 *SequenceRoutes(app).routes,
                 *LetterRoutes(app).routes,
                 *OutboxRoutes(app).routes,
@@ -157,6 +166,14 @@ class Admin:
             raise Refused(503, "it is being stopped: what is in progress is finished", "Ask another one.")
         await self._health(asked)
         return {"status": "ready"}
+
+    async def _reload(self, asked: Asked) -> object:
+        if self._app.reload is None:
+            raise Refused(404, "this server runs by no configuration file", "A broker does: holdfast broker --config.")
+        try:
+            return {"changed": self._app.reload()}
+        except ConfigurationError as error:
+            raise Refused(409, error.message, error.remedy or "Mend the file, and ask again.") from error
 
     async def _openapi(self, asked: Asked) -> object:
         return describe(self.routes, open_to_all=OPEN_TO_ALL, has_token=self.guard.has_token)

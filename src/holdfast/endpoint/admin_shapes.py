@@ -141,6 +141,16 @@ class Health(Shape):
     status: str
 
 
+class Reloaded(Shape):
+    """A configuration that was taken over.
+
+    Args:
+        changed: The keys that say something else than before.
+    """
+
+    changed: list[str]
+
+
 class Flight(Shape):
     """What an outbound Sequence has under way."""
 

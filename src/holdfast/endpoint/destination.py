@@ -149,6 +149,8 @@ class Destination:
         ConfigurationError: for an assurance or a number that cannot be, or a processor that is none.
     """
 
+    reload: Callable[[], list[str]] | None = None
+    """Reads the configuration again, and says which keys changed; None: it runs by none."""
     worker: Worker | None = None
     """Which of several processes this is, set before it is started; None if it is the only one."""
     sort_out: Callable[[Envelope], None] | None = None
