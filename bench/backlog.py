@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import load
-from broker import ask, tell
+from broker import ask, begin, ended, tell
 from systems import Running, System, systems
 
 from holdfast.core.records import Batch, Record
@@ -56,11 +56,12 @@ def main() -> None:
     if options.read:
         print(json.dumps(WAYS[options.read[1]](Path(options.read[0]))))
         return
+    conditions = begin()
     system = next(one for one in systems() if one.name == options.system)
     with tempfile.TemporaryDirectory(prefix="backlog-", dir=options.directory) as directory:
         figures = measure(system, Path(directory) / "system", options)
     if options.json:
-        print(json.dumps(figures, indent=2))
+        print(json.dumps({**ended(conditions), **figures}, indent=1))
     else:
         show(figures)
 
@@ -79,7 +80,7 @@ def measure(system: System, directory: Path, options: argparse.Namespace) -> dic
         forget_cache(store)
         reads[how] = child("--read", str(store), how)
         tell(f"{how}: {reads[how]['messages'] / reads[how]['seconds']:,.0f} messages a second")
-    return {"bytes": options.bytes, "sizes": sizes, "reads": reads}
+    return {"system": system.name, "bytes": options.bytes, "sizes": sizes, "reads": reads}
 
 
 def child(*words: str) -> dict[str, Any]:

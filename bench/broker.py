@@ -9,8 +9,9 @@ What is measured, in alternation, each in processes of its own and warm:
 - ``bare``: a listener on uvloop and httptools with a fixed answer of 600 bytes. A request of it is a **unit**.
 - ``destination``: ``holdfast.Destination`` on the embedded store: a message is decoded, stored, synced, acknowledged.
 - ``broker``: ``holdfast broker``, whose messages wait in its queue.
-- ``broker, forwarded``: the same with a forwarder to an RM Destination that keeps nothing: accepted, sent on,
+- ``forwarded``: the same with a forwarder to an RM Destination that keeps nothing: accepted, sent on,
   acknowledged there, and deleted. Its messages and its processor time are counted until the last one has arrived.
+- ``broker, postgresql`` and so on: the same on a private database server, whose processor time is counted with it.
 - ``gsoap``: gSOAP's RM server, in memory.
 - ``cxf``, ``cxf-derby``: Apache CXF's server, in memory, and with its Derby store.
 
@@ -26,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import sys
 import tempfile
 import time
@@ -39,7 +41,11 @@ from systems import Running, Unavailable, systems
 
 from holdfast.bench.summary import quantile
 
-USUAL = ("destination", "broker", "broker, forwarded", "gsoap", "cxf", "cxf-derby")
+USUAL = (
+    *("destination", "broker", "forwarded", "broker, postgresql", "broker, mariadb"),
+    *("forwarded, postgresql", "forwarded, mariadb", "gsoap", "cxf", "cxf-derby"),
+)
+"""All but what only a backlog is measured with."""
 BESIDE = "cxf-derby"
 """The one that ratios are given of, if it is there."""
 FLOOR = "append+sync"
@@ -66,6 +72,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     names = ["bare", *(options.systems or USUAL)]
+    conditions = begin()
     wanted = [one for one in known if one.name in names]
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broker-", dir=options.directory)))
@@ -77,9 +84,25 @@ def main() -> None:
                 tell(f"{system.name} is left out: {error}")
         rows = measure(running, directory, options)
     if options.json:
-        print(json.dumps({"processors": os.cpu_count(), "rows": rows}, indent=2))
+        print(json.dumps({**ended(conditions), "rows": rows}, indent=1))
     else:
         show(rows)
+
+
+def begin() -> dict[str, Any]:
+    """Under which conditions is measured."""
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "processors": os.cpu_count(),
+        "python": python,
+        "load_before": round(os.getloadavg()[0], 1),
+    }
+
+
+def ended(conditions: dict[str, Any]) -> dict[str, Any]:
+    """The same, and what wanted a processor at the end: all that is measured, and whatever else there is."""
+    return {**conditions, "load_after": round(os.getloadavg()[0], 1)}
 
 
 def tell(text: str) -> None:
@@ -200,7 +223,7 @@ def append(path: Path, size: int, seconds: float) -> dict[str, Any]:
 
 def show(rows: list[dict[str, Any]]) -> None:
     """Print the rows, a table for each body and number of connections, then what was seen at a moderate load."""
-    head = f"{'':18}{'units':>7}{'CPU us':>9}{'rate/s':>10}" + "".join(
+    head = f"{'':22}{'units':>7}{'CPU us':>9}{'rate/s':>10}" + "".join(
         f"{name:>9}" for name in ("p50", "p90", "p99", "p99.9")
     )
     beside = f"{'CPU':>8}{'rate':>8}  beside {BESIDE}: times less, times more"
@@ -213,14 +236,14 @@ def show(rows: list[dict[str, Any]]) -> None:
             print(f"\nbodies of {row['body']:,} bytes, a file\n{head}")
         units = f"{row['units']:.1f}" if "units" in row else ""
         ratios = f"{row['times_less_cpu']:8.1f}{row['times_the_rate']:8.1f}" if "times_less_cpu" in row else ""
-        print(f"{row['system']:18}{units:>7}{row['cpu_us']:9.1f}{row['rate']:10,.0f}{_quantiles(row)}{ratios}")
+        print(f"{row['system']:22}{units:>7}{row['cpu_us']:9.1f}{row['rate']:10,.0f}{_quantiles(row)}{ratios}")
     moderate = [row for row in rows if "moderate" in row]
     if moderate:
         share = moderate[0]["moderate"]["share"]
         print(f"\nat {share:.0%} of that rate, with the most connections\n{head.replace('  units', '  bytes')}")
     for row in moderate:
         found = row["moderate"]
-        what = f"{row['system']:18}{row['body']:>7,}{found['server_cpu_us']:9.1f}"
+        what = f"{row['system']:22}{row['body']:>7,}{found['server_cpu_us']:9.1f}"
         print(f"{what}{found['rate']:10,.0f}{_quantiles(found)}  p50 is {found['p50_in_syncs']:.1f} syncs")
 
 

@@ -15,9 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "interop"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
 import cxf_peer
 import gsoap_peer
@@ -51,6 +52,14 @@ class System:
     def forwards(self) -> bool:
         """Whether a message has gone its way only when somebody behind it has it."""
         return False
+
+    @property
+    def pids(self) -> Iterable[int]:
+        """The processes that it needs besides its own."""
+        return []
+
+    def end(self) -> None:
+        """End those."""
 
     def start(self, directory: Path, sink: str = "") -> list[str]:
         """What to build and prepare; gives the command to run.
@@ -112,6 +121,43 @@ class Broker(System):
 
 
 @dataclass
+class SqlBroker(Broker):
+    """The same on a database of its own, whose processes are counted, too: a private server, as the tests start one.
+
+    Args:
+        kind: "postgresql" or "mariadb".
+    """
+
+    kind: str = ""
+    server: Any = None
+
+    def start(self, directory: Path, sink: str = "") -> list[str]:
+        """See :meth:`System.start`."""
+        try:
+            from databases import KINDS
+        except ImportError as error:
+            raise Unavailable(f"what starts database servers for the tests cannot be used: {error}") from error
+        missing = KINDS[self.kind].missing()
+        if missing:
+            raise Unavailable(missing)
+        self.server = KINDS[self.kind]()
+        self.server.begin()
+        self.place = self.server.url()
+        return super().start(directory, sink)
+
+    @property
+    def pids(self) -> Iterable[int]:
+        """See :attr:`System.pids`."""
+        return [self.server.process.pid] if self.server is not None and self.server.process is not None else []
+
+    def end(self) -> None:
+        """See :meth:`System.end`."""
+        if self.server is not None:
+            self.server.end()
+            self.server = None
+
+
+@dataclass
 class Gsoap(System):
     """gSOAP's RM server, that of the interoperability tests, optimised, with a thread for each connection."""
 
@@ -152,7 +198,11 @@ def systems() -> list[System]:
         Python("bare", "", script="bare.py"),
         Python("destination", "disk", store="store", script="endpoints.py", arguments=("--serve", "{}/store")),
         Broker("broker", "disk", store="store"),
-        Broker("broker, forwarded", "disk", store="store", to_sink=True),
+        Broker("forwarded", "disk", store="store", to_sink=True),
+        SqlBroker("broker, postgresql", "disk", kind="postgresql"),
+        SqlBroker("broker, mariadb", "disk", kind="mariadb"),
+        SqlBroker("forwarded, postgresql", "disk", kind="postgresql", to_sink=True),
+        SqlBroker("forwarded, mariadb", "disk", kind="mariadb", to_sink=True),
         Broker("broker, destination down", "disk", store="store", to="http://127.0.0.1:9/"),
         Gsoap("gsoap", "memory"),
         Cxf("cxf", "memory", warmup=10.0, arguments=("memory",)),
@@ -211,11 +261,12 @@ class Running:
             except subprocess.TimeoutExpired:  # none has anything left to save
                 child.kill()
                 child.wait()
+        self.system.end()
 
     @property
     def pids(self) -> Iterable[int]:
         """The processes it is; not the sink."""
-        return [self._children[-1].pid]
+        return [self._children[-1].pid, *self.system.pids]
 
     def forwarded(self, path: str = "") -> tuple[int, float]:
         """How many messages came to the sink, and in how many seconds; with "new" it counts from none."""

@@ -617,6 +617,79 @@ def paper() -> str:
     return "\n".join([*lines, "", *(f"{number}. {note}" for note, number in notes.items())])
 
 
+def _run_of(name: str) -> Any:
+    return json.loads((DOCS / "internals" / "runs" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _conditions(run: Any) -> str:
+    return (
+        f"{run['date']}, {run['processors']} processors, {run['python']}; processes that wanted a processor: "
+        f"{run['load_before']} before, {run['load_after']} at the end, what is measured among them."
+    )
+
+
+def _table(columns: str, rows: list[list[str]]) -> str:
+    names = columns.split("|")
+    lines = [f"| {' | '.join(names)} |", "| --- |" + " ---: |" * (len(names) - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _quantiles(row: Any) -> list[str]:
+    return [f"{row[name]:.2f}" for name in ("p50", "p90", "p99", "p999")]
+
+
+def comparison() -> str:
+    """What ``bench/broker.py --json`` printed in the run that is kept."""
+    run = _run_of("broker")
+    parts = [_conditions(run)]
+    for body in dict.fromkeys(row["body"] for row in run["rows"]):
+        found = [row for row in run["rows"] if row["body"] == body]
+        rows = []
+        for row in found:
+            ratios = [f"{row[name]:.1f}" if name in row else "" for name in ("times_less_cpu", "times_the_rate")]
+            units = f"{row['units']:.1f}" if "units" in row else ""
+            figures = [units, f"{row['cpu_us']:,.0f}", f"{row['rate']:,.0f}", *_quantiles(row)]
+            rows.append([row["system"], str(row["connections"] or ""), *figures, *ratios])
+        head = "|connections|units|CPU µs|a second|p50 ms|p90|p99|p99.9|times less CPU|times the rate"
+        parts.append(f"### Bodies of {body:,} bytes\n\n{_table(head, rows)}")
+        rows = []
+        for row in found:
+            if "moderate" in row:
+                seen = row["moderate"]
+                figures = [f"{seen['rate']:,.0f}", f"{seen['server_cpu_us']:,.0f}", *_quantiles(seen)]
+                rows.append([row["system"], *figures, f"{seen['p50_in_syncs']:.1f}"])
+        if rows:
+            head = "at a quarter of that rate|a second|CPU µs|p50 ms|p90|p99|p99.9|p50 in syncs"
+            parts.append(_table(head, rows))
+    return "\n\n".join(parts)
+
+
+def backlog() -> str:
+    """What ``bench/backlog.py --json`` printed in the run that is kept."""
+    run = _run_of("backlog")
+    rows = []
+    for row in run["sizes"]:
+        written = (
+            [f"{row['written']['rate']:,.0f}", f"{row['written']['cpu_us']:.1f}"] if "written" in row else ["", ""]
+        )
+        times = [f"{row[name]:.2f}" for name in ("up_seconds", "first_acknowledged_seconds")]
+        memory = [f"{row['started']['resident']:,.0f}", f"{row['loaded']['most']:,.0f}"]
+        load = [f"{row['load']['rate']:,.0f}", f"{row['load']['p99']:.1f}"]
+        rows.append([f"{row['messages']:,}", *written, *times, *memory, *load])
+    head = "waiting|written a second|CPU µs|up after s|first acknowledged s|MiB then|MiB at most|taken a second|p99 ms"
+    parts = [f"`{run['system']}`, bodies of {run['bytes']:,} bytes. {_conditions(run)}", _table(head, rows)]
+    rows = [
+        [
+            how,
+            f"{one['messages'] / one['seconds']:,.0f}",
+            f"{one['bytes'] / one['seconds'] / 1e6:,.0f}",
+            f"{one['cpu_us']:.2f}",
+        ]
+        for how, one in run["reads"].items()
+    ]
+    return "\n\n".join([*parts, _table("read in order, nothing of it in memory|messages a second|MB/s|CPU µs", rows)])
+
+
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 WHOLE: dict[str, Callable[[], str]] = {"reference/api.md": api, "reference/commands.md": commands}
@@ -628,6 +701,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "routes": routes,
     "incidents": incidents,
     "paper": paper,
+    "comparison": comparison,
+    "backlog": backlog,
     "spark options": spark_options,
     "spark columns": spark_columns,
     **{f"states {name}": partial(states, name) for name in tables()},
