@@ -34,6 +34,7 @@ from holdfast.core.states import (
     SourceState,
 )
 from holdfast.core.versions import RM
+from holdfast.testing.node import FORWARD
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -121,6 +122,51 @@ def take_the_mark_for_less_than_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
     original = RMSource.from_state.__func__
     replace(monkeypatch, RMSource, "from_state", classmethod(from_state))
+
+
+@mutant("NothingUnacknowledgedDropped")
+def let_go_of_what_is_forwarded_once_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def acknowledged(self: Outbox) -> bool:
+        found: bool = original(self)
+        if self.key.startswith(FORWARD) and self.source is not None:
+            self.first = max(self.first, min(self.source.start + self.source.highest_sent, self.durable_end))
+            return True
+        return found
+
+    original = replace(monkeypatch, Outbox, "acknowledged", acknowledged)
+
+
+@mutant("NumbersNeverReused", "TransmittedIsDurable")
+def number_anew_after_a_crash_what_is_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_state(cls: type[RMSource], state: Any, *rest: Any) -> RMSource:
+        done = AcknowledgementRanges.from_state(state["acknowledged"]).first_gap - 1
+        if state["outbox"].startswith(FORWARD):
+            state = {**state, "start": state["start"] + done, "acknowledged": []}
+        return original(cls, state, *rest)  # type: ignore[no-any-return]
+
+    original = RMSource.from_state.__func__
+    replace(monkeypatch, RMSource, "from_state", classmethod(from_state))
+
+
+@mutant("ForwardedInOrder", "AtMostOnce")
+def forward_after_a_crash_in_a_sequence_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def adopt(self: Outbound, outbox: Outbox, source: RMSource) -> None:
+        if outbox.key.startswith(FORWARD) and source.sent_before:  # it was read back
+            self.commit.forget(source.local_id)
+        else:
+            original(self, outbox, source)
+
+    original = replace(monkeypatch, Outbound, "adopt", adopt)
+
+
+@mutant("WrittenOnce")
+def copy_what_is_forwarded_into_a_queue_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def append(self: Queue, partition: int, record: Record) -> int:
+        if self.name == "inbox" and self.partitions[partition].followers:
+            self._commit.batch.appends.append((f"copy of {record.message_number} {record.sequence}", 0, 0, record))
+        return appended(self, partition, record)  # type: ignore[no-any-return]
+
+    appended = replace(monkeypatch, Queue, "append", append)
 
 
 @mutant("RangesNeverShrink")

@@ -77,6 +77,18 @@ def test_nothing_is_doubled_where_a_rollover_names_no_limit() -> None:
     assert counts["fault raised"] > 150
 
 
+def test_what_a_broker_forwards_arrives_once_and_in_order_whoever_of_the_three_crashes() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(60):
+        chance = random.Random(seed)
+        drawn = replace(Options.draw(chance), partitions=1 + seed % 2)
+        options = next(found for _ in range(1000) if (found := drawn.with_broker(chance)).broker is not None)
+        crashes = {"crash_source": 0.01, "crash_broker": 0.05, "crash_destination": 0.01}
+        counts.update(Simulator(seed, replace(options, **crashes)).run().counts)
+    assert counts["crashes"] > 150 and counts["exchanges lost"] > 250 and counts["duplicate dropped"] > 150
+    assert counts["sequence created"] > 150
+
+
 def test_two_replies_that_came_in_no_sequence_are_two_dead_letters() -> None:
     options = Options(requests=1.0, messages=6, handler_failures=0.9)
     assert sum(Simulator(seed, options).run().counts["dead letter"] for seed in range(5)) > 5
@@ -173,8 +185,12 @@ def test_the_options_are_drawn_from_the_seed_and_each_fault_is_missing_in_some_w
 def test_a_third_of_the_worlds_is_turned_to_what_others_seldom_see() -> None:
     turned = [unread(Simulator(seed).options) for seed in range(300)]
     drawn = [Options.draw(random.Random(seed)) for seed in range(300)]
+    with_broker = [one.broker is not None for one in turned]
+    assert 20 < sum(with_broker) < 55
+    turned = [one for one, is_with in zip(turned, with_broker, strict=True) if not is_with]
+    drawn = [one for one, is_with in zip(drawn, with_broker, strict=True) if not is_with]
     rare = [one for one, other in zip(turned, drawn, strict=True) if one != other]
-    assert 60 < len(rare) < 140
+    assert 50 < len(rare) < 125
     assert sum(one.ends > 0 for one in rare) > 10
     assert sum(one.assurance == Assurance(Delivery.AT_MOST_ONCE, True) for one in rare) > 10
     assert sum(one.handler_failures > 0.0 for one in rare) > 20

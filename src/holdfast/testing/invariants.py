@@ -21,7 +21,6 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.outbox import outbox_queue, replies_queue
 from holdfast.core.policy import Delivery
 from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
@@ -111,7 +110,8 @@ class AcknowledgedIsStored(Invariant):
     """What is acknowledged is on the disk, whole, at the moment it is said."""
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
-        disk, bodies = world.ledger.disks[node.index], world.ledger.words[1 - node.index].bodies
+        ledger = world.ledger
+        disk, bodies = ledger.disks[node.index], ledger.words[ledger.sender_to(node.index)].bodies
         if skips(node):
             return
         for number in numbers_of(acknowledgement):
@@ -163,7 +163,7 @@ class FinalIsFinal(Invariant):
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
         state = world.ledger.disks[node.index].behaviors.get(acknowledgement.identifier)
-        if acknowledgement.final and node.index == 1 and state is not None and state["state"] == "created":
+        if acknowledgement.final and node.index and state is not None and state["state"] == "created":
             self.broken(f"{node.name} says Final of {acknowledgement.identifier}, whose end is not durable")
         final = world.ledger.words[node.index].finals.get(acknowledgement.identifier)
         if final is not None and final != acknowledgement.ranges:
@@ -216,9 +216,34 @@ class ReplyBeforeAcknowledgement(Invariant):
         disk = ledger.disks[node.index]
         for number in numbers_of(acknowledgement):
             key = (acknowledgement.identifier, number)
-            body = ledger.words[1 - node.index].bodies.get(key, b"")
+            body = ledger.words[ledger.sender_to(node.index)].bodies.get(key, b"")
             if body in ledger.wants_reply and b"r" + body[1:] not in disk.replies and key not in disk.dropped:
                 self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier} without its reply")
+
+
+class ForwardedInOrder(Invariant):
+    """Where order is promised, the destination gets what a Sequence brought to the broker by its numbers there."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._last: dict[str, int] = {}
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        broker = world.nodes[node.index - 1]
+        if not broker.setup.forwards or node.setup.partitions != 1:
+            return
+        if not node.setup.destination_policy.assurance.in_order:
+            return
+        came = world.ledger.disks[broker.index].by_body
+        arrived = world.ledger.disks[node.index].queues[0]
+        for queued in arrived[self._seen :]:
+            sequence, number = came[queued.body]
+            if number <= self._last.get(sequence, 0):
+                self.broken(
+                    f"{node.name} queues {number} of {sequence} after {self._last[sequence]}, as a broker had it"
+                )
+            self._last[sequence] = number
+        self._seen = len(arrived)
 
 
 class AtMostOnce(Invariant):
@@ -280,7 +305,8 @@ class InOrder(Invariant):
         self._last[sequence] = number
 
     def _follow_outbox(self, world: World, node: Node, body: bytes) -> None:
-        if node.index != 1 or node.setup.partitions != 1 or repeats(world) or world.ledger.words[0].in_doubt:
+        is_one_line = all(one.setup.partitions == 1 for one in world.nodes[1 : node.index + 1])
+        if not node.index or not is_one_line or repeats(world) or world.ledger.words[0].in_doubt:
             return
         order = order_of(body)
         if order <= self._last_order:
@@ -312,8 +338,7 @@ class TransmittedIsDurable(Invariant):
             self.broken(f"{node.name} uses {sequence.identifier}, of which nothing is durable")
         if sequence.last_message:
             return
-        key = state["outbox"]
-        records = disk.outbound.get(outbox_queue(key)) or disk.outbound.get(replies_queue(key)) or []
+        records = disk.sent_under(state["outbox"])
         offset = state["start"] + sequence.message_number - 1
         if offset >= len(records) or records[offset].body != envelope.body:
             self.broken(f"{node.name} transmits {envelope.body.decode()}, which is not durable at its offset {offset}")
@@ -336,10 +361,15 @@ class NothingUnacknowledgedDropped(Invariant):
 
     def __init__(self) -> None:
         self._checked: dict[str, int] = {}
+        self._passed: dict[int, int] = {}
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         disk = world.ledger.disks[node.index]
-        for queue, _ in batch.trims:
+        for (queue, partition), offset in batch.trims.items():
+            if queue == INBOX and node.setup.forwards:
+                for queued in disk.queues[partition][self._passed.get(partition, 0) : offset]:
+                    self._look(world, node, queued.body, "drops")
+                self._passed[partition] = offset
             if queue in (INBOX, DEAD_LETTERS):
                 continue
             for record in disk.outbound[queue][self._checked.get(queue, 0) : disk.trimmed[queue]]:
@@ -350,7 +380,7 @@ class NothingUnacknowledgedDropped(Invariant):
         self._look(world, node, body, "reports as arrived")
 
     def _look(self, world: World, node: Node, body: bytes, verb: str) -> None:
-        if not world.ledger.has_arrived(1 - node.index, body):
+        if not world.ledger.has_arrived(world.ledger.receiver_of(node.index), body):
             self.broken(f"{node.name} {verb} {body.decode()}, which has not arrived")
         is_answered = b"r" + body[1:] in world.ledger.disks[node.index].replies
         if body in world.ledger.wants_reply and not is_answered and not world.ledger.is_discarded(body):
@@ -464,7 +494,7 @@ class NothingNeededDeleted(Invariant):
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         disk = world.ledger.disks[node.index]
         for (queue, partition), offset in batch.trims.items():
-            if queue != INBOX:
+            if queue != INBOX or node.setup.forwards:
                 continue
             done = disk.done.get(partition)
             if done is None or not done.covers(offset):
@@ -472,6 +502,21 @@ class NothingNeededDeleted(Invariant):
             for (where, name), position in disk.readers.items():
                 if where == partition and position < offset:
                     self.broken(f"{node.name} deletes partition {partition} up to {offset}, {name} is at {position}")
+
+
+class WrittenOnce(Invariant):
+    """A broker writes the body of a message once, whether it is held, queued or forwarded."""
+
+    def __init__(self) -> None:
+        self._written: set[bytes] = set()
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        if not node.setup.forwards:
+            return
+        for record in [*(one[3] for one in batch.appends), *(one[2] for one in batch.holds)]:
+            if record.body in self._written:
+                self.broken(f"{node.name} writes {record.body.decode()} a second time")
+            self._written.add(record.body)
 
 
 class IncompleteSequences(Invariant):
@@ -565,6 +610,7 @@ ALL_INVARIANTS: tuple[type[Invariant], ...] = (
     FinalIsFinal,
     EndsAreDurable,
     ReplyBeforeAcknowledgement,
+    ForwardedInOrder,
     AtMostOnce,
     InOrder,
     NumbersNeverReused,
@@ -575,6 +621,7 @@ ALL_INVARIANTS: tuple[type[Invariant], ...] = (
     HandledOrDeadLetter,
     DeadLettersOnce,
     NothingNeededDeleted,
+    WrittenOnce,
     IncompleteSequences,
     LegalMoves,
     TimersMakeProgress,

@@ -6,17 +6,18 @@ Written from batches that became durable and envelopes that left an endpoint; ne
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
 from holdfast.core.dead_letters import LETTERS
 from holdfast.core.messages import Envelope, LastMessage, SequenceAcknowledgement
-from holdfast.core.outbox import outbox_queue
+from holdfast.core.outbox import outbox_queue, replies_queue
 from holdfast.core.queues import DEAD_LETTERS, HANDLER
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Record
-from holdfast.testing.node import INBOX, OUTBOX
+from holdfast.testing.node import FORWARD, INBOX, OUTBOX
 
 Key = tuple[str, int]
 """A Sequence's Identifier and a message number in it."""
@@ -46,6 +47,8 @@ class DurableState:
     """Every message that ever was durable here, held or queued."""
     queues: dict[int, list[Queued]] = field(default_factory=lambda: defaultdict(list))
     """Partition -> every record that ever was in it, in order."""
+    by_body: dict[bytes, Key] = field(default_factory=dict)
+    """Under which number each of them came."""
     held: set[Key] = field(default_factory=set)
     dropped: set[Key] = field(default_factory=set)
     sequences: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -113,8 +116,15 @@ class DurableState:
             if queue not in (INBOX, DEAD_LETTERS):
                 self.trimmed[queue] = max(offset, self.trimmed.get(queue, 0))
 
+    def sent_under(self, key: str) -> Sequence[Record | Queued]:
+        """What ever was in the outbox with that key."""
+        if key.startswith(FORWARD):
+            return self.queues[int(key.removeprefix(FORWARD))]
+        return self.outbound.get(outbox_queue(key)) or self.outbound.get(replies_queue(key)) or []
+
     def _store(self, record: Record) -> None:
         self.records[record.sequence, record.message_number] = record
+        self.by_body[record.body] = (record.sequence, record.message_number)
         if record.body.startswith(b"r"):
             self.replies.add(record.body)
 
@@ -174,8 +184,17 @@ class Ledger:
 
     disks: list[DurableState] = field(default_factory=lambda: [DurableState(), DurableState()])
     words: list[Words] = field(default_factory=lambda: [Words(), Words()])
+    """Of the source, of a broker if there is one, and last of the destination."""
     wants_reply: set[bytes] = field(default_factory=set)
     """Bodies of requests."""
+
+    def receiver_of(self, index: int) -> int:
+        """Who gets what that endpoint sends: the next one, or, of the last one's replies, the one before."""
+        return index + 1 if index + 1 < len(self.disks) else index - 1
+
+    def sender_to(self, index: int) -> int:
+        """Who sends to that endpoint: the one before, or, to the source, who replies."""
+        return index - 1 if index else 1
 
     def doubt(self, first: int, last: int) -> None:
         """The source's application was told that these offsets of its outbox may or may not have arrived."""
@@ -184,12 +203,12 @@ class Ledger:
 
     def is_discarded(self, body: bytes) -> bool:
         """Whether a message was discarded at the destination with its Sequence, so that nobody replies to it there."""
-        dropped, numbers = self.disks[1].dropped, self.words[0].numbers
+        dropped, numbers = self.disks[-1].dropped, self.words[0].numbers
         return any(key in dropped for key in numbers.get(body, ()))
 
     def has_arrived(self, receiver: int, body: bytes) -> bool:
         """Whether the message is durably accepted at the receiver under any number."""
-        accepted, numbers = self.disks[receiver].accepted, self.words[1 - receiver].numbers
+        accepted, numbers = self.disks[receiver].accepted, self.words[self.sender_to(receiver)].numbers
         return any(number in accepted[name] for name, number in numbers.get(body, ()) if name in accepted)
 
 

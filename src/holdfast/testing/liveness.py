@@ -19,11 +19,11 @@ def unfinished(world: World, *, may_stop: bool) -> str | None:
         world: What to look at.
         may_stop: Whether Sequences may be lost there: those are left to their inactivity timeout.
     """
-    source, destination = world.nodes
+    source, destination = world.nodes[0], world.nodes[-1]
     ledger = world.ledger
     if not world.has_ended or source.outbox is None or not source.outbox.is_empty:
         return "the source has not ended"
-    disk = ledger.disks[1]
+    disk = ledger.disks[-1]
     queued = {record.body for records in disk.queues.values() for record in records}
     discarded = {disk.records[key].body for key in disk.dropped}
     for record in ledger.disks[0].outbound[outbox_queue(OUTBOX)]:
@@ -38,7 +38,10 @@ def unfinished(world: World, *, may_stop: bool) -> str | None:
             return "the handler is not done"
     if any(not one.letters_over.covers(len(one.letters)) for one in ledger.disks):
         return "there are dead letters"
-    if source.store.pending or destination.store.pending:
+    for node in world.nodes:
+        if node.setup.forwards and not all(one.is_empty for one in node.protocol.outbound.outboxes.values()):
+            return f"{node.name} does not know of all that it has arrived"
+    if any(node.store.pending for node in world.nodes):
         return "something is not durable"
     return None if may_stop else _open_sequences(world)
 

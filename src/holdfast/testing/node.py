@@ -46,6 +46,8 @@ INBOX = "inbox"
 USUAL_HANDLING = HandlingPolicy()
 OUTBOX = "orders"
 """The key of the one outbox that the source's application fills."""
+FORWARD = "forward/"
+"""Before the number of a partition: the key of the outbox that sends it on."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +110,11 @@ def always(_value: str) -> bool:
     return True
 
 
+def never(_value: str) -> bool:
+    """Answer no action."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """How one endpoint is built, the same after every restart.
@@ -126,6 +133,7 @@ class Setup:
         asked_only: Whether it acknowledges a message only if asked to, and answers with nothing otherwise, as Metro
             does with one that is sent again.
         hides_limit: Whether its MessageNumberRollover names no MaxMessageNumber, as CXF's does.
+        forwards: Whether it is a broker: without handlers, it sends on to the last endpoint what it receives.
     """
 
     address: str
@@ -141,13 +149,14 @@ class Setup:
     trims: bool = False
     asked_only: bool = False
     hides_limit: bool = False
+    forwards: bool = False
 
 
 class Node:
     """One endpoint.
 
     Args:
-        index: 0 for the source, 1 for the destination.
+        index: 0 for the source; the last one is the destination, and a broker may be between them.
         name: For people.
         setup: How it is built.
         world: What it lives in.
@@ -185,16 +194,26 @@ class Node:
         self.protocol.recover(snapshot, now)
         if not self.protocol.inbound.queue.epoch:
             self.protocol.inbound.queue.begin(f"epoch of {self.name}")
-        self.handling.start(now)
-        if self.setup.choices:
+        if self.protocol.handling is not None:
+            self.protocol.handling.start(now)
+        if self.setup.forwards:
+            self._forward()
+        elif self.setup.choices:
             self.outbox = self.protocol.outbound.open(OUTBOX, self.world.nodes[1].setup.address, [*self.setup.choices])
             if self.end_wanted:
                 self.protocol.outbound.want_end(self.outbox, now)
+
+    def _forward(self) -> None:
+        to, queue = self.world.nodes[-1].setup.address, self.protocol.inbound.queue
+        for partition in range(self.setup.partitions):
+            self.protocol.outbound.forward(f"{FORWARD}{partition}", to, [*self.setup.choices], queue, partition)
 
     def make_protocol(self, read: ReadRecords, new_identifier: Callable[[], str]) -> RMProtocol:
         """Its core, as it is before it has recovered."""
         letters = DeadLetters()
         setup = self.setup
+        if setup.forwards:
+            return self._build(Queue(INBOX, setup.partitions, drops_passed=setup.trims), read, new_identifier, None)
         queue = Queue(INBOX, setup.partitions, setup.retention, drops_passed=setup.trims, dead_letters=letters)
         queue.is_handled = True
         handling = Handling(
@@ -206,6 +225,11 @@ class Node:
             unseal=unseal,
             set_aside=reply_to,
         )
+        return self._build(queue, read, new_identifier, handling)
+
+    def _build(
+        self, queue: Queue, read: ReadRecords, new_identifier: Callable[[], str], handling: Handling | None
+    ) -> RMProtocol:
         return self.build(
             queue,
             read,
@@ -215,7 +239,7 @@ class Node:
             source_policy=self.setup.source_policy,
             allows=always,
             accepts=always,
-            replies=always,
+            replies=always if handling is not None else never,
             handling=handling,
             **({"local": self.setup.address} if self.setup.address else {}),
         )

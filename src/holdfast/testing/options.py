@@ -15,6 +15,7 @@ from holdfast.testing.network import PERFECT, NetworkFaults
 from holdfast.testing.node import Setup
 
 SOURCE_ADDRESS = "http://source.test/"
+BROKER_ADDRESS = "http://broker.test/"
 DESTINATION_ADDRESS = "http://destination.test/"
 USUAL_VERSIONS = Versions()
 _USUAL_ASSURANCE = Assurance()
@@ -58,8 +59,9 @@ class Options:
         handler_failures: How often it fails.
         network: How bad the network is.
         partition_rate: How often, at an event, the network is parted for a while.
-        crash_source, crash_destination: How often, at an event, an endpoint crashes.
+        crash_source, crash_broker, crash_destination: How often, at an event, an endpoint crashes.
         again: Whether more is submitted once everything has ended.
+        broker: What a broker that is between the two speaks to the destination; None: there is no broker.
         ends: How often somebody closes or terminates a Sequence at the destination.
         clock_jumps: Whether a restarted endpoint finds its wall clock moved.
         asked_only: Whether the destination acknowledges only what it is asked for; never drawn.
@@ -102,9 +104,11 @@ class Options:
     network: NetworkFaults = PERFECT
     partition_rate: float = 0.0
     crash_source: float = 0.0
+    crash_broker: float = 0.0
     crash_destination: float = 0.0
     clock_jumps: bool = False
     again: bool = False
+    broker: Versions | None = None
     ends: int = 0
     asked_only: bool = False
     hides_limit: bool = False
@@ -201,6 +205,24 @@ class Options:
             mark_ahead=chance.choice((1, 2, 5, 256)),
         )
 
+    def with_broker(self, chance: random.Random) -> Options:
+        """Every eighth world has a broker between the two: one-way messages, and nobody ends a Sequence early."""
+        if chance.random() >= 1 / 8:
+            return self
+        return replace(
+            self,
+            broker=chance.choice(ALL_VERSIONS),
+            crash_broker=chance.choice((0.0, 0.01, 0.05)),
+            offer=False,
+            requests=0.0,
+            assurance=Assurance(Delivery.EXACTLY_ONCE, self.assurance.in_order),
+            behavior=IncompleteSequenceBehavior.NO_DISCARD,
+            destination_limit=None,
+            expires=None,
+            inactivity_timeout=None,
+            ends=0,
+        )
+
     @staticmethod
     def _network(chance: random.Random) -> NetworkFaults:
         def sometimes(*rates: float) -> float:
@@ -220,8 +242,8 @@ class Options:
         """The same world with this loss of requests and of responses."""
         return replace(self, network=replace(self.network, lose_request=loss, lose_response=loss))
 
-    def setups(self) -> tuple[Setup, Setup]:
-        """How the source and the destination are built."""
+    def setups(self) -> tuple[Setup, ...]:
+        """How the source, the broker if there is one, and the destination are built."""
         destination_policy = DestinationPolicy(
             assurance=self.assurance,
             incomplete_sequence_behavior=self.behavior,
@@ -270,7 +292,19 @@ class Options:
             asked_only=self.asked_only,
             hides_limit=self.hides_limit,
         )
-        return source, destination
+        if self.broker is None:
+            return source, destination
+        broker = Setup(
+            BROKER_ADDRESS,
+            destination_policy,
+            source_policy,
+            choices=((self.broker, False),),
+            partitions=self.partitions,
+            batches=self.batches,
+            trims=True,
+            forwards=True,
+        )
+        return source, broker, destination
 
     @property
     def may_stop(self) -> bool:

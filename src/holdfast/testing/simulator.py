@@ -99,6 +99,7 @@ class Simulator:
         if options is None:
             drawn = drawn.turned_to_the_rare(random.Random(f"rare {seed}"))
             drawn = drawn.with_handlers(random.Random(f"reads of {seed}"))
+            drawn = drawn.with_broker(random.Random(f"broker of {seed}"))
         self.options = drawn if loss is None else drawn.with_loss(loss)
         self.network = Network(self.options.network, self.random)
         self._trace = trace
@@ -116,13 +117,13 @@ class Simulator:
         self._is_storm = True
         self._crashes_left = 8
         self._open: dict[Arrival, None] = {}
-        self._disk_free_at = [0.0, 0.0]
+        self._disk_free_at = [0.0] * len(self.world.nodes)
         self._read_at: dict[tuple[int, str, int], float] = {}
         self._read_chance = random.Random(f"reads {seed}")
         self._reader: Reader | None = None
         if self.options.reader:
-            self._reader = Reader(self.world, self.world.nodes[1], self._at, self._read_chance, 1.0)
-        self._heard = Heard(self.world.nodes[1])
+            self._reader = Reader(self.world, self.world.nodes[-1], self._at, self._read_chance, 1.0)
+        self._heard = Heard(self.world.nodes[-1])
 
     def run(self) -> Report:
         """The storm, then the healing.
@@ -155,7 +156,7 @@ class Simulator:
 
     def _storm(self) -> None:
         options, chance = self.options, self.random
-        for node in (self.world.nodes[1], self.world.nodes[0]):
+        for node in reversed(self.world.nodes):
             self.world.start(node)
         if self._reader is not None:
             self._reader.begin()
@@ -212,6 +213,8 @@ class Simulator:
 
     def _retry_letters(self, node: Node) -> Node | None:
         """Play an operator: have every dead letter of an endpoint handed over once more."""
+        if node.setup.forwards:
+            return None  # it has no handlers
         letters = node.handling.letters
         if not node.is_up or letters.count == letters.asked:
             return None
@@ -270,7 +273,8 @@ class Simulator:
 
     def _misfortune(self) -> None:
         options, chance = self.options, self.random.random
-        for node, rate in zip(self.world.nodes, (options.crash_source, options.crash_destination), strict=True):
+        rates = (options.crash_source, options.crash_broker, options.crash_destination)
+        for node, rate in zip(self.world.nodes, rates if options.broker is not None else rates[::2], strict=True):
             if rate and node.is_up and self._crashes_left and chance() < rate:
                 self._crash(node)
         if options.partition_rate and not self.network.is_partitioned and chance() < options.partition_rate:
@@ -297,7 +301,7 @@ class Simulator:
 
     def _crash(self, node: Node) -> None:
         self._crashes_left -= 1
-        if node.index == 1:
+        if node is self.world.nodes[-1]:
             self._compare_with_restarted()
         self.world.crash(node, self.random.randint(0, len(node.store.pending)))
         for arrival in [arrival for arrival in self._open if arrival.journey.receiver == node.index]:
@@ -410,7 +414,7 @@ class Simulator:
         self.world.note(lambda: f"#{journey.number} arrives at {node.name}")
         arrival = Arrival(journey, node.run, response_delay)
         self._open[arrival] = None
-        if node.index == 1:
+        if node is self.world.nodes[-1]:
             self._heard.hear(journey.transmit.envelope)
         node.receive(arrival)
         return node

@@ -1,4 +1,4 @@
-"""Two endpoints, what is true about them, and who watches. Decides nothing about time or chance: a driver does."""
+"""Two endpoints, or three, what is true about them, and who watches. Time and chance are for a driver to decide."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterable
 
 from holdfast.core.events import Acknowledged, Delivered, Ended, Handle, Incident, Stopped, Submitted, Transmit
 from holdfast.core.messages import Envelope, SequenceAcknowledgement
-from holdfast.core.outbox import outbox_queue
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Batch, Record
 from holdfast.testing.clock import SimClock
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
-from holdfast.testing.ledger import Ledger
-from holdfast.testing.node import INBOX, OUTBOX, Arrival, Journey, Node, Setup, Surroundings
+from holdfast.testing.ledger import DurableState, Ledger, Words
+from holdfast.testing.node import FORWARD, INBOX, OUTBOX, Arrival, Journey, Node, Setup, Surroundings
 from holdfast.testing.words import describe
 
-SOURCE, DESTINATION = 0, 1
+SOURCE = 0
 
 
 class Watch:
@@ -43,7 +42,7 @@ class Watch:
 
 
 class World:
-    """A source, a destination, and everything that watches them.
+    """A source, a destination, a broker between them if there are three, and everything that watches them.
 
     Args:
         setups: How each is built.
@@ -56,7 +55,7 @@ class World:
 
     def __init__(
         self,
-        setups: tuple[Setup, Setup],
+        setups: tuple[Setup, ...],
         surroundings: Surroundings,
         jitter: Callable[[], float],
         *,
@@ -64,21 +63,22 @@ class World:
         build: Callable[..., RMProtocol] = RMProtocol,
         trace: Callable[[str], None] | None = None,
     ) -> None:
-        self.clock = SimClock()
-        self.ledger = Ledger()
+        count = len(setups)
+        self.clock = SimClock(count)
+        self.ledger = Ledger([DurableState() for _ in setups], [Words() for _ in setups])
         self.surroundings = surroundings
         self.jitter = jitter
         self.trace = trace
         kinds = tuple(invariants)
-        self.watches = [Watch(kinds), Watch(kinds)]
+        self.watches = [Watch(kinds) for _ in setups]
         self.counts: dict[str, int] = {}
         self.has_ended = False
         self.is_stopped = False
         self.submitted = 0
         self._journeys = 0
-        self.nodes = (
-            Node(SOURCE, "source", setups[0], self, build),
-            Node(DESTINATION, "destination", setups[1], self, build),
+        names = ("source", "broker", "destination") if count > 2 else ("source", "destination")
+        self.nodes = tuple(
+            Node(index, name, setup, self, build) for index, (name, setup) in enumerate(zip(names, setups, strict=True))
         )
 
     # --- told by the driver ---------------------------------------------------------------------------------------
@@ -203,9 +203,9 @@ class World:
     def acknowledged(self, node: Node, effect: Acknowledged) -> None:
         """An endpoint tells its application that messages have arrived."""
         self.note(lambda: f"{node.name} knows that offsets {effect.first}-{effect.last} of {effect.key} arrived")
-        if effect.key != OUTBOX:
+        if effect.key != OUTBOX and not effect.key.startswith(FORWARD):
             return
-        records = self.ledger.disks[node.index].outbound[outbox_queue(OUTBOX)]
+        records = self.ledger.disks[node.index].sent_under(effect.key)
         for offset in range(effect.first, effect.last + 1):
             if offset >= len(records):
                 raise InvariantViolation(
