@@ -127,6 +127,50 @@ def test_an_outbox_of_which_a_record_cannot_be_read_is_not_repaired(tmp_path):
     assert not (tmp_path / "store" / DAMAGED).exists()
 
 
+def test_what_is_sent_on_in_order_is_not_repaired_before_it_was_sent(tmp_path):
+    store = make(tmp_path / "store")
+    store.commit(Batch(cursors={("inbox", 0, "outbound/forward/next/0"): {"offset": 40}}))
+    store.close()
+    spoil(tmp_path / "store", 60)
+    for do in (False, True):
+        with pytest.raises(StoreFailed, match="'forward/next/0' sends on what is in partition 0 of 'inbox'"):
+            repair_store(tmp_path / "store", do=do)
+    assert not (tmp_path / "store" / DAMAGED).exists()
+
+
+def test_what_was_sent_on_already_does_not_stand_in_the_way_of_a_repair(tmp_path):
+    store = make(tmp_path / "store")
+    store.commit(Batch(cursors={("inbox", 0, "outbound/forward/next/0"): {"offset": 390}}))
+    store.close()
+    spoil(tmp_path / "store", 60)
+    lost = check_store(tmp_path / "store").unreadable["inbox", 0]
+    repair_store(tmp_path / "store", do=True)
+    with contextlib.closing(RocksDBStore(tmp_path / "store")) as again:
+        assert again.load().bounds == {("inbox", 0): (lost[-1] + 1, 400)}
+        assert again.load().cursors["inbox", 0, "outbound/forward/next/0"] == {"offset": 390}
+
+
+@pytest.mark.parametrize(("mark", "is_refused"), [(150, False), (500, True), (None, True)])
+def test_batches_that_may_have_been_sent_are_not_given_up(tmp_path, mark, is_refused):
+    sending = {"role": "source", "identifier": "urn:next", "start": 0} | ({} if mark is None else {"mark": mark})
+    store = make(tmp_path / "made")
+    store.commit(Batch(sequences={"urn:local": sending}, homes={"urn:local": ("inbox", 0)}))
+    for n in range(400, 500):
+        store.commit(Batch(appends=[("inbox", 0, n, Record("urn:s", n + 1, "urn:a", body(n), float(n)))]))
+    shutil.copytree(tmp_path / "made", tmp_path / "store")
+    store.close()
+    (log,) = evidence.logs(tmp_path / "store" / directory.ENGINE)
+    data = bytearray(log.read_bytes())
+    data[len(data) - 40_000] ^= 0xFF
+    log.write_bytes(data)
+    if is_refused:
+        with pytest.raises(StoreFailed, match="others would go out under their numbers"):
+            repair_store(tmp_path / "store", do=True)
+        assert not (tmp_path / "store" / DAMAGED).exists()
+    else:
+        assert "came after batch" in repair_store(tmp_path / "store", do=True).gives_up[0]
+
+
 def test_a_manifest_cut_short_is_repaired_and_nothing_is_missing(killed):
     (manifest,) = (killed / directory.ENGINE).glob("MANIFEST-*")
     manifest.write_bytes(manifest.read_bytes()[:-60])

@@ -90,6 +90,24 @@ def test_a_reserve_for_which_there_is_no_space_is_left_out_and_leaves_nothing_be
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_disk_that_is_nearly_full_is_told_before_it_is_full_and_when_there_is_space_again(
+    small, tmp_path, monkeypatch
+):
+    free = 1 << 40
+    monkeypatch.setattr(Reserve, "free", lambda self: free)
+    store = RocksDBStore(tmp_path / "store")
+    fill(store)
+    wait_for((tmp_path / "store" / directory.BALLAST).exists)
+    assert not store.trouble
+    free = reserve.SHORT_BYTES - 1
+    store.commit(Batch(appends=[("q", 0, 10, Record("urn:s", 10, "a", b"x" * 200_000, 0.0))]))
+    wait_for(lambda: "nearly full" in store.trouble)
+    store.commit(Batch(trims={("q", 0): 5}))
+    free = 2 * reserve.SHORT_BYTES
+    wait_for(lambda: not store.trouble)
+    store.close()
+
+
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 MB."""

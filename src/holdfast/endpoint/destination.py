@@ -542,9 +542,6 @@ class Destination:
         if self.engine.failure is not None:
             _refuse_all(exchange)
             return
-        if self.store.trouble:
-            _refuse_all(exchange, b"Nothing new is accepted for now; what is stored goes on.\n")
-            return
         self._envelopes.receive(exchange, self._take, is_elsewhere)
 
     def knows(self, identifier: str) -> bool:
@@ -556,6 +553,9 @@ class Destination:
     def _take(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
         if self.engine.failure is not None:
             _refuse_all(exchange)
+            return
+        if self.store.trouble and _is_new(envelope):
+            _refuse_all(exchange, b"Nothing new is accepted for now; what is stored goes on.\n")
             return
         self.unanswered.add(exchange)
         if self._router is None or refusal is not None or envelope.sequence is None or envelope.control is not None:
@@ -681,6 +681,12 @@ class Destination:
 def _returned(handler: Handler) -> object:
     """What a handler is annotated to return."""
     return getattr(handler, "__annotations__", {}).get("return", _UNSAID)
+
+
+def _is_new(envelope: Envelope) -> bool:
+    """Whether there would be more in the store for it. What destinations and requesters say of what they were sent is
+    let in: it is by that that a full store is drained."""
+    return envelope.fault is None and (envelope.control is None or isinstance(envelope.control, CreateSequence))
 
 
 def _refuse_all(exchange: Exchange, why: bytes = b"The store failed; nothing is accepted.\n") -> None:

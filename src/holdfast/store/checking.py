@@ -15,7 +15,8 @@ from pathlib import Path
 
 from rocksdict import AccessType, Rdict, WriteBatch
 
-from holdfast.core.records import Snapshot
+from holdfast.core.queues import OUTBOUND
+from holdfast.core.records import Snapshot, State
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed, StoreFormatError, StoreMissing
 from holdfast.store import directory, evidence, opening
 from holdfast.store import records as layout
@@ -244,6 +245,7 @@ def _plan(store: RocksDBStore, report: Report, durable: int) -> Repair:
         raise _beyond_repair(store.path, error.message) from error
     repair = Repair()
     if report.serial < durable:
+        _see_that_no_number_is_used_again(store, snapshot)
         repair.gives_up.append(
             f"what came after batch {report.serial}: {durable - report.serial} batches that were durable. "
             "Messages in them were acknowledged, and their senders do not know."
@@ -258,11 +260,45 @@ def _plan(store: RocksDBStore, report: Report, durable: int) -> Repair:
                 store.path, f"of {queue!r}, which goes out in order, the record at offset {offsets[0]} cannot be read."
             )
         first = snapshot.bounds[where][0]
+        for (name, number, cursor), state in snapshot.cursors.items():
+            if (name, number) == where and cursor.startswith(OUTBOUND) and _stands(state, first) <= offsets[-1]:
+                raise _beyond_repair(
+                    store.path,
+                    f"{cursor.removeprefix(OUTBOUND)!r} sends on what is in partition {partition} of {queue!r}, in its "
+                    f"order and under numbers that go by it, and has not passed the record at offset {offsets[-1]}, "
+                    "which cannot be read.",
+                )
         repair.gives_up.append(
             f"records {first} to {offsets[-1]} of the queue {queue!r}, partition {partition}: {len(offsets)} cannot be "
             f"read; the other {offsets[-1] + 1 - first - len(offsets)} are saved in {SAVED}, a line of JSON each."
         )
     return repair
+
+
+def _see_that_no_number_is_used_again(store: RocksDBStore, snapshot: Snapshot) -> None:
+    """Without its last batches a queue may end before what was sent of it. What came next would have its numbers, and
+    the destination would drop it as what it has.
+
+    Raises:
+        StoreFailed: That may be.
+    """
+    for name, state in snapshot.sequences.items():
+        home = snapshot.homes.get(name)
+        if state.get("role") != "source" or state.get("identifier") is None or home not in snapshot.bounds:
+            continue
+        end = snapshot.bounds[home][1]
+        marked = state.get("mark", end - state["start"] + 1)
+        if state["start"] + marked > end:
+            raise _beyond_repair(
+                store.path,
+                f"the Sequence {state['identifier']} may have sent messages of {home[0]!r}, partition {home[1]}, that "
+                "were in the batches that are lost; others would go out under their numbers, and be dropped.",
+            )
+
+
+def _stands(state: State, first: int) -> int:
+    offset = state.get("offset")
+    return max(offset if type(offset) is int else 0, first)
 
 
 def _beyond_repair(path: Path, why: str) -> StoreFailed:

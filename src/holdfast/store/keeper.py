@@ -28,7 +28,8 @@ COMPACT_SHARE = 8
 MOST_RANGES = 64
 """Ranges compacted one by one after a start; more are joined."""
 LOOK_AGAIN_SECONDS = 10.0
-"""Between looks for free space while the reserve is in use, and before another try at what could not be compacted."""
+"""Between looks for free space while it is short or the reserve is in use, and before what could not be compacted is
+tried again."""
 
 SPARE_BYTES = 4 << 20
 """Of the space that is left, not counted on."""
@@ -47,6 +48,7 @@ class Keeper:
         note: Leaves a note of how far everything is durable; False if the store's directory is not its own any more.
         count: How many records there are.
         on_reserve: Called when the reserve is filled again.
+        on_space: Called with whether space is short, when that changes.
     """
 
     def __init__(
@@ -56,12 +58,15 @@ class Keeper:
         note: Callable[[], bool],
         count: Callable[[], int],
         on_reserve: Callable[[], None],
+        on_space: Callable[[bool], None],
     ) -> None:
         self._engine = engine
         self._reserve = reserve
         self._note = note
         self._count = count
         self._on_reserve = on_reserve
+        self._on_space = on_space
+        self._is_short = False
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
@@ -93,6 +98,7 @@ class Keeper:
     def _run(self) -> None:
         run_anywhere()  # a commit may have started it
         while not self._closing.is_set():
+            self._look_for_space()
             is_in_place = self._note()
             is_done = self._give_back()
             if is_in_place and not self._closing.is_set():
@@ -100,14 +106,25 @@ class Keeper:
                 self._reserve.fill()
                 if was_in_use and not self._reserve.is_in_use:
                     self._on_reserve()
-            self._wanted.wait(LOOK_AGAIN_SECONDS if self._reserve.is_in_use or not is_done else None)
+            looks_again = self._is_without_space or not is_done
+            self._wanted.wait(LOOK_AGAIN_SECONDS if looks_again else None)
             self._wanted.clear()
+
+    @property
+    def _is_without_space(self) -> bool:
+        return self._reserve.is_in_use or self._is_short
+
+    def _look_for_space(self) -> None:
+        is_short = self._reserve.is_short(self._is_short)
+        if is_short is not self._is_short:
+            self._is_short = is_short
+            self._on_space(is_short)
 
     def _give_back(self) -> bool:
         """Compact what was trimmed, if it is worth it; False if it could not be done now."""
         with self._lock:
             ranges, trimmed = self._ranges, self.trimmed
-        least = 0 if self._reserve.is_in_use else COMPACT_BYTES
+        least = 0 if self._is_without_space else COMPACT_BYTES
         if trimmed <= least:
             return True
         tables = self._engine.live_files()

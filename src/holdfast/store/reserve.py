@@ -18,6 +18,10 @@ RESERVE_BYTES = 64 << 20
 more where the disk is slow; then the error of a start names the amount."""
 
 
+SHORT_BYTES = 32 << 20
+"""With less than that free nothing new should be accepted: the engine is about to write out a memtable."""
+
+
 class Reserve:
     """The reserve of one store; only whoever has the store's lock touches it.
 
@@ -60,6 +64,14 @@ class Reserve:
                 draft.unlink(missing_ok=True)
             return
         self.is_in_use = False
+
+    def is_short(self, was_short: bool) -> bool:
+        """Whether there is so little space that nothing new should be accepted; ``was_short``: until there is twice as
+        much."""
+        try:
+            return self.free() < (2 * SHORT_BYTES if was_short else SHORT_BYTES)
+        except OSError:
+            return was_short
 
     def free(self) -> int:
         """Bytes that are free where the store is.

@@ -39,6 +39,10 @@ _SHORT_OF_SPACE = (
     "The disk of the store at {} was full, and the space that was kept in reserve is in use. What is stored can be "
     "drained; nothing new is accepted until there is space to fill the reserve again."
 )
+_NEARLY_FULL = (
+    "The disk of the store at {} is nearly full. What is stored can be drained; nothing new is accepted until there is "
+    "space again."
+)
 _BATCH_BYTES = 256  # what a batch counts besides its records
 _STALL_SECONDS = 30.0
 _STALL_STEP = 0.005
@@ -366,7 +370,9 @@ class RocksDBStore:
             raise
 
     def _begin_keeping(self) -> None:
-        self._keeper = Keeper(self._db, self._reserve, self._note_serial, self._count, self._reserve_is_filled)
+        self._keeper = Keeper(
+            self._db, self._reserve, self._note_serial, self._count, self._reserve_is_filled, self._space_is_short
+        )
         if self._reserve.is_in_use:
             self.trouble = _SHORT_OF_SPACE.format(self.path)
         with self._reading():
@@ -386,6 +392,13 @@ class RocksDBStore:
     def _reserve_is_filled(self) -> None:
         self._db.set_options({"disable_auto_compactions": "false"})
         self.trouble = ""
+
+    def _space_is_short(self, is_short: bool) -> None:
+        if self._reserve.is_in_use:
+            return  # which is trouble already
+        # Compacting writes before it deletes, and what it runs out of space with stops the engine.
+        self._db.set_options({"disable_auto_compactions": "true" if is_short else "false"})
+        self.trouble = _NEARLY_FULL.format(self.path) if is_short else ""
 
     def _count(self) -> int:
         """How many records there are."""
