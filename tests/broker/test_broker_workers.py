@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from crew import Crew
@@ -94,5 +96,50 @@ async def test_replies_come_back_through_a_broker_whose_workers_are_killed(run_s
             await asyncio.to_thread(server.kill, chance.randrange(2))
         assert await asking == [[f"{name}-{number}" for number in range(20)] for name in range(4)]
         assert await asyncio.to_thread(server.end) == 0
+    finally:
+        server.clean()
+
+
+def look(admin: str, path: str, body: object = None) -> Any:
+    """What the admin listener answers; to a POST, if there is a body."""
+    content = json.dumps(body).encode() if body is not None else None
+    with urlopen(admin + path, content, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+async def test_forwarders_of_all_workers_are_shown_and_steered_as_one(run_service: Any, tmp_path: Path) -> None:
+    got: list[str] = []
+    app = Destination(":memory:")
+
+    @app.on("urn:test:submit")
+    async def submit(message: holdfast.Message) -> None:
+        got.append(str(message.body.text))
+
+    service = await run_service(app)
+    config = CONFIG.replace("enabled = false", "port = 0").format(url=service.url)
+    server = Crew(tmp_path, "--workers", "2", broker=config)
+
+    def steer(how: str) -> set[bool]:
+        rows = look(admin, f"/forwarders/next/{how}", {"reason": "a test"} if how == "suspend" else {})["forwarders"]
+        assert sorted(row["partition"] for row in rows) == [0, 1, 2, 3]
+        return {bool(row["suspended"]) for row in rows}
+
+    try:
+        url, admin = await asyncio.to_thread(lambda: (server.url(), server.url()))
+        listed = await asyncio.to_thread(look, admin, "/forwarders")
+        assert [listed["count"], len(listed["forwarders"]), listed["next"]] == [4, 4, None]
+        assert await asyncio.to_thread(steer, "suspend") == {True}
+        await asyncio.gather(*(send(url, name, 3) for name in range(8)))
+        shown = await asyncio.to_thread(look, admin, "/queues/orders")
+        assert shown["records"] == 24
+        lags = {cursor["name"]: cursor["lag"] for cursor in shown["cursors"]}
+        assert sum(lags.values()) == 24
+        assert got == []
+        assert await asyncio.to_thread(steer, "resume") == {False}
+        await until(lambda: len(got) == 24)
+        filled = [int(one) for one, bounds in shown["partitions"].items() if bounds["end"]]
+        moved = {"to": "latest", "partition": filled[-1]}
+        stands = await asyncio.to_thread(look, admin, "/forwarders/next/reset", moved)
+        assert list(stands["offsets"]) == [str(filled[-1])]
     finally:
         server.clean()

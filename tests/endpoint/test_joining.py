@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Annotated, Any, get_args, get_origin
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.endpoint.admin_routes import Refused
+from holdfast import Destination
+from holdfast.endpoint.admin import Admin
+from holdfast.endpoint.admin_routes import Joined, Refused, Shape
+from holdfast.endpoint.admin_shapes import (
+    Bounds,
+    Flight,
+    ForwarderShown,
+    LetterShown,
+    LossShown,
+    Message,
+    SequenceShown,
+    Waiting,
+)
 from holdfast.endpoint.joining import (
+    _BY_PARTITION,
+    _LEAST,
+    _MOST,
+    _SUMS,
     epoch_of,
     is_places,
     merge,
@@ -117,3 +135,34 @@ def test_metrics_of_workers_are_one_family_each_with_whose_they_are() -> None:
 def test_renumbering_leaves_everything_else_as_it_is() -> None:
     answer = {"v": 1, "text": "x", "list": [1, {"partition": None}], "message": {"a": 1}}
     assert renumber(json.loads(json.dumps(answer)), 3, 4) == answer
+
+
+def amounts(answer: Any) -> set[str]:
+    """Fields of an answer, and of rows that may be in several workers, that are numbers."""
+    if get_origin(answer) is Annotated:
+        return amounts(get_args(answer)[0])
+    if get_args(answer):
+        return set().union(*(amounts(one) for one in get_args(answer)))
+    if not (isinstance(answer, type) and issubclass(answer, Shape)) or answer in OF_ONE_WORKER:
+        return set()
+    found = set()
+    for field in msgspec.structs.fields(answer):
+        kinds = {field.type, *get_args(field.type)}
+        found |= {field.encode_name} if kinds & {int, float} else amounts(field.type)
+    return found
+
+
+OF_ONE_WORKER = (SequenceShown, LetterShown, Waiting, ForwarderShown, Flight, Bounds, LossShown, Message)
+"""Rows that are one worker's, whatever the others have."""
+
+
+def test_every_number_that_several_workers_answer_with_has_a_rule() -> None:
+    """Without one the first worker's would be shown for all."""
+    joined = [route for route in Admin(Destination(":memory:")).routes.table if route.joined not in ONE_ANSWERS]
+    assert len(joined) > 15
+    known = {*_SUMS, *_MOST, *_LEAST, *_BY_PARTITION, "v", "next"}
+    for route in joined:
+        assert amounts(route.answer) <= known, route.path
+
+
+ONE_ANSWERS = (Joined.ANY, Joined.SEQUENCE, Joined.MESSAGE, Joined.PARTITION, Joined.STREAM, Joined.METRICS)

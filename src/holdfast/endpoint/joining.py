@@ -22,7 +22,20 @@ LETTERS: Final = 10**12
 """Dead letters that a worker has numbers for."""
 
 _BY_PARTITION = ("partitions", "offsets", "fingerprints")
-_SUMS = ("bytes", "count", "discarded", "in_doubt", "lag", "left", "rate", "rate_in", "records", "retried")
+_SUMS = (
+    "bytes",
+    "count",
+    "deleted",
+    "discarded",
+    "in_doubt",
+    "lag",
+    "left",
+    "rate",
+    "rate_in",
+    "records",
+    "retried",
+    "waiting",
+)
 _MOST = ("age",)
 _LEAST = ("idle",)
 _IDENTITY = ("name", "queue", "identifier", "key", "partition", "letter", "message", "cursor", "role")
