@@ -96,10 +96,10 @@ def send_together(url: str, sources: int, count: int, **options: Any) -> list[th
     return threads
 
 
-def arrived(directory: Path, workers: int) -> dict[int, list[int]]:
+def arrived(location: Path | str, workers: int) -> dict[int, list[int]]:
     """Which messages of each source are stored, in the order of its partition."""
     found: dict[int, list[int]] = {}
-    for records in stored(directory, workers).values():
+    for records in stored(location, workers).values():
         for text in texts(records):
             name, number = text.split("-")
             found.setdefault(int(name), []).append(int(number))
@@ -451,7 +451,7 @@ def test_dead_letters_of_all_workers_are_listed_retried_and_discarded_by_numbers
     )
     server = crew("--workers", "2", "--admin", "0", module=module)
     url, admin = server.url(), server.url()
-    for thread in send_together(url, 8, 2):
+    for thread in send_together(url, 16, 1):
         thread.join()
     wait_until(lambda: ask(admin, "/dead-letters")["count"] == 16)
     letters, start = [], 0
@@ -530,3 +530,20 @@ def test_health_says_which_worker_does_not_answer(crew: Start) -> None:
     finally:
         os.kill(stopped, signal.SIGCONT)
     assert ask(admin, "/healthz") == {"status": "ok"}
+
+
+def test_workers_have_spaces_of_their_own_in_a_database(crew: Start, servers: Any) -> None:
+    url = servers("postgresql").new_url()
+    module = f"import holdfast\napp = holdfast.Destination(store={url!r}, partitions=2)\n"
+    server = crew("--workers", "2", module=module)
+    threads = send_together(server.url(), 16, 25)
+    for number in (0, 1):
+        server.kill(number)
+    for thread in threads:
+        thread.join()
+    assert server.end() == 0
+    assert arrived(url, 2) == {name: list(range(25)) for name in range(16)}
+    assert {worker for (worker, _), records in stored(url, 2).items() if records} == {0, 1}
+    refused = crew(module=module)
+    assert refused.process.wait(60) == 1
+    assert "--workers 2" in refused.errors.read_text()

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.core.records import Record
-from holdfast.store.rocksdb import RocksDBStore
+from holdfast.endpoint.worker import Worker
+from holdfast.store import open_store
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 PATIENCE = 60.0
@@ -87,12 +88,18 @@ class Crew:
         self.process.communicate()
 
 
-def stored(directory: Path, workers: int, queue: str = "inbox") -> dict[tuple[int, int], list[Record]]:
-    """What the ended workers' queues hold, in order, by worker and partition."""
+def stored(location: Path | str, workers: int, queue: str = "inbox") -> dict[tuple[int, int], list[Record]]:
+    """What the ended workers' queues hold, in order, by worker and partition.
+
+    Args:
+        location: The directory that the server ran in, or its database's URL.
+        workers: How many there were.
+        queue: Which queue.
+    """
     found = {}
-    for worker in range(workers):
-        path = directory / "inbox" / f"worker-{worker}" if worker else directory / "inbox"
-        store = RocksDBStore(path)
+    for number in range(workers):
+        place = location if isinstance(location, str) else location / "inbox"
+        store = open_store(Worker(number, workers).store_of(place))
         try:
             for (name, partition), bounds in store.load().bounds.items():
                 if name == queue:
@@ -102,7 +109,7 @@ def stored(directory: Path, workers: int, queue: str = "inbox") -> dict[tuple[in
                         part = store.read(queue, partition, start, end)
                         records += [record for _, record in part]
                         start = part[-1][0] + 1
-                    found[worker, partition] = records
+                    found[number, partition] = records
         finally:
             store.close()
     return found

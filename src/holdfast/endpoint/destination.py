@@ -358,7 +358,7 @@ class Destination:
 
     async def _start(self) -> None:
         worker, location = self.worker, self.store_location
-        check_stores(location, worker.count if worker is not None else 1)
+        await asyncio.to_thread(check_stores, location, worker.count if worker is not None else 1)
         self.store = await open_off_loop(location if worker is None else worker.store_of(location))
         self.engine = Engine(self.store, self._carry_out, self._store_failed, self.clock)
         try:

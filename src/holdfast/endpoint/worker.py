@@ -16,7 +16,8 @@ from typing import Final
 from holdfast.core.policy import DestinationPolicy
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
-from holdfast.store import IN_MEMORY, Store
+from holdfast.store import IN_MEMORY, Store, is_sql, shown, store_exists
+from holdfast.store.address import beside
 
 MOST: Final = 64
 """Workers of one server; an Identifier has room for 4096."""
@@ -59,14 +60,7 @@ class Worker:
                 "an open store cannot be shared among workers",
                 remedy="Give the Destination the location of its store: each worker opens one of its own.",
             )
-        if location == IN_MEMORY or self.number == 0:
-            return location
-        if "://" in str(location):
-            raise ConfigurationError(
-                f"workers have stores in directories, and {str(location)!r} is none",
-                remedy="Give the path of a directory, or serve without --workers.",
-            )
-        return Path(location) / f"worker-{self.number}"
+        return _place(location, self.number)
 
     def share_of(self, policy: DestinationPolicy) -> DestinationPolicy:
         """The policy with this worker's part of what is limited for all of them together."""
@@ -102,16 +96,29 @@ def check_stores(location: str | Path | Store, count: int) -> None:
     Raises:
         ConfigurationError: There is the store of one more, whose Sequences and messages nobody would know.
     """
-    if not isinstance(location, str | Path) or location == IN_MEMORY or not Path(location).is_dir():
+    if not isinstance(location, str | Path) or location == IN_MEMORY:
         return
-    numbers = [int(found[1]) for one in Path(location).iterdir() if (found := _DIRECTORY.fullmatch(one.name))]
-    last = max(numbers, default=0)
+    if is_sql(location):
+        last = count - 1
+        while store_exists(_place(location, last + 1)):
+            last += 1
+    else:
+        inside = Path(location).iterdir() if Path(location).is_dir() else iter(())
+        last = max((int(found[1]) for one in inside if (found := _DIRECTORY.fullmatch(one.name))), default=0)
     if last >= count:
         raise ConfigurationError(
-            f"{Path(location) / f'worker-{last}'} is the store of a worker, and there are workers 0 to {count - 1} "
-            "only: nobody would know its Sequences and messages",
-            remedy=f"Start it with --workers {last + 1}. Once nothing is left in that store, remove its directory.",
+            f"{shown(_place(location, last))} is the store of a worker, and there are workers 0 to {count - 1} only: "
+            "nobody would know its Sequences and messages",
+            remedy=f"Start it with --workers {last + 1}. Once nothing is left in that store, remove it.",
         )
+
+
+def _place(location: str | Path, number: int) -> str | Path:
+    """Where the store of a worker is."""
+    if location == IN_MEMORY or number == 0:
+        return location
+    name = f"worker-{number}"
+    return beside(str(location), name) if is_sql(location) else Path(location) / name
 
 
 def _part(most: int, count: int) -> int:
