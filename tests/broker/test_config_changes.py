@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.broker.broker import Broker
+from holdfast.broker.config import BrokerConfig, ForwarderConfig, RouteConfig
 from holdfast.broker.config_changes import what_cannot_change, what_changes
 from holdfast.broker.config_file import parse_config
-from holdfast.exceptions import ConfigurationMistakes
+from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
 
 BASE = """store = "data"
 partitions = 4
@@ -76,3 +78,19 @@ def test_mistakes_are_told_before_changes_are_looked_at() -> None:
     with pytest.raises(ConfigurationMistakes) as caught:
         parse(BASE.replace("partitions = 4", "partitions = 8").replace("queue =", "quue ="), BASE)
     assert [one.key for one in caught.value.mistakes] == ["forwarders.orders.quue"]
+
+
+def test_what_a_program_says_is_looked_at_too() -> None:
+    forwarder = ForwarderConfig("a", "inbox", "http://x/")
+    config = BrokerConfig(
+        routes=(RouteConfig(("inbx",), xpath="count(//a)"),),
+        forwarders=(forwarder, forwarder),
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        Broker(config)
+    for told in (
+        "routes.0.queues: there is no queue 'inbx'. Did you mean 'inbox'?",
+        "'count' at character 1",
+        "forwarders.a: there are",
+    ):
+        assert told in str(caught.value)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from holdfast.broker.config import BrokerConfig, ServerTLS
 from holdfast.broker.config_changes import what_changes
+from holdfast.broker.config_checks import check_config
 from holdfast.broker.forwarders import Forwarders
 from holdfast.broker.routing import Router
 from holdfast.endpoint.admin_guard import read_token
@@ -32,6 +33,9 @@ class Broker:
         config: What it is told; None: as without a file.
         post: Where this process stands among several that do the same; None if it is the only one.
         read_again: Reads its configuration again, for :meth:`reload`; is given the one that it runs by.
+
+    Raises:
+        ConfigurationError: what it is told does not go together.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class Broker:
         read_again: Callable[[BrokerConfig], BrokerConfig] | None = None,
     ) -> None:
         self.config = config = config or BrokerConfig()
+        check_config(config)
         self._read_again = read_again
         self._post = post
         self._heard = post.hang_ups() if post is not None else 0

@@ -6,6 +6,7 @@ Each check yields where it is wrong, what, and the mend. What was no value of it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
@@ -35,7 +36,25 @@ from holdfast.http.tls import client_context, server_context
 Wrong = tuple[KeyPath, str, str]
 """Where, what, and the mend."""
 Said = Mapping[str, Any]
+_DATABASES = ("postgresql", "mysql", "mariadb")
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+def check_config(config: BrokerConfig) -> None:
+    """See that a configuration that a program made goes together; of one that a file made that is known.
+
+    Raises:
+        ConfigurationError: it does not; says all that is wrong.
+    """
+    said = {one.name: getattr(config, one.name) for one in fields(config)}
+    found = list(contradictions(said, {"queues": {one.name: one for one in config.queues}, "routes": config.routes}))
+    for key, several in (("queues", config.queues), ("forwarders", config.forwarders)):
+        names = [one.name for one in several]
+        again = {name for name in names if names.count(name) > 1}
+        found += [((key, name), "there are several of that name", "Give each one of its own.") for name in again]
+    if found:
+        lines = [f"{'.'.join(map(str, path))}: {what}. {remedy}" for path, what, remedy in found]
+        raise ConfigurationError("\n".join(["the broker's configuration does not go together:", *lines]))
 
 
 def contradictions(said: Said, data: Said) -> Iterator[Wrong]:
@@ -78,6 +97,11 @@ def _of_the_store(said: Said) -> Iterator[Wrong]:
         yield (passwords[0],), "the store is a directory, which has no password", "Leave it out."
     elif passwords and "@" not in store.partition("://")[2].partition("/")[0]:
         yield ("store",), "there is a password, and no user in the URL", "Write it as postgresql://user@host/name."
+    kind = store.partition("://")[0].partition("+")[0].lower()
+    if "://" in store and kind not in _DATABASES:
+        near = get_close_matches(kind, _DATABASES, 1, 0.6)
+        hint = f"Did you mean '{near[0]}'?" if near else f"There are {', '.join(_DATABASES)}; or name a directory."
+        yield ("store",), f"there is no store for the database '{kind}'", hint
     if store == ":memory:" and said.get("workers", 1) > 1:
         what = "several processes cannot share a store in the memory of one"
         yield ("workers",), what, "Give the store a directory, or leave workers out."
