@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -97,6 +98,22 @@ async def test_a_forwarder_that_an_operator_holds_back_stays_so_over_a_restart_u
     await until(lambda: all(one.is_empty for one in broker.forwarders.outboxes(broker.destination, "next")))
     status, answer = await admin.ask("/queues/inbox/purge", "POST")
     assert (status, answer["records"], answer["left"]) == (200, 3, 0)
+
+
+async def test_who_waits_for_a_reply_to_a_request_that_is_given_up_is_told(
+    run_broker: Any, session: aiohttp.ClientSession
+) -> None:
+    (port,) = free_ports(1)
+    broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", f"http://127.0.0.1:{port}/"),))
+    admin = client(session, broker)
+    await admin.ask("/forwarders/next/suspend", "POST")
+    async with holdfast.Source(broker.service.url, ":memory:") as source:
+        asked = asyncio.ensure_future(source.request("<n/>", action=ACTION, timeout=60))
+        await until(lambda: sum(broker.destination.queue.ends) == 1)
+        status, answer = await admin.ask("/queues/inbox/purge", "POST", json={"force": True})
+        assert (status, answer["records"]) == (200, 1)
+        with pytest.raises(holdfast.PeerFault):
+            await asked
 
 
 async def test_one_message_is_one_trace_from_the_source_through_the_broker_to_the_handler(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.core.cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.events import BackChannel, Incident, Stopped
@@ -270,7 +272,8 @@ def test_a_purge_says_who_would_miss_what_and_deletes_nothing_that_is_still_to_b
     steer(relay).purge(relay.queue, 0, 8)
     relay.settle()
     assert relay.kept.start <= 6, "the forwarder has the rest still to send"
-    steer(relay).pass_over(relay.queue, 0, 8, relay.now)
+    (behind,) = steer(relay).forwarders_behind(relay.queue, 0, 8)
+    steer(relay).reset(behind, 8, relay.now)
     steer(relay).purge(relay.queue, 0, 8)
     relay.settle()
     assert relay.kept == range(8, 10)
@@ -306,7 +309,7 @@ def test_a_cursor_that_is_rewound_offers_all_again_but_what_is_with_a_handler() 
     cursor.finished(2)
     cursor.rewind(0)
     assert (cursor.floor, cursor.next_offset) == (0, 0)
-    assert [cursor.offer(offset, sequence) for offset, sequence in enumerate("aab")] == [True, False, True]
+    assert all(cursor.offer(offset, sequence) for offset, sequence in enumerate("aab"))
     assert cursor.take(0.0) == 2
     assert cursor.take(0.0) is None, "1 is with a handler, and its Sequence waits for that"
     cursor.finished(1)
@@ -314,6 +317,67 @@ def test_a_cursor_that_is_rewound_offers_all_again_but_what_is_with_a_handler() 
     cursor.finished(0)
     cursor.finished(2)
     assert cursor.floor == 3
+
+
+@settings(max_examples=300)
+@given(st.booleans(), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 11)), max_size=60))
+def test_whatever_is_put_back_or_skipped_everything_is_handed_over_and_a_sequence_one_at_a_time(
+    in_order: bool, steps: list[tuple[int, int]]
+) -> None:
+    """With records in memory as :class:`Handling` keeps them: what is offered, until it is done with."""
+    end, now = 12, 0.0
+    sequences = ["abc"[offset % 3] for offset in range(end)]
+    cursor = HandlerCursor(HandlingPolicy(attempts=None, ahead=8), in_order)
+    owed, running, kept = set(range(end)), [], set()
+
+    def fill() -> None:
+        while cursor.next_offset < end and cursor.has_room:
+            offset = cursor.next_offset
+            kept.add(offset)
+            if not cursor.offer(offset, sequences[offset]):
+                kept.discard(offset)
+
+    def take() -> None:
+        offset = cursor.take(now)
+        if offset is not None:
+            assert offset in kept, "its record is in memory"
+            assert offset not in running
+            running.append(offset)
+            if in_order:
+                assert len({sequences[one] for one in running}) == len(running)
+
+    def finish(which: int) -> None:
+        offset = running.pop(which % len(running))
+        cursor.finished(offset)
+        kept.discard(offset)
+        owed.discard(offset)
+
+    for step, number in steps:
+        fill()
+        if step in (0, 1):
+            take()
+        elif step == 2 and running:
+            finish(number)
+        elif step == 3 and running:
+            offset = running.pop(number % len(running))
+            assert cursor.failed(offset, now)
+        elif step == 4 and cursor.skip(number):
+            kept.discard(number)
+            owed.discard(number)
+        elif step == 5:
+            now += 100.0
+            before = min(number, cursor.floor)
+            cursor.rewind(before)
+            owed |= set(range(before, end))
+    for _ in range(10 * end):
+        fill()
+        now += 100.0
+        take()
+        if running:
+            finish(0)
+    assert not owed
+    assert cursor.floor == end
+    assert cursor.take(now) is None
 
 
 @pytest.mark.parametrize("in_order", [True, False])

@@ -98,12 +98,14 @@ class HandlerCursor:
         return self.next_offset < self.limit
 
     def offer(self, offset: int, sequence: str) -> bool:
-        """The record at ``offset``, the next one, is there; whether it is to be handed over. One that is done with is
-        skipped."""
+        """The record at ``offset``, the next one, is there; whether it is to be handed over, or is already. One that is
+        done with is skipped."""
         assert offset == self.next_offset, (offset, self.next_offset)
         self.next_offset = offset + 1
-        if self.is_done(offset) or offset in self._running:
+        if self.is_done(offset):
             return False
+        if offset in self._running or any(entry.offset == offset for entry in self._delayed):
+            return True  # since before the cursor was put back
         entry = _Entry(offset, sequence)
         if not self.in_order:
             self._ready[offset] = entry

@@ -6,6 +6,7 @@ promise is refused with the reason; what the operator must know before is told b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.destination import RMDestination
@@ -294,11 +295,39 @@ class Steering:
         outbox = self._outbound.outboxes.get(name.removeprefix("outbound/")) if cursor.is_outbound else None
         return outbox.first if outbox is not None else cursor.offsets[partition]
 
-    def pass_over(self, queue: Queue, partition: int, below: int, now: float) -> None:
-        """Let forwarders give up what they have not sent below that offset."""
-        for outbox in list(self._outbound.outboxes.values()):
-            if outbox.queue is queue and outbox.partition == partition and outbox.first < below:
-                self.reset(outbox, below, now)
+    def tell_requesters(
+        self,
+        outbox: Outbox,
+        records: list[tuple[int, Record]],
+        told: Callable[[Record], Record | None],
+        now: float,
+    ) -> None:
+        """A forwarder is about to pass these records over: who waits for the reply to one is told so, unless another
+        forwarder has it still to send.
+
+        Args:
+            outbox: Its outbox.
+            records: With their offsets.
+            told: Makes what is replied.
+            now: Seconds.
+        """
+        others = [
+            one
+            for one in self._outbound.outboxes.values()
+            if one.queue is outbox.queue and one.partition == outbox.partition and one is not outbox
+        ]
+        for offset, record in records:
+            is_owed = record.wants_reply and not outbox.is_acknowledged(offset)
+            if is_owed and all(one.is_acknowledged(offset) for one in others):
+                self._protocol.replies.reply(record, told(record), now)
+
+    def forwarders_behind(self, queue: Queue, partition: int, below: int) -> list[Outbox]:
+        """Outboxes that have not passed that offset."""
+        return [
+            one
+            for one in self._outbound.outboxes.values()
+            if one.queue is queue and one.partition == partition and one.first < below
+        ]
 
     def give_up(self, queue: Queue, partition: int, records: list[tuple[int, Record]], now: float) -> int:
         """Let the handlers give these records up: who waits for a reply is answered with a fault. How many."""

@@ -15,7 +15,7 @@ from holdfast.endpoint.admin_shapes import MOST_LISTED, ForwarderDeleted, Forwar
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import describe_flight
 from holdfast.endpoint.outboxes import forwarder_of, state_of
-from holdfast.endpoint.places import find_offsets
+from holdfast.endpoint.places import find_offsets, pass_over
 
 
 def name_of(key: str) -> str:
@@ -135,11 +135,8 @@ class ForwarderRoutes:
         engine = self._app.engine
         queue = next(iter(found.values())).queue
         places = await find_offsets(engine, queue, asked.body, list(found))
-        steering = Steering(engine.protocol)
         try:
-            stands = {
-                str(number): steering.reset(found[number], place, engine.clock()) for number, place in places.items()
-            }
+            stands = {str(number): await pass_over(engine, found[number], place) for number, place in places.items()}
         except NotSteered as error:
             raise Refused(409, error.message, error.remedy) from None
         engine.touch()

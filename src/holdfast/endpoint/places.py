@@ -1,13 +1,16 @@
-"""Where a cursor is to go: an offset, one end of a queue, or a time, found in each partition."""
+"""Where a cursor is to go: an offset, one end of a queue, or a time, in each partition; a forwarder's way there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.core.outbox import Outbox
 from holdfast.core.queues import Queue
 from holdfast.core.retention import Search
+from holdfast.core.steering import Steering
 from holdfast.endpoint.admin_routes import Refused
 from holdfast.endpoint.admin_shapes import Reset
+from holdfast.endpoint.dispatcher import set_aside
 from holdfast.endpoint.engine import Engine
 
 _REMEDY = 'One of {"to": "earliest"}, {"to": "latest"}, {"offset": 12, "partition": 0}, {"time": 1767225600}.'
@@ -79,3 +82,22 @@ async def offset_at(engine: Engine, queue: Queue, partition: int, time: float) -
         else:
             search.take(-1.0)  # deleted meanwhile: what is meant lies behind
     return search.found
+
+
+async def pass_over(engine: Engine, outbox: Outbox, offset: int) -> int:
+    """Move a forwarder, ahead or back: who waits for the reply to a request that it passes over gets a fault. Where it
+    stands; durable when the engine says so.
+
+    Raises:
+        NotSteered: it is not to be moved.
+        StoreError: the store cannot be read.
+    """
+    steering, position = Steering(engine.protocol), outbox.first
+    while position < min(offset, outbox.durable_end):
+        found = await engine.records(outbox.queue.name, outbox.partition, position, offset)
+        if not found:
+            break
+        steering.tell_requesters(outbox, found, set_aside, engine.clock())
+        engine.touch()
+        position = found[-1][0] + 1
+    return steering.reset(outbox, offset, engine.clock())

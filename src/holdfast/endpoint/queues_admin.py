@@ -26,7 +26,7 @@ from holdfast.endpoint.admin_shapes import (
 )
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import ages, oldest
-from holdfast.endpoint.places import asked_partitions, find_offsets, partition_in
+from holdfast.endpoint.places import asked_partitions, find_offsets, partition_in, pass_over
 from holdfast.endpoint.rates import Rates
 
 PEEKED_BYTES = 8 << 20
@@ -157,7 +157,8 @@ class QueueRoutes:
         for one, end in below.items():
             if purge.force:
                 await self._give_up(steering, queue, one, end)
-                steering.pass_over(queue, one, end, engine.clock())
+                for outbox in steering.forwarders_behind(queue, one, end):
+                    await pass_over(engine, outbox, end)
             steering.purge(queue, one, end)
             engine.touch()
         await engine.durable()
@@ -206,7 +207,7 @@ class QueueRoutes:
         stands = {}
         try:
             for partition, offset in places.items():
-                stands[str(partition)] = self._move(steering, queue, cursor, partition, offset)
+                stands[str(partition)] = await self._move(steering, queue, cursor, partition, offset)
         except NotSteered as error:
             raise Refused(409, error.message, error.remedy) from None
         finally:
@@ -214,13 +215,13 @@ class QueueRoutes:
         await engine.durable()
         return {"offsets": stands}
 
-    def _move(self, steering: Steering, queue: Queue, cursor: str, partition: int, offset: int) -> int:
+    async def _move(self, steering: Steering, queue: Queue, cursor: str, partition: int, offset: int) -> int:
         now = self._app.engine.clock()
         if cursor == HANDLER:
             return steering.replay(queue, partition, offset, now)
         if cursor.startswith(OUTBOUND):
             outbox = self._app.engine.protocol.outbound.outboxes[cursor.removeprefix(OUTBOUND)]
-            return steering.reset(outbox, offset, now)
+            return await pass_over(self._app.engine, outbox, offset)
         return steering.reset_reader(queue, cursor, partition, offset, now)
 
 
