@@ -48,7 +48,7 @@ class Chain:
                 await asyncio.sleep(0.2)
         assert await self.broker.end() == 0
         await self.service.kill()
-        check_exact(kept(self.directory / "service"), load.sent)
+        assert check_exact(kept(self.directory / "service"), load.sent) == []
 
 
 @contextlib.asynccontextmanager

@@ -213,6 +213,21 @@ async def test_retention_of_a_queue_may_come_to_count_bytes_and_stop(start: Star
         assert queue.partitions[0].first == first
 
 
+async def test_a_limit_of_a_queue_may_come_and_go(start: Start, tmp_path: Path) -> None:
+    broker = await start(BASE)
+    policy = holdfast.SourcePolicy(poll_interval=0.05)
+    async with holdfast.Source(broker.service.url, ":memory:", policy=policy) as source:
+        await send(source)
+        (tmp_path / "broker.toml").write_text(BASE.replace("[queues.one]", "[queues.one]\nmax_messages = 1"))
+        assert broker.reload() == ["queues.one.max_messages"]
+        sent = await source.send("<a/>", action=ACTION)
+        await until(lambda: broker.destination.incidents["queue full"] == 1)
+        assert ends(broker)["one"] == 1
+        (tmp_path / "broker.toml").write_text(BASE)
+        assert broker.reload() == ["queues.one.max_messages"]
+        await sent.acknowledged(60)
+
+
 async def test_limits_of_sequences_count_for_those_that_are_granted_later(start: Start, tmp_path: Path) -> None:
     broker = await start(BASE)
     async with holdfast.Source(broker.service.url, ":memory:") as source:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reads import take_effects
 
-from holdfast.core.events import Delivered, ReadWanted, Respond
+from holdfast.core.events import Delivered, Incident, Respond
+from holdfast.core.limit import QueueLimit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, EndpointReference, Envelope, Routed, Sequence
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
@@ -40,9 +42,7 @@ class Node:
     def settle(self) -> None:
         self.protocol.pump(1.0)
         while True:
-            for effect in self.protocol.take_effects():
-                assert not isinstance(effect, ReadWanted)
-                self.effects.append(effect)
+            self.effects += take_effects(self.protocol, self.store, 1.0)
             if not self.protocol.wants_commit:
                 return
             self.store.commit(self.protocol.take_batch())
@@ -116,6 +116,46 @@ def test_a_held_message_whose_queue_is_no_more_goes_to_the_first_one():
     node.protocol.inbound.queues.pop("orders")
     node.come(1, None)
     assert node.content()["inbox"] == [1, 2]
+
+
+def test_a_full_queue_takes_nothing_new_and_says_so_until_a_part_of_it_is_free():
+    node = Node()
+    node.protocol.inbound.queues["orders"].limit = QueueLimit(32)
+    node.create()
+    orders = Routed(("orders", "audit"))
+    for number in range(1, 35):
+        node.come(number, orders)
+    last = node.answers[-1].acknowledgements[0]
+    assert (last.ranges, last.buffer_remaining) == (((1, 32),), 0), "33 and 34 are not there, and none is to follow"
+    node.come(7, orders)
+    assert node.answers[-1].acknowledgements[0].ranges == ((1, 32),), "what is there is acknowledged to who repeats it"
+    node.come(33, Routed(("audit",)))
+    last = node.answers[-1].acknowledgements[0]
+    assert (last.ranges, last.buffer_remaining) == (((1, 33),), 256), "other queues are not full"
+    partition = node.protocol.inbound.destinations["urn:id:1"].partition
+    node.protocol.inbound.queues["orders"].purge(partition, 1)
+    node.come(34, orders)
+    assert node.answers[-1].acknowledgements[0].ranges == ((1, 33),), "a single place is not worth telling of"
+    node.protocol.inbound.queues["orders"].purge(partition, 2)
+    node.come(34, orders)
+    last = node.answers[-1].acknowledgements[0]
+    assert (last.ranges, last.buffer_remaining) == (((1, 34),), 256)
+    told = [one.name for one in node.effects if isinstance(one, Incident) and one.name.startswith("queue ")]
+    assert told == ["queue full", "queue has room"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 15, 16, 17])
+def test_a_queue_of_any_limit_has_room_again_once_it_is_empty(limit: int):
+    node = Node()
+    queue = node.protocol.inbound.queues["inbox"]
+    queue.limit = QueueLimit(limit)
+    node.create()
+    for number in range(1, limit + 2):
+        node.come(number, None)
+    assert node.content()["inbox"] == list(range(1, limit + 1))
+    queue.purge(node.protocol.inbound.destinations["urn:id:1"].partition, limit)
+    node.come(limit + 1, None)
+    assert node.content()["inbox"] == [limit + 1]
 
 
 @pytest.mark.parametrize(("replied", "is_awaited"), [(True, True), (False, False), (None, False)])

@@ -202,18 +202,22 @@ def body_of(key: str, number: int) -> str:
     return f"<m xmlns='urn:test' key='{key}'>{number}</m>"
 
 
-def check_exact(partitions: list[list[Record]], sent: Counter[str]) -> None:
-    """Each message that was sent is there once, each Sequence and each key in its order.
+def check_exact(partitions: list[list[Record]], sent: Counter[str]) -> list[bytes]:
+    """Each message that was sent is there once, each Sequence and each key in its order; what else is there.
 
     Raises:
         AssertionError: it is not so.
     """
     numbers: dict[str, list[int]] = {key: [] for key in sent}
+    others: list[bytes] = []
     for records in partitions:
         by_sequence: dict[str, list[int]] = {}
         for record in records:
             by_sequence.setdefault(record.sequence, []).append(record.message_number)
             key = record.body.partition(b"key='")[2].partition(b"'")[0].decode()
+            if key not in sent:
+                others.append(record.body)
+                continue
             number = int(record.body.partition(b">")[2].partition(b"<")[0])
             assert record.body == body_of(key, number).encode()
             numbers[key].append(number)
@@ -221,6 +225,7 @@ def check_exact(partitions: list[list[Record]], sent: Counter[str]) -> None:
             assert ordered == list(range(1, len(ordered) + 1)), sequence
     for key, ordered in numbers.items():
         assert ordered == list(range(1, sent[key] + 1)), f"{key}: {first_wrong(ordered)}"
+    return others
 
 
 def first_wrong(numbers: list[int]) -> str:

@@ -17,6 +17,7 @@ from holdfast.broker.config_changes import what_changes
 from holdfast.broker.config_checks import check_config
 from holdfast.broker.forwarders import Forwarders
 from holdfast.broker.routing import Router
+from holdfast.core.limit import QueueLimit
 from holdfast.endpoint.admin_guard import read_token
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.logs import log
@@ -70,8 +71,14 @@ class Broker:
             queue.retention, queue.drops_passed = one.retention_policy, one.retention is None
         if read_again is not None:
             self.destination.reload = self.reload if post is None else self._reload_all
+        self._limit_queues(config)
         self.destination.on_recovered = lambda: self.forwarders.begin(self.destination)
         self.service = Service(self.destination, _listeners(config), post)
+
+    def _limit_queues(self, config: BrokerConfig) -> None:
+        for one in config.queues:
+            limit = QueueLimit(one.max_messages) if one.max_messages is not None else None
+            self.destination.queues[one.name].limit = limit
 
     def reload(self) -> list[str]:
         """Read the configuration again and go on by it. Connections, Sequences and what is on its way stay as they are.
@@ -105,6 +112,7 @@ class Broker:
             wire_limits=new.limits.envelopes,
             retentions={one.name: (one.retention_policy, one.retention is None) for one in new.queues},
         )
+        self._limit_queues(new)
         changed = what_changes(self.config, new)
         self.config = new
         log.info("configuration reloaded", changed=", ".join(changed) or "nothing")

@@ -157,11 +157,15 @@ class QueueConfig:
             seven days of any size; but as long as there are forwarders, and never was a reader, a message is deleted
             once all of them have passed it.
         max_readers: Cursors of readers; the next one is refused.
+        max_messages: Messages it may hold, those included that are kept for readers; of each worker's, if there are
+            several. While it holds so many, no further one is accepted: its source keeps it, and tries again. Without
+            it the disk is the limit.
     """
 
     name: QueueName
     retention: Retention | None = None
     max_readers: Count = 1000
+    max_messages: Count | None = None
 
     @property
     def retention_policy(self) -> RetentionPolicy:

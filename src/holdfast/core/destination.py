@@ -25,6 +25,7 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
 )
 from holdfast.core.policy import Delivery, DestinationPolicy
+from holdfast.core.queues import Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.states import (
@@ -97,6 +98,7 @@ class RMDestination:
         "identifier",
         "last_activity",
         "last_fault",
+        "kept_out_by",
         "last_message_number",
         "marker",
         "next_in_order",
@@ -158,6 +160,8 @@ class RMDestination:
         self.last_fault = ""
         self.suspended: str | None = None
         """What somebody gave as the reason to hold it back: no new message is accepted; None: nobody does."""
+        self.kept_out_by: Queue | None = None
+        """The queue that had no room for the message that came last; None: it had, or needed none."""
         self.gap_reported: list[int] = []
         self.routed: dict[int, list[str]] = {}
         """Held messages that go elsewhere than to the usual queue: number -> the names of their queues."""
@@ -215,11 +219,15 @@ class RMDestination:
         """Whether nothing may be released before the Sequence is complete (DiscardEntireSequence, WS-RM 3.4)."""
         return self.behavior is _DISCARD_ENTIRE_SEQUENCE
 
-    def receive(self, number: int, last_message: bool, now: float, *, awaits_reply: bool = False) -> Verdict | Fault:
+    def receive(
+        self, number: int, last_message: bool, now: float, *, awaits_reply: bool = False, full: Queue | None = None
+    ) -> Verdict | Fault:
         """Judge a message by its number. NEW: it is accepted from now on and awaits :meth:`acknowledge`.
 
-        ``awaits_reply``: whether it is a request that is to have its reply before it is acknowledged.
+        ``awaits_reply``: whether it is a request that is to have its reply before it is acknowledged; ``full``: a queue
+        that it is for and that has no room for it.
         """
+        self.kept_out_by = full
         # WS-RM appendix D: the table says what it is answered with
         self.last_activity = now
         if number in self.accepted:
@@ -231,7 +239,9 @@ class RMDestination:
             event = DestinationEvent.MESSAGE_AFTER_LAST
         elif self.suspended is not None and self.state is _CREATED:
             event = DestinationEvent.MESSAGE_WHILE_SUSPENDED
-        elif self.state is _CREATED and not (self._has_room(number) and (not awaits_reply or self._takes_request())):
+        elif self.state is _CREATED and not (
+            full is None and self._has_room(number) and (not awaits_reply or self._takes_request())
+        ):
             event = DestinationEvent.MESSAGE_WITHOUT_ROOM
         else:
             event = _NEW_MESSAGE
@@ -435,6 +445,8 @@ class RMDestination:
     def acknowledgement(self) -> SequenceAcknowledgement:
         """What may be acknowledged now."""
         remaining = max(0, self.policy.buffer - self.beyond_gap) if self.policy.advertise_buffer else None
+        if self.kept_out_by is not None and remaining is not None and not self.kept_out_by.has_room():
+            remaining = 0
         return SequenceAcknowledgement(self.identifier, self.acknowledged.as_pairs(), (), self.is_final, remaining)
 
     def deadline(self) -> float | None:

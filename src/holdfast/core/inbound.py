@@ -152,21 +152,24 @@ class Inbound:
         sequence = envelope.sequence
         assert sequence is not None
         number = sequence.message_number
-        verdict = destination.receive(number, sequence.last_message, now, awaits_reply=awaits_reply)
+        is_marker = isinstance(envelope.control, LastMessage)
+        queues = self._queues_of(envelope) if is_kept and not is_marker else ()
+        full = next((one for one in queues if one.limit is not None and not one.has_room()), None)
+        verdict = destination.receive(number, sequence.last_message, now, awaits_reply=awaits_reply, full=full)
         if verdict is not _NEW:
             if isinstance(verdict, Fault) and destination.is_over and destination.ended_at is None:
                 self.end(destination, None, nothing, now)
             return verdict
         # What is dropped for coming too late is answered by nobody.
         awaits_reply = awaits_reply and not destination.is_too_late(number)
-        if isinstance(envelope.control, LastMessage):
+        if is_marker:
             destination.marker = number
             deliveries: list[Delivery] = []
         else:
             if awaits_reply:
                 destination.awaiting.add(number)
             record = self._record(destination, envelope, awaits_reply, now)
-            deliveries = self._place(destination, number, record, self._queues_of(envelope) if is_kept else ())
+            deliveries = self._place(destination, number, record, queues)
         if released := destination.release():
             deliveries += self._release(destination, released, now)
         self.commit.save(destination.identifier, destination)
