@@ -120,7 +120,8 @@ def test_a_held_message_whose_queue_is_no_more_goes_to_the_first_one():
 
 def test_a_full_queue_takes_nothing_new_and_says_so_until_a_part_of_it_is_free():
     node = Node()
-    node.protocol.inbound.queues["orders"].limit = QueueLimit(32)
+    orders_queue = node.protocol.inbound.queues["orders"]
+    node.protocol.inbound.limits["orders"] = QueueLimit(orders_queue, 32)
     node.create()
     orders = Routed(("orders", "audit"))
     for number in range(1, 35):
@@ -133,10 +134,10 @@ def test_a_full_queue_takes_nothing_new_and_says_so_until_a_part_of_it_is_free()
     last = node.answers[-1].acknowledgements[0]
     assert (last.ranges, last.buffer_remaining) == (((1, 33),), 256), "other queues are not full"
     partition = node.protocol.inbound.destinations["urn:id:1"].partition
-    node.protocol.inbound.queues["orders"].purge(partition, 1)
+    orders_queue.purge(partition, 1)
     node.come(34, orders)
     assert node.answers[-1].acknowledgements[0].ranges == ((1, 33),), "a single place is not worth telling of"
-    node.protocol.inbound.queues["orders"].purge(partition, 2)
+    orders_queue.purge(partition, 2)
     node.come(34, orders)
     last = node.answers[-1].acknowledgements[0]
     assert (last.ranges, last.buffer_remaining) == (((1, 34),), 256)
@@ -148,7 +149,7 @@ def test_a_full_queue_takes_nothing_new_and_says_so_until_a_part_of_it_is_free()
 def test_a_queue_of_any_limit_has_room_again_once_it_is_empty(limit: int):
     node = Node()
     queue = node.protocol.inbound.queues["inbox"]
-    queue.limit = QueueLimit(limit)
+    node.protocol.inbound.limits["inbox"] = QueueLimit(queue, limit)
     node.create()
     for number in range(1, limit + 2):
         node.come(number, None)

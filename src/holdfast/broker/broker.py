@@ -71,14 +71,20 @@ class Broker:
             queue.retention, queue.drops_passed = one.retention_policy, one.retention is None
         if read_again is not None:
             self.destination.reload = self.reload if post is None else self._reload_all
-        self._limit_queues(config)
-        self.destination.on_recovered = lambda: self.forwarders.begin(self.destination)
+        self.destination.on_recovered = self._recovered
         self.service = Service(self.destination, _listeners(config), post)
 
+    def _recovered(self) -> None:
+        self._limit_queues(self.config)
+        self.forwarders.begin(self.destination)
+
     def _limit_queues(self, config: BrokerConfig) -> None:
-        for one in config.queues:
-            limit = QueueLimit(one.max_messages) if one.max_messages is not None else None
-            self.destination.queues[one.name].limit = limit
+        queues = self.destination.queues
+        self.destination.engine.protocol.inbound.limits = {
+            one.name: QueueLimit(queues[one.name], one.max_messages)
+            for one in config.queues
+            if one.max_messages is not None
+        }
 
     def reload(self) -> list[str]:
         """Read the configuration again and go on by it. Connections, Sequences and what is on its way stay as they are.

@@ -18,6 +18,7 @@ from holdfast.core.faults import (
     UNKNOWN_SEQUENCE,
     sequence_fault,
 )
+from holdfast.core.limit import QueueLimit
 from holdfast.core.messages import (
     EndpointReference,
     Fault,
@@ -25,7 +26,6 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
 )
 from holdfast.core.policy import Delivery, DestinationPolicy
-from holdfast.core.queues import Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.states import (
@@ -160,8 +160,8 @@ class RMDestination:
         self.last_fault = ""
         self.suspended: str | None = None
         """What somebody gave as the reason to hold it back: no new message is accepted; None: nobody does."""
-        self.kept_out_by: Queue | None = None
-        """The queue that had no room for the message that came last; None: it had, or needed none."""
+        self.kept_out_by: QueueLimit | None = None
+        """The limit that the message which came last met; None: there was room."""
         self.gap_reported: list[int] = []
         self.routed: dict[int, list[str]] = {}
         """Held messages that go elsewhere than to the usual queue: number -> the names of their queues."""
@@ -220,12 +220,12 @@ class RMDestination:
         return self.behavior is _DISCARD_ENTIRE_SEQUENCE
 
     def receive(
-        self, number: int, last_message: bool, now: float, *, awaits_reply: bool = False, full: Queue | None = None
+        self, number: int, last_message: bool, now: float, *, awaits_reply: bool = False, full: QueueLimit | None = None
     ) -> Verdict | Fault:
         """Judge a message by its number. NEW: it is accepted from now on and awaits :meth:`acknowledge`.
 
-        ``awaits_reply``: whether it is a request that is to have its reply before it is acknowledged; ``full``: a queue
-        that it is for and that has no room for it.
+        ``awaits_reply``: whether it is a request that is to have its reply before it is acknowledged; ``full``: the
+        limit of a queue that it is for and that has no room for it.
         """
         self.kept_out_by = full
         # WS-RM appendix D: the table says what it is answered with

@@ -15,6 +15,7 @@ from holdfast.core.creations import Creations, is_repeatable
 from holdfast.core.destination import TIME_IS_UP, RMDestination, Verdict
 from holdfast.core.events import BackChannel, Delivered, Effect, Incident
 from holdfast.core.faults import ENDS_FOR_DESTINATION
+from holdfast.core.limit import QueueLimit
 from holdfast.core.messages import (
     Envelope,
     Fault,
@@ -102,6 +103,8 @@ class Inbound:
         self.effects = effects
         self.queue = queue
         self.queues = {one.name: one for one in (queue, *further)}
+        self.limits: dict[str, QueueLimit] = {}
+        """Name of a queue -> its limit, if it has one."""
         assert all(len(one.partitions) == len(queue.partitions) for one in self.queues.values()), self.queues
         self._usual = (queue,)
         self.destinations: dict[str, RMDestination] = {}
@@ -154,7 +157,7 @@ class Inbound:
         number = sequence.message_number
         is_marker = isinstance(envelope.control, LastMessage)
         queues = self._queues_of(envelope) if is_kept and not is_marker else ()
-        full = next((one for one in queues if one.limit is not None and not one.has_room()), None)
+        full = self._full(queues) if self.limits else None
         verdict = destination.receive(number, sequence.last_message, now, awaits_reply=awaits_reply, full=full)
         if verdict is not _NEW:
             if isinstance(verdict, Fault) and destination.is_over and destination.ended_at is None:
@@ -201,6 +204,16 @@ class Inbound:
         """Treat Sequences so that are granted from now on; those that are open keep what they were granted with."""
         self.policy = policy
         self.shares.use(policy.max_remembered)
+
+    def _full(self, queues: tuple[Queue, ...]) -> QueueLimit | None:
+        """The limit of one of them that has no room."""
+        for limit in [self.limits[one.name] for one in queues if one.name in self.limits]:
+            has_room = limit.has_room()
+            if (news := limit.news()) is not None:
+                self.effects.append(news)
+            if not has_room:
+                return limit
+        return None
 
     def _queues_of(self, envelope: Envelope) -> tuple[Queue, ...]:
         routed = envelope.routed

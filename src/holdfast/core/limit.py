@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from holdfast.core.events import Incident
+from holdfast.core.queues import Queue
 
-from holdfast.core.events import Effect, Incident
 
-
-@dataclass(slots=True)
 class QueueLimit:
     """The limit of one queue. Once full, it is so until a part of it is free, so that it does not change all the time.
 
     Args:
+        queue: The queue.
         records: With so many, kept ones included, it is full.
     """
 
-    records: int
-    is_full: bool = False
+    def __init__(self, queue: Queue, records: int) -> None:
+        self._queue = queue
+        self._records = records
+        self._is_full = self._is_told = False
 
-    def has_room(self, queue: str, held: int, effects: list[Effect]) -> bool:
-        """Whether there is room for one more; told when that changes."""
-        is_full = held > self.records - max(1, self.records // 16) if self.is_full else held >= self.records
-        if is_full is not self.is_full:
-            self.is_full = is_full
-            detail = {"queue": queue, "records": held}
-            room = Incident("queue has room", detail=detail)
-            effects.append(Incident("queue full", level="warning", detail=detail) if is_full else room)
-        return not is_full
+    def has_room(self) -> bool:
+        """Whether there is room for one more record."""
+        held, most = sum(one.end - one.first for one in self._queue.partitions), self._records
+        self._is_full = held > most - max(1, most // 16) if self._is_full else held >= most
+        return not self._is_full
+
+    def news(self) -> Incident | None:
+        """What is to be told: that it is full, or has room again, if that was not told yet."""
+        if self._is_full is self._is_told:
+            return None
+        self._is_told = self._is_full
+        detail = {"queue": self._queue.name, "records": sum(one.end - one.first for one in self._queue.partitions)}
+        if self._is_full:
+            return Incident("queue full", level="warning", detail=detail)
+        return Incident("queue has room", detail=detail)

@@ -23,7 +23,6 @@ from typing import Any
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect, Incident, ReadWanted, TakeRecords
 from holdfast.core.keeping import Keeping
-from holdfast.core.limit import QueueLimit
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.retention import RetentionPolicy, Sizes
@@ -175,7 +174,6 @@ class Queue:
         self.drops_passed = drops_passed
         self.kind = kind
         self.dead_letters = dead_letters
-        self.limit: QueueLimit | None = None
         self.is_handled = False
         """Whether there are handlers: what they are not done with is kept, whatever the retention says."""
         self.epoch = ""
@@ -221,11 +219,6 @@ class Queue:
         """Bytes of its records, about; None where the retention does not count them."""
         sizes = [one.sizes.held for one in self.partitions if one.sizes is not None]
         return sum(sizes) if len(sizes) == len(self.partitions) else None
-
-    def has_room(self) -> bool:
-        """Whether it takes something new."""
-        held = sum(one.end - one.first for one in self.partitions)
-        return self.limit is None or self.limit.has_room(self.name, held, self._effects)
 
     def append(self, partition: int, record: Record) -> int:
         """A record into the open batch; its offset."""
