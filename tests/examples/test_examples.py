@@ -22,6 +22,7 @@ from waiting import until
 import holdfast
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
 from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.endpoint.serve import Listeners, Service
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 from holdfast.wire import action_of, decode, encode, http_headers
@@ -188,3 +189,47 @@ def test_every_example_is_listed_and_run_here() -> None:
     for name in files:
         assert f"({name})" in readme
         assert f"test_{name.partition('.')[0]}" in tests or f"_and_{name.partition('.')[0]}" in tests
+
+
+@pytest.mark.crash
+async def test_transactions_keep_orders_rows_and_confirmations_together(tmp_path, environment, database):
+    """Both processes are killed between two orders, and started again."""
+    table_of = f"orders_{database.kind}"
+    database.sql(f"CREATE DATABASE {table_of}")
+    shop = database.url().replace("/holdfast", f"/{table_of}", 1)
+    confirmed: list[str] = []
+    customer = holdfast.Destination(":memory:")
+
+    @customer.on("urn:shop/Confirmed")
+    async def note(message: holdfast.Message) -> None:
+        confirmed.append(str(message.body.text))
+
+    service = Service(customer, Listeners(port=0, admin_port=0))
+    await service.start()
+    (port,) = free_ports(1)
+    environment = environment | {"SHOP": shop, "CUSTOMER": service.url}
+
+    def start(*command: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        return process
+
+    sending = [sys.executable, str(EXAMPLES / "transactions.py")]
+    serving = [sys.executable, "-m", "holdfast.cli.main", "serve", "transactions:app", "--port", str(port)]
+    async with holdfast.Source(f"http://127.0.0.1:{port}/", ":memory:") as source:
+        for n in range(2):
+            running = [await asyncio.to_thread(start, *one) for one in (sending, serving)]
+            await source.send(f"<order xmlns='urn:shop'>{n}</order>", action="urn:shop/Order")
+            await until(lambda n=n: len(confirmed) > n)
+            for process in running:
+                process.kill()
+                process.communicate()
+        running = [await asyncio.to_thread(start, *one) for one in (sending, serving)]
+        await source.flush(60)
+    for process in running:
+        process.kill()
+        process.communicate()
+    await service.close(1.0)
+    assert confirmed == ["0", "1"]
+    assert database.sql("SELECT what FROM orders ORDER BY what", database=table_of).split() == ["0", "1"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import is_sql, open_store, shown
-from holdfast.store.address import DEFAULT_PATIENCE, read_address
+from holdfast.store.address import DEFAULT_PATIENCE, beside, read_address
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,10 @@ def test_no_password_is_shown_however_it_is_written(password, query):
 def test_a_path_is_shown_as_it_is():
     assert shown(Path("in box")) == "in box"
     assert shown(":memory:") == ":memory:"
+
+
+def test_a_space_beside_another_keeps_all_else_of_the_url():
+    made = beside("postgresql://me:word@h/d?host=/run/x&space=orders&sslmode=require", "worker-2")
+    assert read_address(made).space == "orders/worker-2"
+    assert read_address(made).url == "postgresql+psycopg://me:word@h/d?host=/run/x&sslmode=require"
+    assert read_address(beside("mysql://h/d", "worker-1")).space == "default/worker-1"

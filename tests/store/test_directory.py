@@ -50,7 +50,7 @@ def test_open_store_tells_what_it_was_given(tmp_path):
         store = open_store(location)
         assert isinstance(store, RocksDBStore)
         store.close()
-    for wrong in ("", "postgresql://localhost/x"):
+    for wrong in ("", "redis://localhost/x"):
         with pytest.raises(ConfigurationError, match="no place for a store"):
             open_store(wrong)
 

@@ -411,6 +411,59 @@ def test_a_batch_whose_outcome_nobody_heard_of_is_written_once(cut, record, lost
     again.close()
 
 
+@pytest.mark.parametrize(
+    ("when", "lost", "is_there"), [("commit", "answered", True), ("commit", "asked", False), ("write", "asked", False)]
+)
+def test_a_transaction_of_a_handlers_whose_outcome_nobody_heard_of_is_there_with_its_batch_or_not_at_all(
+    cut, record, when, lost, is_there
+):
+    way, url = cut
+    store = SQLStore(url)
+    store.commit(Batch(appends=[("q", 0, 0, record(0))]))
+    with store.engine.begin() as connection:
+        connection.execute(text(f"CREATE TABLE work{store.space} (n INTEGER)"))
+    transaction = store.begin()
+    transaction.connection.execute(text(f"INSERT INTO work{store.space} VALUES (1)"))
+    transaction.check()
+    commit = transaction.connection.commit
+
+    def cut_and_commit():
+        way.cuts = lost
+        commit()
+
+    if when == "commit":
+        transaction.connection.commit = cut_and_commit
+    else:
+        way.cuts = lost
+    batch = Batch(appends=[("q", 0, 1, record(1))])
+    if is_there:
+        transaction.commit(batch)
+        store.commit(Batch(appends=[("q", 0, 2, record(2))]))
+    else:
+        with pytest.raises(StoreFailed, match="All of it is undone") as caught:
+            transaction.commit(batch)
+        assert caught.value.remedy
+        with pytest.raises(StoreFailed, match="failed earlier"):
+            store.commit(Batch())
+    assert way.times == 1
+    name = f"work{store.space}"
+    store.close()
+    again = SQLStore(url)
+    assert len(again.read("q", 0, 0, 9)) == (3 if is_there else 1)
+    with again.engine.begin() as connection:
+        assert connection.scalar(text(f"SELECT count(*) FROM {name}")) == int(is_there)
+    again.close()
+
+
+def test_a_transaction_that_is_ended_leaves_nothing_and_stops_nobody(store, record):
+    transaction = store.begin()
+    transaction.connection.execute(text(f"CREATE TABLE work{store.space} (n INTEGER)"))
+    transaction.connection.execute(text(f"INSERT INTO work{store.space} VALUES (1)"))
+    transaction.end()
+    store.commit(Batch(appends=[("q", 0, 0, record(1))]))
+    assert len(store.read("q", 0, 0, 9)) == 1
+
+
 def test_who_lost_the_space_writes_nothing_any_more(database, record, content):
     url = database.new_url()
     first = SQLStore(url)
