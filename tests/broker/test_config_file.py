@@ -17,6 +17,7 @@ from holdfast.broker.config_file import kind_of, parse_config, read_config, told
 from holdfast.core.policy import Delivery, ForwardingPolicy, OnRefused
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
+from holdfast.store.address import read_address
 
 HERE = Path(".")
 
@@ -102,8 +103,8 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         ("x = " + "[" * 40 + "]" * 40, "", "more than 32 brackets", "Close"),
         ("store = 5", "store", "5 is not text", "in quotes"),
         ('store = ""', "store", '"" is not text', "in quotes"),
-        ("store = 'postgres://u@h/d'", "store", "no store for the database 'postgres'", "Did you mean 'postgresql'?"),
-        ("store = 'sqlite:///x'", "store", "no store for the database 'sqlite'", "or name a directory"),
+        ("store = 'sqlite:///x'", "store", "is no database's URL", "Such as postgresql://user@host/database"),
+        ("store = 'postgresql://u@h'", "store", "names no database", "behind the host"),
         ("queues = 5", "queues", "a whole number is not a table", "[queues.NAME]"),
         ("queues.a = 5", "queues.a", "a whole number is not a table", "[queues.a]"),
         ("routes = {}", "routes", "a table is not a list of tables", "[[routes]]"),
@@ -368,6 +369,7 @@ credentials.token_env = "ORDERS_TOKEN"
     assert SECRET not in repr(config)
     assert config.admin.token is not None and config.admin.token.reveal() == SECRET
     assert config.store_location() == f"postgresql://me:{SECRET}@db.example/orders"
+    assert SECRET not in read_address(config.store_location()).shown
     first, second = config.forwarders
     assert first.credentials is not None and second.credentials is not None and first.proxy is not None
     assert first.credentials.authorization() == "Basic bWU6Z2VoZWltbmlzLTcyNjE="

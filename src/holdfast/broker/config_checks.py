@@ -32,11 +32,11 @@ from holdfast.endpoint.admin_guard import checked_token
 from holdfast.endpoint.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import client_context, server_context
+from holdfast.store.address import read_address
 
 Wrong = tuple[KeyPath, str, str]
 """Where, what, and the mend."""
 Said = Mapping[str, Any]
-_DATABASES = ("postgresql", "mysql", "mariadb")
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -97,11 +97,11 @@ def _of_the_store(said: Said) -> Iterator[Wrong]:
         yield (passwords[0],), "the store is a directory, which has no password", "Leave it out."
     elif passwords and "@" not in store.partition("://")[2].partition("/")[0]:
         yield ("store",), "there is a password, and no user in the URL", "Write it as postgresql://user@host/name."
-    kind = store.partition("://")[0].partition("+")[0].lower()
-    if "://" in store and kind not in _DATABASES:
-        near = get_close_matches(kind, _DATABASES, 1, 0.6)
-        hint = f"Did you mean '{near[0]}'?" if near else f"There are {', '.join(_DATABASES)}; or name a directory."
-        yield ("store",), f"there is no store for the database '{kind}'", hint
+    if "://" in store:
+        try:
+            read_address(store)
+        except ConfigurationError as error:
+            yield ("store",), error.message, error.remedy
     if store == ":memory:" and said.get("workers", 1) > 1:
         what = "several processes cannot share a store in the memory of one"
         yield ("workers",), what, "Give the store a directory, or leave workers out."
