@@ -284,10 +284,13 @@ class Neighbours:
         return True
 
     def _ask_for_answer(self, exchange: Exchange, owner: int, content: bytes, *, is_repeat: bool = False) -> None:
+        now = asyncio.get_running_loop().time
+        begun = now()
+
         def done(outcome: Outcome) -> None:
             if isinstance(outcome, Response):
                 _relay(exchange, outcome)
-            elif not is_repeat and not exchange.closed:
+            elif not is_repeat and not exchange.closed and now() < begun + PATIENCE / 2:
                 # It died, and will be back: what it stored it knows, so asking again does no harm.
                 self._ask_for_answer(exchange, owner, content, is_repeat=True)
             else:

@@ -84,9 +84,7 @@ def owner_of(envelope: Envelope, count: int) -> Named:
         identifiers.append(envelope.fault.identifier)
     identifiers += [one.identifier for one in envelope.ack_requested]
     identifiers += [one.identifier for one in envelope.acknowledgements]
-    if envelope.relates_to is not None:
-        identifiers.append(envelope.relates_to)
-    for identifier in identifiers:
+    for identifier in (*identifiers, envelope.relates_to or ""):
         worker = worker_of(identifier)
         if worker is not None:
             return Named(worker)

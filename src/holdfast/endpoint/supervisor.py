@@ -106,7 +106,7 @@ class Supervisor:
         passes_hang_up: Whether SIGHUP is passed on to them; else it ends them all, as it does by default.
 
     Raises:
-        ConfigurationError: There are too many.
+        ConfigurationError: There are too many, or the system knows no fork.
     """
 
     def __init__(
@@ -118,6 +118,8 @@ class Supervisor:
         *,
         passes_hang_up: bool = False,
     ) -> None:
+        if not hasattr(os, "fork"):
+            raise ConfigurationError("workers need fork, which this system has not", remedy="Leave --workers out.")
         if count > MOST:
             raise ConfigurationError(f"{count} workers are too many", remedy=f"At most {MOST}: one for each core.")
         self._count = count

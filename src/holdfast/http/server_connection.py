@@ -174,11 +174,11 @@ class Connection(asyncio.Protocol):
         self._length = 0
         self._phase = CLOSING
         for waiting in self._queue:
-            server.buffered -= len(waiting.request.body)
+            server.buffered -= waiting.size
         self._queue.clear()
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
-            server.buffered -= len(exchange.request.body)
+            server.buffered -= exchange.size
             exchange.closed = True
         self._wake()
         if exchange is not None:
@@ -432,7 +432,7 @@ class Connection(asyncio.Protocol):
     def answered(self, exchange: ServerExchange, close: bool) -> None:
         """An exchange was answered whole: go on with the next, or end."""
         self._exchange = None
-        self.server.buffered -= len(exchange.request.body)
+        self.server.buffered -= exchange.size
         self._since = self.server.now
         if close:
             self._end()
@@ -442,7 +442,7 @@ class Connection(asyncio.Protocol):
     def _end(self) -> None:
         """Close once everything written is sent."""
         for exchange in self._queue:
-            self.server.buffered -= len(exchange.request.body)
+            self.server.buffered -= exchange.size
         self._queue.clear()
         self._phase = CLOSING
         self._since = self.server.now
@@ -558,6 +558,7 @@ class ServerExchange(Exchange):
     def __init__(self, connection: Connection, request: Request, keep_alive: bool, old: bool) -> None:
         self._connection = connection
         self.request = request
+        self.size = len(request.body)  # what the server holds for it, whatever its handler makes of the request
         self.keep_alive = keep_alive
         self.old = old
 
