@@ -15,12 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "interop"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
 import cxf_peer
+import databases
 import gsoap_peer
 
 HERE = Path(__file__).resolve().parent
@@ -129,18 +130,14 @@ class SqlBroker(Broker):
     """
 
     kind: str = ""
-    server: Any = None
+    server: databases.Server | None = None
 
     def start(self, directory: Path, sink: str = "") -> list[str]:
         """See :meth:`System.start`."""
-        try:
-            from databases import KINDS
-        except ImportError as error:
-            raise Unavailable(f"what starts database servers for the tests cannot be used: {error}") from error
-        missing = KINDS[self.kind].missing()
+        missing = databases.KINDS[self.kind].missing()
         if missing:
             raise Unavailable(missing)
-        self.server = KINDS[self.kind]()
+        self.server = databases.KINDS[self.kind]()
         self.server.begin()
         self.place = self.server.url()
         return super().start(directory, sink)
