@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.events import Delivered, ReadWanted, Stopped, Submitted, Transmit
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
+from holdfast.core.forwarding import Forwarding
+from holdfast.core.giving_up import discard
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     Acknowledge,
@@ -35,8 +38,10 @@ from holdfast.core.records import Batch
 from holdfast.core.retention import DAY, RetentionPolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import Versions
+from holdfast.endpoint.letters import seal, unseal
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import MemoryStore
+from tests.support.chain import fault_as_reply
 
 NEXT = "http://next/"
 NEW = Versions("1.1")
@@ -56,7 +61,8 @@ class Relay:
         self.options: dict[str, Any] = {**(before.options if before is not None else {}), **options}
         options = dict(self.options)
         is_handled, window = options.pop("is_handled", False), options.pop("window", 8)
-        self.queue = Queue("inbox", **options)
+        self.letters = DeadLetters()
+        self.queue = Queue("inbox", dead_letters=self.letters, **options)
         self.queue.is_handled = is_handled
         self.told: list[object] = []
         self.sent: list[Transmit] = []
@@ -68,6 +74,7 @@ class Relay:
             lambda: 0.0,
             replies=lambda _action: False,
             source_policy=SourcePolicy(retransmission=STEADY, initial_window=window, window=window),
+            forwarding=Forwarding(self.letters, seal=seal, unseal=unseal, tell=fault_as_reply),
         )
         self.protocol.recover(self.store.load(), self.now)
         if not self.queue.epoch:
@@ -337,7 +344,7 @@ def test_a_message_that_a_forwarder_gives_up_stays_in_the_queue_for_others() -> 
     relay = Relay()
     relay.come("m0", "m1")
     outbox = relay.forward()
-    relay.protocol.outbound.discard(outbox, 0, relay.now)
+    discard(relay.protocol.outbound, outbox, 0, relay.now)
     assert said(relay.take())[0][1:] == (1, b"m1")
     assert relay.kept == range(2)
     assert Relay(relay).protocol.outbound.outboxes["next"].first == 1

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from holdfast.core.cursor import HandlingPolicy
 from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.events import Effect, Incident, ReadWanted, Stopped, Transmit
+from holdfast.core.giving_up import discard
 from holdfast.core.handling import Handling
 from holdfast.core.messages import (
     Acknowledge,
@@ -272,9 +273,9 @@ def test_after_a_restart_what_is_beyond_the_mark_is_given_up_without_the_sequenc
     outbox = again.protocol.outbound.outboxes["a"]
     source = source_of(outbox)
     assert outbox.may_have_left(source.mark - 1) and not outbox.may_have_left(source.mark)
-    again.protocol.outbound.discard(outbox, source.mark, again.now)
+    discard(again.protocol.outbound, outbox, source.mark, again.now)
     assert outbox.source is source and not outbox.stopped
-    again.protocol.outbound.discard(outbox, source.mark - 1, again.now)
+    discard(again.protocol.outbound, outbox, source.mark - 1, again.now)
     again.settle()
     assert outbox.stopped and outbox.source is None, "it may have arrived"
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from reads import take_effects
 
 from holdfast.core.events import Acknowledged, Discarded, Effect, Stopped, Transmit, Unanswered
+from holdfast.core.giving_up import discard
 from holdfast.core.messages import (
     MAX_MESSAGE_NUMBER,
     Acknowledge,
@@ -540,7 +541,7 @@ def test_a_store_of_a_version_without_cursors_for_outboxes_goes_on_where_it_was_
     sending = Sending(window=2, initial_window=2)
     outbox, sent = sending.opened("a", "1", "2", "3", "4")
     sending.acknowledge(sent[0], (1, 1))
-    sending.protocol.outbound.discard(outbox, 3, sending.now)
+    discard(sending.protocol.outbound, outbox, 3, sending.now)
     sending.settle()
     store = sending.store
     (cursor,) = [(key, state) for key, state in store.load().cursors.items()]
@@ -581,7 +582,7 @@ def test_a_message_that_was_never_transmitted_is_given_up_without_doubt_for_any_
     outbox, sent = sending.opened("a", "1", "2", "3", "4", "5")
     assert bodies(sent) == ["1", "2"]
     assert not outbox.may_have_left(3)
-    sending.protocol.outbound.discard(outbox, 3, sending.now)
+    discard(sending.protocol.outbound, outbox, 3, sending.now)
     sending.acknowledge(sent[1], (1, 2))
     (third,) = sending.take()
     sending.acknowledge(third, (1, 3))
@@ -604,7 +605,7 @@ def test_a_refused_message_is_given_up_with_its_sequence_and_what_arrived_behind
     assert outbox.stopped == "ActionNotSupported"
     assert outbox.may_have_left(1)
     assert outbox.in_doubt() == 2
-    sending.protocol.outbound.discard(outbox, 1, sending.now)
+    discard(sending.protocol.outbound, outbox, 1, sending.now)
     assert sending.take() == [], "4 may have arrived: somebody decides"
     sending.protocol.outbound.resume(outbox, sending.choices, sending.now)
     (create,) = sending.take()
@@ -615,7 +616,7 @@ def test_a_refused_message_is_given_up_with_its_sequence_and_what_arrived_behind
 def test_where_nothing_else_is_in_doubt_the_others_go_on_by_themselves() -> None:
     sending = Sending(initial_window=1, window=1)
     outbox, _ = sending.opened("a", "1", "2")
-    sending.protocol.outbound.discard(outbox, 0, sending.now)
+    discard(sending.protocol.outbound, outbox, 0, sending.now)
     assert not outbox.stopped
     (create,) = sending.take()
     sending.grant(create, "urn:s:next")
@@ -625,7 +626,7 @@ def test_where_nothing_else_is_in_doubt_the_others_go_on_by_themselves() -> None
 def test_where_others_are_in_doubt_a_running_outbox_stops_until_somebody_decides() -> None:
     sending = Sending(initial_window=2)
     outbox, _ = sending.opened("a", "1", "2")
-    sending.protocol.outbound.discard(outbox, 0, sending.now)
+    discard(sending.protocol.outbound, outbox, 0, sending.now)
     sending.settle()
     assert outbox.stopped == DISCARDED
     assert sending.take() == []
@@ -636,7 +637,7 @@ def test_the_only_message_of_an_outbox_can_be_given_up() -> None:
     outbox = sending.open()
     sending.submit(outbox, "1")
     sending.take()
-    sending.protocol.outbound.discard(outbox, 0, sending.now)
+    discard(sending.protocol.outbound, outbox, 0, sending.now)
     sending.settle()
     assert outbox.is_empty
     again = Sending(sending.store)
@@ -659,7 +660,7 @@ def test_whatever_is_given_up_every_other_message_arrives_and_in_order_over_rest
             there = [n for n in range(outbox.first, total) if not outbox.is_acknowledged(n)]
             if there:
                 offset = data.draw(st.sampled_from(there))
-                sending.protocol.outbound.discard(outbox, offset, sending.now)
+                discard(sending.protocol.outbound, outbox, offset, sending.now)
                 given_up.add(str(offset))
         elif step < 40 and data.draw(st.integers(0, 5)) == 0:
             sending.settle()

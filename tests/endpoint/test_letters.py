@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from waiting import until
 
 from holdfast import ApplicationFault, Destination, HandlingPolicy, Message, PeerFault, Source
-from holdfast.core.dead_letters import Letter
+from holdfast.core.dead_letters import Letter, Origin
 from holdfast.core.records import Record
-from holdfast.endpoint.letters import describe_letters, seal, unseal
+from holdfast.endpoint.letters import describe_letter, describe_letters, seal, unseal
 from holdfast.endpoint.serve import Service
 from holdfast.http.client import HTTPClient
 from holdfast.store.memory import MemoryStore
@@ -292,3 +292,13 @@ def test_a_list_reads_no_more_than_it_tells() -> None:
     assert [one["letter"] for one in shown if one["retry"]] == [8]
     assert (following, len(read)) == (30, 4)
     assert describe_letters(store.read, [(0, 5)], 9, lambda number: False) == ([], None), "deleted meanwhile"
+
+
+def test_a_letter_of_a_forwarder_says_where_it_was_and_what_the_destination_said() -> None:
+    record = Record("urn:s", 1, "urn:a", b"<a/>", 5.0, headers=b"<h/>")
+    origin = Origin("orders & more", 2, 77, "forwarder/it's/2", "Sender")
+    letter = Letter(record, "it <cannot> be read", 9, 1234.5, origin)
+    assert unseal(seal(letter)) == letter
+    shown = describe_letter(3, seal(letter), is_asked=False)
+    assert (shown["queue"], shown["partition"], shown["offset"]) == ("orders & more", 2, 77)
+    assert (shown["forwarder"], shown["code"], shown["error"]) == ("forwarder/it's/2", "Sender", "it <cannot> be read")

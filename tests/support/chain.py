@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from holdfast.core.cursor import HandlingPolicy
-from holdfast.core.dead_letters import DeadLetters
+from holdfast.core.dead_letters import DeadLetters, Letter
 from holdfast.core.events import BackChannel, Effect, Handle, Incident, ReadWanted, Respond, Transmit
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.handling import Handling
 from holdfast.core.messages import ANONYMOUS, Envelope, Fault
 from holdfast.core.outbox import Outbox
-from holdfast.core.policy import ForwardingPolicy, SourcePolicy
+from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record
@@ -62,14 +62,17 @@ class Party:
         *,
         is_listening: bool = False,
         handler: Callable[[Record], Record | None] | None = None,
-        answers: Answers = lambda _envelope: None,
+        policy: DestinationPolicy | None = None,
     ) -> None:
         self.chain = chain
         self.address = address
         self.store = MemoryStore()
         self.local = address if is_listening else ANONYMOUS
         self.handler = handler
-        self.answers = answers
+        self.policy = policy
+        self.answers: Answers = lambda _envelope: None
+        self.unsendable: set[bytes] = set()
+        """Bodies that it cannot write."""
         self.run = 0
         self.is_up = False
         self.identifiers = 0
@@ -102,16 +105,18 @@ class Party:
             handling = Handling(
                 self.queue, self.letters, policy, 8, seal=seal, unseal=unseal, set_aside=lambda _record: None
             )
+        self.forwarding = Forwarding(self.letters, seal=seal, unseal=unseal, tell=fault_as_reply)
         self.protocol = RMProtocol(
             self.queue,
             self.store.read,
             self.new_identifier,
             lambda: 0.0,
             allows=lambda _address: True,
+            destination_policy=self.policy,
             source_policy=SourcePolicy(retransmission=STEADY),
             local=self.local,
             handling=handling,
-            forwarding=self.chain.forwarding(self),
+            forwarding=self.forwarding,
         )
         self.protocol.recover(self.store.load(), self.chain.now)
         if not self.queue.epoch:
@@ -161,7 +166,9 @@ class Party:
         self.protocol.batch_durable(self.chain.now)
 
     def perform(self, effect: Effect) -> None:
-        if isinstance(effect, Transmit):
+        if isinstance(effect, Transmit) and effect.envelope.body in self.unsendable:
+            self.protocol.outbound.unsendable(effect, "no envelope can hold it", self.chain.now)
+        elif isinstance(effect, Transmit):
             self.chain.carry(Journey(self, self.run, effect))
         elif isinstance(effect, ReadWanted):
             self.chain.later(self, lambda: self.read(effect))
@@ -216,6 +223,7 @@ class Chain:
         policy: ForwardingPolicy | None = None,
         handler: Callable[[Record], Record | None] = echo,
         versions: Versions | None = None,
+        service_policy: DestinationPolicy | None = None,
     ) -> None:
         self.now = 1_000.0
         self.events: deque[Callable[[], None]] = deque()
@@ -227,7 +235,7 @@ class Chain:
         self.forwarder_choices = [(self.versions, forwarder_offers)]
         self.parties: dict[str, Party] = {}
         self.handler = handler
-        self.service = self.parties[SERVICE] = Party(self, SERVICE, handler=self._handle)
+        self.service = self.parties[SERVICE] = Party(self, SERVICE, handler=self._handle, policy=service_policy)
         self.broker = self.parties[BROKER] = Party(self, BROKER, is_listening=listens[1])
         self.broker.on_start = self._forward
         self._forward()
@@ -235,9 +243,6 @@ class Chain:
         self.choices = [(self.versions, offers)]
         self.requester.on_start = self._open
         self._open()
-
-    def forwarding(self, party: Party) -> Forwarding:
-        return Forwarding(fault_as_reply)
 
     def _handle(self, record: Record) -> Record | None:
         self.handled.append(record)
@@ -260,6 +265,31 @@ class Chain:
             record.wants_reply = wants_reply
             self.requester.protocol.submit(outbox, record, self.now)
         self.requester.settle()
+
+    def refuse(self, *bodies: str) -> None:
+        """The service answers these with a fault, and takes nothing of them in."""
+        refused = {body.encode() for body in bodies}
+
+        def answer(envelope: Envelope) -> Envelope | None:
+            if envelope.body not in refused:
+                return None
+            answer = Envelope(envelope.soap, envelope.addressing, envelope.rm, relates_to=envelope.message_id)
+            answer.fault = Fault("Poison", "it cannot be read")
+            return answer
+
+        self.service.answers = answer
+
+    @property
+    def bodies(self) -> list[str]:
+        """What the service has handled."""
+        return [record.body.decode() for record in self.handled]
+
+    @property
+    def letters(self) -> list[Letter]:
+        """The broker's dead letters."""
+        store, letters = self.broker.store, self.broker.letters
+        found = [store.read(letters.name, 0, first, end) for first, end in letters.ranges()]
+        return [unseal(record) for part in found for _, record in part]
 
     @property
     def replies(self) -> list[tuple[str | None, str]]:

@@ -20,13 +20,30 @@ LETTERS = "own/letters"
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a letter comes from that a forwarder could not deliver.
+
+    Args:
+        queue, partition, offset: Where it was, and where it goes once more if somebody asks for that.
+        forwarder: The key of the outbox that sent it on.
+        code: The code of the fault that the destination answered with, or "expired".
+    """
+
+    queue: str
+    partition: int
+    offset: int
+    forwarder: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
 class Letter:
     """One dead letter, opened.
 
     Args:
         record: The message as it was delivered.
-        reason: The traceback of its last failure.
-        attempts: How often it was handed to a handler; 0 if that is not known.
+        reason: The traceback of its last failure; of one that was forwarded what the destination said.
+        attempts: How often it was handed to a handler, or refused; 0 if that is not known.
         failed_at: When it failed last, seconds since 1970-01-01 UTC; None if that is not known.
     """
 
@@ -34,6 +51,8 @@ class Letter:
     reason: str
     attempts: int
     failed_at: float | None
+    origin: Origin | None = None
+    """Where it was forwarded from; None for one that a handler could not handle."""
 
 
 class DeadLetters(Queue):
@@ -107,6 +126,12 @@ class DeadLetters(Queue):
         if asked:
             self._save()
         return sum(upper - lower + 1 for lower, upper in asked)
+
+    def forget_asked(self, letter: int) -> None:
+        """What was asked for cannot be done: the letter stays."""
+        if self.is_asked(letter):
+            self._asked.discard(letter + 1)
+            self._save()
 
     def discard(self, letter: int | None = None) -> int:
         """A letter, or every one, is over: handled after all, or given up; how many that were there."""

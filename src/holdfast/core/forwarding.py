@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from holdfast.core.dead_letters import DeadLetters, Letter
+from holdfast.core.giving_up import GivingUp
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
@@ -21,17 +23,28 @@ class Forwarding:
     """What forwarders know of those whose messages they send on.
 
     Args:
+        letters: Where goes what is given up.
+        seal, unseal: A letter as the record that is kept, and back.
         tell: A fault as the reply to a request; None for one that wants no reply.
     """
 
-    def __init__(self, tell: Callable[[Record, Fault], Record | None]) -> None:
+    def __init__(
+        self,
+        letters: DeadLetters,
+        *,
+        seal: Callable[[Letter], Record],
+        unseal: Callable[[Record], Letter],
+        tell: Callable[[Record, Fault], Record | None],
+    ) -> None:
         self._tell = tell
+        self.giving_up = GivingUp(letters, seal, unseal, tell)
 
     def join(self, outbound: Outbound, replies: Replies) -> None:
         """Say who sends messages on, and who takes replies."""
         self._outbound = outbound
         self._replies = replies
         outbound.forwarders = self
+        self.giving_up.join(outbound, replies)
 
     def has(self, outbox: Outbox, number: int, again: Callable[[float], None]) -> bool:
         """Whether the request that is message ``number`` is in memory; if not, ``again(now)`` is called when it was
@@ -58,6 +71,8 @@ class Forwarding:
         source = outbox.source
         if source is None or number not in source.unreplied or number in source.replying:
             return  # while its request was read
+        if number > source.limit:
+            return  # it is asked for again in the next Sequence
         if self.has(outbox, number, partial(self.unanswered, outbox, number)):
             request = outbox.here[outbox.offset_of(number)]
             self._outbound.receive_reply(outbox, number)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from holdfast.core.circuit import Circuits
 from holdfast.core.commit import GroupCommit
 from holdfast.core.composing import Composer, Offered
 from holdfast.core.events import (
     Acknowledged,
-    Discarded,
     Effect,
     Ended,
     Incident,
@@ -28,12 +26,14 @@ from holdfast.core.faults import (
     UNKNOWN_SEQUENCE,
     sequence_fault,
 )
+from holdfast.core.forwarders import Forwarders
 from holdfast.core.marking import Marking
 from holdfast.core.messages import (
     AckRequested,
     CreateSequenceResponse,
     Envelope,
     Fault,
+    IncompleteSequenceBehavior,
     RequestAcknowledgement,
     SequenceAcknowledgement,
 )
@@ -41,7 +41,7 @@ from holdfast.core.outbox import Choice, Outbox, Submitting, outbox_queue, repli
 from holdfast.core.policy import Delivery, ForwardingPolicy, SourcePolicy
 from holdfast.core.queues import OUTBOUND, Queue, Queues
 from holdfast.core.reading_ahead import ReadingAhead
-from holdfast.core.reasons import DISCARDED, NO_REASON, UNSENDABLE, WHEN_DUE, Why, event_of
+from holdfast.core.reasons import NO_REASON, UNSENDABLE, WHEN_DUE, Why, event_of
 from holdfast.core.records import Record
 from holdfast.core.requests import Requests
 from holdfast.core.source import ANSWERED_ENOUGH, RMSource
@@ -57,22 +57,6 @@ from holdfast.core.states import (
     SourceState,
 )
 from holdfast.core.timers import Deadlines
-
-
-class Forwarders(Protocol):
-    """What is asked of whoever knows those whose messages are sent on."""
-
-    def has(self, outbox: Outbox, number: int, again: Callable[[float], None]) -> bool:
-        """Whether message ``number``, a request, is in memory; if not, ``again(now)`` is called once it was read."""
-        ...
-
-    def replied(self, outbox: Outbox, number: int, envelope: Envelope, now: float) -> None:
-        """The reply to message ``number``, which is in memory, came; it is taken in with the open batch."""
-        ...
-
-    def unanswered(self, outbox: Outbox, number: int, now: float) -> None:
-        """There will be no reply to message ``number``, a request."""
-        ...
 
 
 class Outbound:
@@ -231,6 +215,14 @@ class Outbound:
         outbox.queue.stored(outbox.partition, together.last, now)
         self.effects.append(Submitted(outbox.key, together.first, together.last))
 
+    def wake(self, outbox: Outbox, at: float) -> None:
+        """Look at the outbox at that time."""
+        self._deadlines.want(outbox.key, at)
+
+    def queue(self, name: str) -> Queue | None:
+        """The queue with that name."""
+        return self._queues.get(name)
+
     def ready(self, outbox: Outbox) -> None:
         """Look at the outbox at the next :meth:`pump`."""
         self._ready[outbox.key] = None
@@ -262,7 +254,9 @@ class Outbound:
             self._ready.clear()
             for key in keys:
                 outbox = self.outboxes.get(key)
-                if outbox is None or self.circuits.holds(outbox, now):
+                if outbox is None or (outbox.forwarding and not self.forwarders.giving_up.turn(outbox, now)):
+                    continue
+                if self.circuits.holds(outbox, now):
                     continue
                 if outbox.handle(OutboxEvent.TURN) is OutboxAction.SEND:
                     told = len(self.effects)
@@ -414,7 +408,10 @@ class Outbound:
     def _doubt_remains(self, outbox: Outbox, source: RMSource, now: float) -> None:
         """The peer refuses numbers above a limit, and does not say what it has, however often it is asked (CXF answers
         AckRequested with nothing)."""
-        if source.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.LOSE:
+        is_lost = source.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.LOSE
+        if is_lost and outbox.quiet is not None:
+            self.forwarders.giving_up.silent(outbox, source, now)
+        elif is_lost:
             why = Why(MESSAGE_NUMBER_ROLLOVER, "the destination does not say what arrived")
             self._happen(outbox, source, SourceEvent.DOUBT_STAYS, now, why)
         else:
@@ -436,7 +433,11 @@ class Outbound:
         if outbox is None or source is None:
             self.effects.append(Incident("answer cannot be written", level="error", detail={"reason": reason}))
             return
-        self._happen(outbox, source, SourceEvent.UNSENDABLE, now, Why(UNSENDABLE, reason, sent.number))
+        if outbox.forwarding is not None and sent.number:
+            fault = Fault(UNSENDABLE, reason, sender=False)
+            self.forwarders.giving_up.refused(outbox, sent.number, fault, now, is_final=True)
+        else:
+            self._happen(outbox, source, SourceEvent.UNSENDABLE, now, Why(UNSENDABLE, reason, sent.number))
 
     def receive_create_response(
         self, response: CreateSequenceResponse, relates_to: str | None, now: float
@@ -450,6 +451,7 @@ class Outbound:
         if accept is None or accept.is_none:
             source.offer = None
         outbox.refused.clear()
+        source.behavior = response.incomplete_sequence_behavior
         self.by_identifier[response.identifier] = source.local_id
         self._marking.save(source)
         self.commit.then(partial(self._opened, outbox, source))
@@ -470,6 +472,8 @@ class Outbound:
             return sequence_fault(UNKNOWN_SEQUENCE, ack.identifier)
         source = outbox.source
         self.requests.named(source, ack.ranges)
+        if outbox.quiet is not None:
+            self.forwarders.giving_up.acknowledged(outbox, ack)
         was_in_doubt = source.in_doubt
         action, newly = source.receive_acknowledgement(ack, now)
         if newly:
@@ -568,6 +572,9 @@ class Outbound:
         source.last_heard = now
         number = number or outbox.number_of(relates_to)
         event = event_of(fault, number, source.versions.rm.can)
+        if outbox.forwarding is not None and number and event in _REFUSALS and not fault.is_rm:
+            self.forwarders.giving_up.refused(outbox, number, fault, now)
+            return
         why = Why(fault.code, fault.reason, number, fault.max_message_number)
         self._happen(outbox, source, event, now, why)
         self.ready(outbox)
@@ -669,8 +676,10 @@ class Outbound:
 
     def _finish(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         """It is over. What is known to have arrived, also above a limit, is not sent again."""
-        outbox.leave_out_arrived()
+        if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
+            outbox.leave_out_arrived()
         self.drop(outbox, source, now)
+        outbox.save()
         self.effects.append(Incident("sequence terminated", source.identifier or ""))
         self.ready(outbox)
 
@@ -720,30 +729,6 @@ class Outbound:
             outbox.save()
             self.ready(outbox)
 
-    def discard(self, outbox: Outbox, offset: int, now: float) -> None:
-        """Give up one message; it has not been acknowledged. :class:`Discarded` follows when that is durable.
-
-        If it was never transmitted, the present Sequence ends before it, and the next one begins behind it. If it may
-        have been, its number cannot be skipped: the present Sequence is given up. What is known to have arrived in it
-        is not sent again. What was transmitted and is not acknowledged may have arrived, so that somebody decides
-        whether it is sent in a new one: the outbox is stopped, unless it is already.
-        """
-        assert outbox.first <= offset < outbox.durable_end and not outbox.is_acknowledged(offset), (outbox.key, offset)
-        source = outbox.source
-        if source is not None and outbox.may_have_left(offset):
-            in_doubt = outbox.in_doubt() - 1
-            outbox.leave_out_arrived()
-            self.drop(outbox, source, now)
-            if in_doubt and not outbox.stopped:
-                self.stop(outbox, DISCARDED, f"{in_doubt} others of its Sequence may have arrived", now)
-        outbox.leave_out(offset, offset)
-        if outbox.source is not None:
-            self.commit.save(outbox.source.local_id, outbox.source)  # with what is trimmed, that it is acknowledged
-        outbox.save()
-        outbox.save_place(now)
-        self.commit.then(partial(self._tell, Discarded(outbox.key, offset)))
-        self.ready(outbox)
-
     def drop(self, outbox: Outbox, source: RMSource, now: float) -> None:
         """Give the Sequence up, whatever becomes of what it has not delivered."""
         outbox.source = None
@@ -772,6 +757,9 @@ class Outbound:
         else:
             outbox.queue.unfollow(outbox.cursor, outbox.partition, now)
 
+
+_REFUSALS = (SourceEvent.MESSAGE_FAULT, SourceEvent.OTHER_FAULT)
+"""What a fault about a message that is sent on may be, that says nothing of its Sequence."""
 
 _DO: dict[SourceAction, Callable[[Outbound, Outbox, RMSource, float, Why], None]] = {
     SourceAction.SEND_CREATE: Outbound._send_due_request,

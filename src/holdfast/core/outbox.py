@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from holdfast.core.commit import Opened
 from holdfast.core.here import MOST_BYTES, Here
+from holdfast.core.messages import Fault
 from holdfast.core.policy import ForwardingPolicy, SourcePolicy
 from holdfast.core.queues import OUTBOUND, OUTBOX, Partition, Queue
 from holdfast.core.ranges import AcknowledgementRanges
@@ -78,6 +79,40 @@ def stored_outboxes(snapshot: Snapshot) -> Iterator[StoredOutbox]:
             yield StoredOutbox(state["key"], queue, 0, state)
 
 
+@dataclass(slots=True, eq=False)
+class Refusal:
+    """A message that the destination answers with a fault each time.
+
+    Args:
+        first_at: When it was refused first.
+        fault: What was said last.
+        times: How often it was refused.
+    """
+
+    first_at: float
+    fault: Fault
+    times: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Quiet:
+    """Nothing new goes in a Sequence, as a message of it is given up, until it is known what else arrived.
+
+    Args:
+        source: The Sequence.
+        refused: The numbers that are given up.
+        named: What the destination says that it has, also of requests without a reply.
+        until: How long requests that were transmitted besides may take to be answered.
+        is_asked: Whether it was asked.
+    """
+
+    source: RMSource
+    refused: set[int]
+    named: AcknowledgementRanges
+    until: float
+    is_asked: bool = False
+
+
 class Outbox:
     """What is sent under one sequence key.
 
@@ -124,6 +159,12 @@ class Outbox:
         """
         self._records: Partition = queue.partitions[partition]
         self.here = Here()
+        self.refusals: dict[int, Refusal] = {}
+        """Offsets of messages that the destination refuses."""
+        self.quiet: Quiet | None = None
+        """What is waited for before one of them is given up."""
+        self.front: int | None = None
+        """The offset of the message that is to be seen next, to know whether it has expired; None: of none."""
         self._is_reading = False
         self._waiting: list[tuple[int, Callable[[float], None]]] = []
 
@@ -241,6 +282,8 @@ class Outbox:
         here, source = self.here, self.source
         if self._waiting:
             return self._waiting[0][0]
+        if self.front is not None and self.front not in here:
+            return self.front
         if source is None or source.polled:
             return None
         if source.flight.missing:
@@ -349,6 +392,18 @@ class Outbox:
         if any(upper <= begin for _, upper in self.left_out):
             self.left_out = AcknowledgementRanges(pair for pair in self.left_out if pair[1] > begin)
 
+    @property
+    def unsent(self) -> int:
+        """The offset of the first record that no Sequence has transmitted for sure, and one is to."""
+        source = self.source
+        offset = self.first
+        if source is not None and source.identifier is not None:
+            offset = max(offset, source.start + max(source.highest_sent, source.sent_before))
+        for lower, upper in self.left_out:
+            if lower <= offset + 1 <= upper:
+                return upper
+        return offset
+
     def may_have_left(self, offset: int) -> bool:
         """Whether the record may have been transmitted in the present Sequence. After a restart that is any up to the
         mark."""
@@ -384,7 +439,7 @@ class Outbox:
         source = self.source
         assert source is not None
         for lower, upper in source.acknowledged:
-            last = min(upper, source.available)
+            last = min(upper, (source.last_number or upper + 1) - 1)
             if source.records_done < lower <= last:
                 self.left_out.add_range(source.start + lower, source.start + last)
 
@@ -399,6 +454,8 @@ class Outbox:
         for offset in range(self.first, first):
             self.here.drop(offset)
         self.first = max(self.first, first)
+        if self.refusals:
+            self.refusals = {offset: one for offset, one in self.refusals.items() if offset >= self.first}
         if len(self.left_out):
             self.skip()
         return self.first - self._cursor.offsets[self.partition] >= SAVE_EVERY or source.is_complete

@@ -24,6 +24,9 @@ UNSENDABLE = "cannot be written"
 DISCARDED = "a message was given up"
 """Why an outbox is stopped whose Sequence was given up with a message that may have been transmitted."""
 
+NO_ANSWER_WHAT_ARRIVED = "nobody knows what arrived"
+"""Why an outbox is stopped that gives up a message, and whose destination does not say which others it has."""
+
 
 class Why(NamedTuple):
     """What is told of something that happened to a Sequence.

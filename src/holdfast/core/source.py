@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.core.flight import Flight, InFlight
-from holdfast.core.messages import SequenceAcknowledgement
+from holdfast.core.messages import IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, State
@@ -50,6 +50,14 @@ _NO_DOUBT = DoubtState.NONE
 _OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
 
 
+_SLOTS = (
+    "_state _window acknowledged attempts available behavior buffer_remaining created_at doubt due "
+    "durable_mark end expires expires_at flight identifier is_cut key last_fault last_heard last_number limit "
+    "local_id mark message_ids next_number offer outlives policy polled reduced_at replying request_sent_at "
+    "requests requests_before round_trip sent_before start state to unreplied versions"
+)
+
+
 class RMSource:
     """One outbound Sequence.
 
@@ -63,49 +71,7 @@ class RMSource:
         now: Seconds.
     """
 
-    __slots__ = (
-        "_state",
-        "_window",
-        "acknowledged",
-        "attempts",
-        "available",
-        "buffer_remaining",
-        "created_at",
-        "due",
-        "end",
-        "expires",
-        "expires_at",
-        "flight",
-        "identifier",
-        "doubt",
-        "durable_mark",
-        "is_cut",
-        "key",
-        "last_fault",
-        "last_heard",
-        "last_number",
-        "limit",
-        "local_id",
-        "mark",
-        "message_ids",
-        "next_number",
-        "offer",
-        "outlives",
-        "polled",
-        "policy",
-        "request_sent_at",
-        "reduced_at",
-        "replying",
-        "requests",
-        "requests_before",
-        "round_trip",
-        "sent_before",
-        "start",
-        "state",
-        "to",
-        "unreplied",
-        "versions",
-    )
+    __slots__ = tuple(_SLOTS.split())
 
     def __init__(
         self, local_id: str, key: str, versions: Versions, policy: SourcePolicy, now: float, *, polled: bool = False
@@ -166,6 +132,8 @@ class RMSource:
         self.expires: float | None = None
         """Seconds of life that were granted."""
         self.expires_at: float | None = None
+        self.behavior = IncompleteSequenceBehavior.NO_DISCARD
+        """What the destination does with it if it ends with a gap, as it said when it granted it."""
         self.outlives = False
         """Whether its time was up once in this run, and it goes on only to tell its end (:meth:`outlive`)."""
         self.end = EndState.OPEN
@@ -462,6 +430,12 @@ class RMSource:
         self.doubt = cell[1]
         return cell[0]
 
+    def ask_what_else(self, now: float) -> None:
+        """A message is given up that the peer refuses: it is asked which of the others it has."""
+        if self._doubts(DoubtEvent.REFUSED_FOR_GOOD) is DoubtAction.ASK:
+            self.attempts = 0
+            self.due = now
+
     @property
     def in_doubt(self) -> bool:
         """Whether the peer is asked which of the numbers above its limit it has."""
@@ -740,6 +714,7 @@ class RMSource:
         state["message_ids"] = self.message_ids.copy()
         state["end_wanted"] = self.end is not _OPEN
         state["last_fault"] = self.last_fault
+        state["behavior"] = self.behavior.value
         state["expires"] = self.expires
         state["expires_at"] = self.expires_at
         return state.copy()
@@ -770,6 +745,7 @@ class RMSource:
         if state["end_wanted"]:
             source.end = EndState.WANTED
         source.last_fault = state["last_fault"]
+        source.behavior = IncompleteSequenceBehavior(state.get("behavior", source.behavior))
         source.expires = state.get("expires")
         source.expires_at = state["expires_at"]
         if source.expires_at is not None and source.expires is not None:

@@ -558,6 +558,7 @@ class DoubtState(_Name):
     NONE = "none"
     ASKING = "asking what arrived"
     ASKING_FOR_LIMIT = "asking what arrived, to know the limit"
+    ASKING_BESIDE = "asking what arrived beside a message that is refused for good"
 
 
 class DoubtEvent(Event):
@@ -565,6 +566,7 @@ class DoubtEvent(Event):
 
     LEFT_BEHIND = "numbers above its limit were transmitted", OURS
     LIMIT_UNKNOWN = "nobody knows which number it refused", OURS
+    REFUSED_FOR_GOOD = "one message is given up, and others were transmitted", OURS
     SAID = "SequenceAcknowledgement since it was asked, or with Final"
     SAYS_NOTHING = "it was asked often enough, and answers with nothing", OURS
     MOVED = "what it has not goes to the next Sequence in any case", OURS
@@ -585,6 +587,7 @@ _B, _BE, _BA = DoubtState, DoubtEvent, DoubtAction
 DOUBT_TABLE: dict[tuple[DoubtState, DoubtEvent], tuple[DoubtAction, DoubtState]] = {
     (_B.NONE, _BE.LEFT_BEHIND): (_BA.ASK, _B.ASKING),
     (_B.NONE, _BE.LIMIT_UNKNOWN): (_BA.ASK, _B.ASKING_FOR_LIMIT),
+    (_B.NONE, _BE.REFUSED_FOR_GOOD): (_BA.ASK, _B.ASKING_BESIDE),
     (_B.NONE, _BE.SAID): (_BA.NOTHING, _B.NONE),
     (_B.NONE, _BE.MOVED): (_BA.NOTHING, _B.NONE),
     (_B.ASKING, _BE.LEFT_BEHIND): (_BA.NOTHING, _B.ASKING),
@@ -598,6 +601,11 @@ DOUBT_TABLE: dict[tuple[DoubtState, DoubtEvent], tuple[DoubtAction, DoubtState]]
     (_B.ASKING_FOR_LIMIT, _BE.SAID): (_BA.TAKE_FOR_LIMIT, _B.NONE),
     (_B.ASKING_FOR_LIMIT, _BE.SAYS_NOTHING): (_BA.LOSE, _B.ASKING_FOR_LIMIT),
     (_B.ASKING_FOR_LIMIT, _BE.MOVED): (_BA.MOVE, _B.NONE),
+    (_B.ASKING_BESIDE, _BE.LEFT_BEHIND): (_BA.NOTHING, _B.ASKING_BESIDE),
+    (_B.ASKING_BESIDE, _BE.LIMIT_UNKNOWN): (_BA.NOTHING, _B.ASKING_BESIDE),
+    (_B.ASKING_BESIDE, _BE.SAID): (_BA.MOVE, _B.NONE),
+    (_B.ASKING_BESIDE, _BE.SAYS_NOTHING): (_BA.LOSE, _B.ASKING_BESIDE),
+    (_B.ASKING_BESIDE, _BE.MOVED): (_BA.MOVE, _B.NONE),
 }
 """Until the peer has said what it has, numbers above its limit do not go to the next Sequence: they would arrive once
 more."""

@@ -459,6 +459,11 @@ class LetterShown(Shape):
     error: str
     bytes: int
     retry: bool
+    queue: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    forwarder: str | None = None
+    code: str | None = None
     to: str | None = None
     reply_to: str | None = None
     relates_to: str | None = None

@@ -158,6 +158,9 @@ class Destination:
 
     _started = False
 
+    forwarding: Forwarding
+    """What it sends on, if anything; made when it is started."""
+
     def __init__(
         self,
         store: str | Path | Store = "inbox",
@@ -373,6 +376,7 @@ class Destination:
         self.queue.is_handled = bool(self.handlers)
         handling = self._new_handling() if self.handlers else None
         worker = self.worker
+        self.forwarding = Forwarding(self.dead_letters, seal=seal, unseal=unseal, tell=passed_on)
         snapshot = self.engine.start(
             self.queue,
             further=[one for one in self.queues.values() if one is not self.queue],
@@ -384,7 +388,7 @@ class Destination:
             replies=self._replies,
             always_replies=self._always_replies,
             handling=handling,
-            forwarding=Forwarding(passed_on),
+            forwarding=self.forwarding,
             is_restored=self._restored and not (worker is not None and worker.is_restart),
             new_identifier=new_identifier if worker is None else worker.new_identifier,
             epochs={} if worker is None else worker.epochs,
@@ -412,6 +416,8 @@ class Destination:
         if handling is not None:
             handling.start(self.engine.clock())
         self.on_recovered()
+        if handling is None:
+            self.forwarding.giving_up.requeue_next(self.engine.clock())
         self.engine.touch()
         await self.engine.settled()
         await self.engine.caught_up()  # handlers read what waits for them: damage is told before it is started

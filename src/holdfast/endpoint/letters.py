@@ -11,14 +11,16 @@ from dataclasses import replace
 from html import unescape
 from typing import Any
 
-from holdfast.core.dead_letters import Letter
+from holdfast.core.dead_letters import Letter, Origin
 from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.records import Record
 from holdfast.endpoint.failures import as_xml
 
 _BEGIN = b"<failure xmlns='urn:holdfast'"
 _FAILURE = re.compile(
-    rb"<failure xmlns='urn:holdfast'(?: attempts='(\d+)' at='([\d.e+-]+)')?>(.*)</failure>", re.DOTALL
+    rb"<failure xmlns='urn:holdfast'(?: attempts='(\d+)' at='([\d.e+-]+)')?"
+    rb"(?: queue='([^']*)' partition='(\d+)' offset='(\d+)' forwarder='([^']*)' code='([^']*)')?>(.*)</failure>",
+    re.DOTALL,
 )
 
 ReadLetters = Callable[[str, int, int, int], list[tuple[int, Record]]]
@@ -28,8 +30,20 @@ ReadLetters = Callable[[str, int, int, int], list[tuple[int, Record]]]
 def seal(letter: Letter) -> Record:
     """The letter as the record that is kept."""
     facts = b" attempts='%d' at='%s'" % (letter.attempts, repr(float(letter.failed_at or 0.0)).encode())
+    if letter.origin is not None:
+        one = letter.origin
+        names = (_quoted(one.queue), one.partition, one.offset, _quoted(one.forwarder), _quoted(one.code))
+        facts += b" queue='%s' partition='%d' offset='%d' forwarder='%s' code='%s'" % names
     failure = b"%s%s>%s</failure>" % (_BEGIN, facts, as_xml(letter.reason))
     return replace(letter.record, headers=letter.record.headers + failure)
+
+
+def _quoted(value: str) -> bytes:
+    return as_xml(value).replace(b"'", b"&#39;")
+
+
+def _unquoted(value: bytes) -> str:
+    return unescape(value.decode("utf-8", "replace"))
 
 
 def unseal(record: Record) -> Letter:
@@ -39,10 +53,12 @@ def unseal(record: Record) -> Letter:
     found = _FAILURE.fullmatch(record.headers, start) if start >= 0 else None
     if found is None:
         return Letter(record, "", 0, None)
-    attempts, at, reason = found.groups()
+    attempts, at, queue, partition, offset, forwarder, code, reason = found.groups()
     original = replace(record, headers=record.headers[:start])
-    text = unescape(reason.decode("utf-8", "replace"))
-    return Letter(original, text, int(attempts or 0), float(at) if at else None)
+    origin = None
+    if queue is not None:
+        origin = Origin(_unquoted(queue), int(partition), int(offset), _unquoted(forwarder), _unquoted(code))
+    return Letter(original, _unquoted(reason), int(attempts or 0), float(at) if at else None, origin)
 
 
 def describe_letter(number: int, record: Record, *, is_asked: bool, whole: bool = False) -> dict[str, Any]:
@@ -70,6 +86,10 @@ def describe_letter(number: int, record: Record, *, is_asked: bool, whole: bool 
         "bytes": len(message.body),
         "retry": is_asked,
     }
+    if letter.origin is not None:
+        one = letter.origin
+        shown |= {"queue": one.queue, "partition": one.partition, "offset": one.offset}
+        shown |= {"forwarder": one.forwarder, "code": one.code}
     if whole:
         shown |= {"to": message.to, "reply_to": message.reply_to, "relates_to": message.relates_to}
         shown |= {"soap": message.soap, "wants_reply": message.wants_reply, "reason": letter.reason}

@@ -23,7 +23,7 @@ class LetterRoutes:
         self._app = app
         self._letters = app.dead_letters
         one = "dead-letters/{letter}"
-        again = "Hand a dead letter, or all, to its handler once more"
+        again = "Hand a dead letter, or all, to its handler once more, or put it into its queue again"
         self.routes = [
             Route("GET", "dead-letters", self._list, "List dead letters", LetterList, LetterPage, joined=Joined.PAGES),
             Route("GET", one, self._show, "Show a dead letter whole", LetterShown, errors=(404,), joined=Joined.LETTER),
@@ -57,9 +57,13 @@ class LetterRoutes:
 
     async def _retry(self, asked: Asked, letter: str) -> object:
         dispatcher = self._app.dispatcher
-        if dispatcher is None:
+        which = None if letter == EVERY else self._number(letter)
+        if dispatcher is not None:
+            count = dispatcher.handling.retry(which)
+        elif any(outbox.forwarding for outbox in self._app.engine.protocol.outbound.outboxes.values()):
+            count = self._app.forwarding.giving_up.requeue(which)
+        else:
             raise Refused(409, "this destination has no handlers", "Serve it with the handler that is to get them.")
-        count = dispatcher.handling.retry(None if letter == EVERY else self._number(letter))
         await self._app.engine.durable()
         return {"retried": count, "count": self._letters.count}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect
+from holdfast.core.giving_up import discard
 from holdfast.core.messages import ANONYMOUS, SequenceAcknowledgement
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
@@ -131,13 +132,13 @@ class Outboxes:
         return outbox.in_doubt() - 1 if outbox.may_have_left(offset) else 0
 
     def discard(self, name: str, now: float) -> None:
-        """Give one message up; see :meth:`Outbound.discard`.
+        """Give one message up; see :func:`~holdfast.core.giving_up.discard`.
 
         Raises:
             ConfigurationError: there is no such message.
         """
         outbox, offset = self._find(name)
-        self._outbound.discard(outbox, offset, now)
+        discard(self._outbound, outbox, offset, now)
 
     def retry(self, key: str | None, now: float) -> int:
         """Let what is stopped go on, with all its messages; how many outboxes.

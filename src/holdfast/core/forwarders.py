@@ -1,0 +1,51 @@
+"""Forwarders: what the sending half asks of who knows those whose messages are sent on, and what is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
+from holdfast.core.outbox import Outbox
+from holdfast.core.source import RMSource
+
+
+class GivesUp(Protocol):
+    """What is asked of who decides which messages are not sent on."""
+
+    def turn(self, outbox: Outbox, now: float) -> bool:
+        """Whether the outbox may send now."""
+        ...
+
+    def refused(self, outbox: Outbox, number: int, fault: Fault, now: float, *, is_final: bool = False) -> None:
+        """The destination refused message ``number``; ``is_final``: it will never take it."""
+        ...
+
+    def acknowledged(self, outbox: Outbox, ack: SequenceAcknowledgement) -> None:
+        """The destination says what it has, and that matters."""
+        ...
+
+    def silent(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """The destination does not say it, however often it is asked."""
+        ...
+
+
+class Forwarders(Protocol):
+    """What is asked of whoever knows those whose messages are sent on."""
+
+    def has(self, outbox: Outbox, number: int, again: Callable[[float], None]) -> bool:
+        """Whether message ``number``, a request, is in memory; if not, ``again(now)`` is called once it was read."""
+        ...
+
+    def replied(self, outbox: Outbox, number: int, envelope: Envelope, now: float) -> None:
+        """The reply to message ``number``, which is in memory, came; it is taken in with the open batch."""
+        ...
+
+    def unanswered(self, outbox: Outbox, number: int, now: float) -> None:
+        """There will be no reply to message ``number``, a request."""
+        ...
+
+    @property
+    def giving_up(self) -> GivesUp:
+        """Who decides which messages are not sent on."""
+        ...

@@ -1,0 +1,335 @@
+"""Giving up: messages that are not sent on, or not any more: refused for good, too old, or given up by somebody.
+
+A number cannot be skipped within a Sequence, so the Sequence ends before such a message and the next begins behind it.
+Where other messages were transmitted besides, nothing new goes until it is known which of them arrived: those are not
+sent again, the others are. What a forwarder gives up becomes a dead letter, and its requester is told, in the batch
+that passes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.dead_letters import DeadLetters, Letter, Origin
+from holdfast.core.events import Discarded, Incident, ReadWanted
+from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
+from holdfast.core.outbound import Outbound
+from holdfast.core.outbox import Outbox, Quiet, Refusal
+from holdfast.core.policy import Delivery, ForwardingPolicy, OnExpired, OnRefused
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.reasons import DISCARDED, NO_ANSWER_WHAT_ARRIVED
+from holdfast.core.records import Record
+from holdfast.core.replies import Replies
+from holdfast.core.source import RMSource
+from holdfast.core.states import DoubtEvent, SourceState
+
+EXPIRED = "expired"
+"""In the place of a fault's code: the message was too old to be sent."""
+
+LEAST_QUIET = 60.0
+"""Seconds, at least, that requests behind a message that is refused for good have to be answered; the policy's patience
+if that is longer."""
+
+_SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
+
+
+def discard(outbound: Outbound, outbox: Outbox, offset: int, now: float) -> None:
+    """Somebody gives one message up; it has not been acknowledged. :class:`Discarded` follows when that is durable.
+
+    If it was never transmitted, the present Sequence ends before it, and the next one begins behind it. If it may have
+    been, its number cannot be skipped: the present Sequence is given up. What is known to have arrived in it is not
+    sent again. What was transmitted and is not acknowledged may have arrived, so that somebody decides whether it is
+    sent in a new one: the outbox is stopped, unless it is already.
+    """
+    assert outbox.first <= offset < outbox.durable_end and not outbox.is_acknowledged(offset), (outbox.key, offset)
+    source = outbox.source
+    if source is not None and outbox.may_have_left(offset):
+        in_doubt = outbox.in_doubt() - 1
+        outbox.leave_out_arrived()
+        outbound.drop(outbox, source, now)
+        if in_doubt and not outbox.stopped:
+            outbound.stop(outbox, DISCARDED, f"{in_doubt} others of its Sequence may have arrived", now)
+    _pass(outbound, outbox, [offset], now)
+    outbound.commit.then(lambda _now: outbound.effects.append(Discarded(outbox.key, offset)))
+
+
+def _pass(outbound: Outbound, outbox: Outbox, offsets: list[int], now: float) -> None:
+    """No Sequence is to carry those any more."""
+    for offset in offsets:
+        outbox.leave_out(offset, offset)
+        outbox.refusals.pop(offset, None)
+    if outbox.source is not None:
+        outbound.commit.save(outbox.source.local_id, outbox.source)  # with what is trimmed, that it is acknowledged
+    outbox.save()
+    outbox.save_place(now)
+    outbound.ready(outbox)
+
+
+class GivingUp:
+    """What forwarders give up by themselves, as their policy says.
+
+    Args:
+        letters: Where it goes.
+        seal, unseal: A letter as the record that is kept, and back.
+        tell: A fault as the reply to a request; None for one that wants no reply.
+    """
+
+    def __init__(
+        self,
+        letters: DeadLetters,
+        seal: Callable[[Letter], Record],
+        unseal: Callable[[Record], Letter],
+        tell: Callable[[Record, Fault], Record | None],
+    ) -> None:
+        self.letters = letters
+        self._seal = seal
+        self._unseal = unseal
+        self._tell = tell
+        self._is_requeueing = False
+
+    def join(self, outbound: Outbound, replies: Replies) -> None:
+        """Say who sends messages on, and who takes replies."""
+        self._outbound = outbound
+        self._replies = replies
+        self._commit = outbound.commit
+        self._effects = outbound.effects
+
+    def turn(self, outbox: Outbox, now: float) -> bool:
+        """Before it is the outbox's turn to send: see what is given up. Whether it may send now."""
+        if outbox.quiet is not None:
+            self._look_whether_quiet(outbox, outbox.quiet, now)
+        return self._see_expired(outbox, now)
+
+    # --- what the destination refuses -----------------------------------------------------------------------------
+
+    def refused(self, outbox: Outbox, number: int, fault: Fault, now: float, *, is_final: bool = False) -> None:
+        """The destination refused message ``number``, or it cannot be written (``is_final``)."""
+        source, policy = outbox.source, outbox.forwarding
+        assert source is not None and policy is not None, outbox.key
+        if number not in source.flight or source.state not in _SENDING or outbox.stopped:
+            return  # it is acknowledged, or given up, by now; or somebody is to decide
+        offset = outbox.offset_of(number)
+        refusal = outbox.refusals.setdefault(offset, Refusal(now, fault))
+        refusal.fault = fault
+        refusal.times += 1
+        if outbox.quiet is not None and number not in outbox.quiet.refused and not is_final:
+            source.flight.remove(number)  # it is known not to have arrived, and has its chance in the next Sequence
+        elif is_final or (refusal.times >= policy.refusals and now - refusal.first_at >= policy.patience):
+            self._refuse_for_good(outbox, source, number, refusal, now)
+        else:
+            source.not_delivered(number, now)
+        self._outbound.ready(outbox)
+
+    def _refuse_for_good(self, outbox: Outbox, source: RMSource, number: int, refusal: Refusal, now: float) -> None:
+        fault = refusal.fault
+        reason = fault.reason
+        if source.behavior is IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE and len(source.acknowledged):
+            reason = f"{reason} (the destination would discard the whole Sequence if it ended without this message)"
+        elif not _waits(outbox):
+            self._ask_for_quiet(outbox, source, number, now)
+            return
+        outbox.refusals.clear()  # whoever decides that it is tried again begins with patience
+        self._commit.save(source.local_id, source)
+        self._outbound.stop(outbox, fault.code, reason, now, refused=(source.identifier or "", number))
+
+    def _ask_for_quiet(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
+        quiet = outbox.quiet
+        assert outbox.forwarding is not None
+        if quiet is None or quiet.source is not source:
+            quiet = outbox.quiet = Quiet(
+                source, set(), AcknowledgementRanges(), now + max(LEAST_QUIET, outbox.forwarding.patience)
+            )
+            source.limit = min(source.limit, source.highest_sent)
+        quiet.refused.add(number)
+        source.flight.wait(number, number, math.inf)
+
+    def acknowledged(self, outbox: Outbox, ack: SequenceAcknowledgement) -> None:
+        """The destination says what it has."""
+        assert outbox.quiet is not None
+        outbox.quiet.named.update(ack.ranges)
+
+    def _look_whether_quiet(self, outbox: Outbox, quiet: Quiet, now: float) -> None:
+        source = quiet.source
+        if outbox.source is not source or source.state not in _SENDING:
+            outbox.quiet = None  # the Sequence is over, or ends: what is refused has its chance in the next one
+            return
+        flight = source.flight
+        for number in [number for number in quiet.refused if number not in flight]:
+            quiet.refused.discard(number)  # it has arrived after all
+        requests = [number for number in flight if number in source.unreplied and number not in quiet.refused]
+        others = [number for number in flight if number not in quiet.refused and number not in source.unreplied]
+        if source.in_doubt or any(not flight[number].answered for number in others):
+            return
+        if (others or source.sent_before > source.highest_sent) and not quiet.is_asked:
+            quiet.is_asked = True
+            for number in others:
+                flight.wait(number, number, math.inf)
+            source.ask_what_else(now)
+            return
+        for number in others:  # it was asked, and they would be acknowledged if it had them
+            source.flight.remove(number)
+        # A request that it has, and has not answered, may not be acknowledged. It is asked for until it is answered.
+        for number in sorted(source.unreplied):
+            if number not in flight and number in quiet.named:
+                flight.begin(number, outbox.record(outbox.offset_of(number)), now)
+                requests.append(number)
+        if not requests:
+            self._give_up(outbox, source, quiet, now)
+        elif now >= quiet.until:
+            self._do_without(outbox, source, quiet, requests, now)
+        else:
+            self._outbound.wake(outbox, quiet.until)
+
+    def _do_without(self, outbox: Outbox, source: RMSource, quiet: Quiet, requests: list[int], now: float) -> None:
+        """Requests behind a refused message are not answered: a destination that keeps order may hold them until that
+        has come, and nobody can tell them from those that did not arrive."""
+        if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
+            for number in requests:
+                source.flight.remove(number)
+            self._give_up(outbox, source, quiet, now)
+            return
+        reason = f"{len(requests)} requests behind a message that is refused may have arrived, and are not answered"
+        self._wait_for_somebody(outbox, NO_ANSWER_WHAT_ARRIVED, reason, now)
+
+    def _wait_for_somebody(self, outbox: Outbox, code: str, reason: str, now: float) -> None:
+        """Whoever decides that it goes on lets everything be tried again, with patience."""
+        quiet, outbox.quiet = outbox.quiet, None
+        outbox.refusals.clear()
+        assert quiet is not None
+        for entry in quiet.source.flight.values():
+            if entry.due == math.inf:
+                entry.waits_for = 0
+                quiet.source.flight.hurry(entry, now)
+        self._outbound.stop(outbox, code, reason, now)
+
+    def silent(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """The destination does not say what it has, however often it is asked."""
+        if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
+            source.resolve(DoubtEvent.MOVED)  # what may have arrived may be sent once more
+            self._outbound.ready(outbox)
+        else:
+            source.resolve(DoubtEvent.MOVED)
+            self._wait_for_somebody(outbox, NO_ANSWER_WHAT_ARRIVED, "the destination does not say what arrived", now)
+
+    def _give_up(self, outbox: Outbox, source: RMSource, quiet: Quiet, now: float) -> None:
+        """What else was transmitted has arrived, or is known not to have: the refused ones become letters."""
+        offsets = sorted(outbox.offset_of(number) for number in quiet.refused)
+        missing = next((offset for offset in offsets if outbox.record(offset) is None), None)
+        if missing is not None:
+            outbox.wait_for(missing, lambda _now: self._outbound.ready(outbox))
+            self._outbound.reading.ask(outbox)
+            return
+        outbox.quiet = None
+        for offset in offsets:
+            refusal = outbox.refusals[offset]
+            self._bury(outbox, offset, refusal.fault, refusal.times, now)
+            detail = {"forwarder": outbox.key, "offset": offset, "code": refusal.fault.code}
+            detail |= {"reason": refusal.fault.reason, "attempts": refusal.times}
+            self._effects.append(Incident("dead letter", source.identifier or "", level="error", detail=detail))
+        if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
+            outbox.leave_out_arrived()
+        for number in quiet.refused:
+            source.flight.remove(number)
+        source.limit = min(source.limit, source.acknowledged.first_gap - 1)
+        _pass(self._outbound, outbox, offsets, now)
+
+    def _bury(self, outbox: Outbox, offset: int, fault: Fault, times: int, now: float) -> None:
+        """A message becomes a letter, and whoever waits for its reply is told."""
+        record = outbox.here[offset]
+        origin = Origin(outbox.queue.name, outbox.partition, offset, outbox.key, fault.code)
+        self.letters.add(self._seal(Letter(record, fault.reason, times, now, origin)))
+        self._answer(record, fault, now)
+
+    def _answer(self, record: Record, fault: Fault, now: float) -> None:
+        if record.wants_reply:
+            self._replies.reply(record, self._tell(record, fault), now)
+
+    # --- what is too old ------------------------------------------------------------------------------------------
+
+    def _see_expired(self, outbox: Outbox, now: float) -> bool:
+        """Give up what is too old of what comes next; whether that is known of what comes first."""
+        policy = outbox.forwarding
+        assert policy is not None
+        if policy.expires is None:
+            return True
+        start = outbox.unsent
+        due, expired, seen = math.inf, [], start
+        while (record := outbox.record(seen)) is not None:
+            expires_at = record.received_at + policy.expires
+            if expires_at <= now:
+                expired.append(seen)
+            else:
+                due = min(due, expires_at)
+                if seen >= start + outbox.policy.window:
+                    break
+            seen += 1
+        outbox.front = start if start < outbox.durable_end else None
+        if expired:
+            self._expire(outbox, policy, expired, now)
+            outbox.front = outbox.unsent if outbox.unsent < outbox.durable_end else None
+        if due < math.inf:
+            self._outbound.wake(outbox, due)
+        if outbox.front is None or outbox.front in outbox.here:
+            return True
+        self._outbound.reading.ask(outbox)
+        return outbox.source is not None  # no Sequence begins with what may be too old
+
+    def _expire(self, outbox: Outbox, policy: ForwardingPolicy, offsets: list[int], now: float) -> None:
+        fault = Fault(EXPIRED, "The message was too old to be sent on when its turn came.", sender=False)
+        for offset in offsets:
+            if policy.on_expired is OnExpired.DEAD_LETTER:
+                self._bury(outbox, offset, fault, 0, now)
+            else:
+                self._answer(outbox.here[offset], fault, now)
+        detail = {"forwarder": outbox.key, "count": len(offsets), "first": offsets[0], "then": policy.on_expired.value}
+        self._effects.append(Incident("messages expired", level="warning", detail=detail))
+        _pass(self._outbound, outbox, offsets, now)
+
+    # --- letters that somebody wants sent once more ---------------------------------------------------------------
+
+    def requeue(self, letter: int | None = None) -> int:
+        """Put a letter, or every one, into its queue once more, behind what is there; how many there are. Nobody waits
+        for its reply: a request was answered when it became a letter."""
+        count = self.letters.ask(letter)
+        self._commit.then(self.requeue_next)
+        return count
+
+    def requeue_next(self, now: float) -> None:
+        """See to the next letter that somebody asked for, if it came from a forwarder."""
+        letter = self.letters.next_asked()
+        if letter is not None and not self._is_requeueing:
+            self._is_requeueing = True
+            take = partial(self._requeue, letter)
+            self._effects.append(ReadWanted(self.letters.name, 0, letter, letter + 1, take))
+
+    def _requeue(self, letter: int, found: list[tuple[int, Record]], now: float) -> None:
+        self._is_requeueing = False
+        if self.letters.is_there(letter):
+            opened = self._unseal(found[0][1])
+            origin = opened.origin
+            queue = self._outbound.queue(origin.queue) if origin is not None else None
+            if origin is None or queue is None or origin.partition >= len(queue.partitions):
+                self.letters.forget_asked(letter)
+                detail = {"letter": letter, "why": "there is no queue here that it came from"}
+                self._effects.append(Incident("dead letter not requeued", level="warning", detail=detail))
+            else:
+                record = opened.record
+                record.wants_reply, record.received_at, record.released_at = False, now, None
+                offset = queue.append(origin.partition, record)
+                self._commit.then(partial(self._requeued, queue.name, origin.partition, offset, record))
+                self.letters.discard(letter)
+        self.requeue_next(now)
+
+    def _requeued(self, name: str, partition: int, offset: int, record: Record, now: float) -> None:
+        queue = self._outbound.queue(name)
+        assert queue is not None, name
+        queue.stored(partition, offset, now, record)
+
+
+def _waits(outbox: Outbox) -> bool:
+    """Whether somebody is to decide what becomes of a message that is refused for good."""
+    assert outbox.forwarding is not None
+    decided = outbox.forwarding.on_refused
+    return decided is OnRefused.WAIT or (decided is None and outbox.policy.assurance.in_order)

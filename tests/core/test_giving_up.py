@@ -1,0 +1,267 @@
+"""What is not sent on: refused for good, or too old. It becomes a letter once, its requester is told once, and all else
+arrives once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.dead_letters import Origin
+from holdfast.core.events import Incident, Stopped
+from holdfast.core.messages import IncompleteSequenceBehavior
+from holdfast.core.policy import (
+    Assurance,
+    DestinationPolicy,
+    ForwardingPolicy,
+    OnExpired,
+    OnRefused,
+    SourcePolicy,
+)
+from holdfast.core.versions import Versions
+from tests.support.chain import SERVICE, STEADY, Chain
+
+UNORDERED = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse("exactly-once"))
+IN_ORDER = SourcePolicy(retransmission=STEADY)
+HASTY: dict[str, Any] = {"refusals": 3, "patience": 5.0}
+DISCARD = IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP
+
+AS_IT_COMES = DestinationPolicy(assurance=Assurance.parse("exactly-once"))
+
+SERVICES: dict[str, dict[str, Any]] = {
+    "takes what comes": {"service_policy": AS_IT_COMES},
+    "holds what comes behind a gap": {},
+    "drops what comes behind a gap": {"service_policy": DestinationPolicy(buffer=1)},
+    "discards what follows a gap": {"service_policy": DestinationPolicy(incomplete_sequence_behavior=DISCARD)},
+    "speaks 1.0": {"versions": Versions("1.0")},
+    "is offered nothing": {"forwarder_offers": False, "service_policy": AS_IT_COMES},
+}
+KEEPS_ORDER = [name for name, options in SERVICES.items() if "service_policy" not in options or "gap" in name]
+
+
+def forwarding(sending: SourcePolicy = UNORDERED, **options: Any) -> ForwardingPolicy:
+    return ForwardingPolicy(sending=sending, **{**HASTY, **options})
+
+
+@pytest.mark.parametrize(
+    ("service", "wants_reply"),
+    [(service, wants) for service in SERVICES for wants in (True, False) if not wants or service not in KEEPS_ORDER],
+)
+@pytest.mark.parametrize("poison", ["m0", "m2", "m5"])
+def test_a_message_that_is_refused_for_good_becomes_a_letter_and_the_rest_goes_on(
+    service: str, poison: str, wants_reply: bool
+) -> None:
+    chain = Chain(policy=forwarding(), **SERVICES[service])
+    chain.refuse(poison)
+    others = [f"m{number}" for number in range(6) if f"m{number}" != poison]
+    chain.ask(*(f"m{number}" for number in range(6)), wants_reply=wants_reply)
+    chain.go(300.0)
+    assert sorted(chain.bodies) == others
+    (letter,) = chain.letters
+    assert letter.record.body == poison.encode() and letter.reason == "it cannot be read" and letter.attempts >= 3
+    assert letter.origin == Origin("inbox", 0, int(poison[1:]), "forward/x/0", "Poison")
+    assert chain.forwarder.is_empty and not chain.forwarder.stopped
+    if wants_reply:
+        told = {f"urn:m:{body}": f"re {body}" for body in others} | {
+            f"urn:m:{poison}": "fault Poison: it cannot be read"
+        }
+        assert sorted(chain.replies) == sorted(told.items())
+        assert chain.outbox.is_empty
+
+
+@pytest.mark.parametrize("assurance", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("service", KEEPS_ORDER)
+def test_requests_that_a_service_which_keeps_order_may_hold_are_not_asked_twice_unless_they_may(
+    service: str, assurance: str
+) -> None:
+    sending = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse(assurance))
+    chain = Chain(policy=forwarding(sending), **SERVICES[service])
+    chain.refuse("m0")
+    chain.ask("m0", "m1", "m2")
+    chain.go(400.0)
+    if assurance == "at-least-once":
+        assert {*chain.bodies} == {"m1", "m2"} and len(chain.letters) == 1
+        assert len(chain.replies) == len(dict(chain.replies)) == 3 and chain.forwarder.is_empty
+        return
+    assert chain.bodies == [] and chain.letters == []
+    (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
+    assert stopped.code == "nobody knows what arrived" and "2 requests" in stopped.reason
+    chain.refuse()
+    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.go()
+    assert chain.bodies == ["m0", "m1", "m2"] and len(chain.replies) == 3
+
+
+@pytest.mark.parametrize("wants_reply", [True, False])
+@pytest.mark.parametrize("service", SERVICES)
+def test_whoever_is_killed_at_any_step_nothing_is_lost_and_nothing_arrives_twice(
+    service: str, wants_reply: bool
+) -> None:
+    if wants_reply and service in KEEPS_ORDER:
+        pytest.skip("it waits for somebody")
+    step = 0
+    while True:
+        step += 2
+        chain = Chain(policy=forwarding(), **SERVICES[service])
+        chain.refuse("m1")
+        chain.broker.die_at = chain.broker.events + step
+        chain.ask("m0", "m1", "m2", "m3", wants_reply=wants_reply)
+        chain.go(400.0)
+        assert sorted(chain.bodies) == ["m0", "m2", "m3"], step
+        assert [letter.record.body for letter in chain.letters] == [b"m1"], step
+        if wants_reply:
+            assert len(chain.replies) == len(dict(chain.replies)) == 4, step
+        assert chain.outbox.is_empty and chain.forwarder.is_empty, step
+        if chain.broker.run == 1:
+            break
+    assert step > 20
+
+
+def test_in_order_it_waits_for_somebody_unless_the_forwarder_may_decide() -> None:
+    chain = Chain(policy=forwarding(IN_ORDER))
+    chain.refuse("m1")
+    chain.ask("m0", "m1", "m2")
+    chain.go(300.0)
+    (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
+    assert (stopped.code, stopped.reason) == ("Poison", "it cannot be read")
+    assert stopped.refused is not None and stopped.refused[1] == 2
+    assert chain.letters == [] and chain.bodies == ["m0"]
+    chain.refuse()
+    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.go()
+    assert chain.bodies == ["m0", "m1", "m2"]
+
+    chain = Chain(policy=forwarding(IN_ORDER, on_refused=OnRefused.DEAD_LETTER))
+    chain.refuse("m1")
+    chain.ask("m0", "m1", "m2", "m3", wants_reply=False)
+    chain.go(300.0)
+    assert chain.bodies == ["m0", "m2", "m3"] and len(chain.letters) == 1
+
+    chain = Chain(policy=forwarding(on_refused=OnRefused.WAIT))
+    chain.refuse("m1")
+    chain.ask("m0", "m1")
+    chain.go(300.0)
+    assert chain.letters == [] and chain.forwarder.stopped == "Poison"
+
+
+def test_several_that_are_refused_each_become_a_letter() -> None:
+    chain = Chain(policy=forwarding(), service_policy=AS_IT_COMES)
+    poison = ["m1", "m2", "m7", "m11"]
+    chain.refuse(*poison)
+    everything = [f"m{number}" for number in range(12)]
+    chain.ask(*everything)
+    chain.go(600.0)
+    assert sorted(chain.bodies) == sorted(set(everything) - set(poison))
+    assert sorted(letter.record.body.decode() for letter in chain.letters) == sorted(poison)
+    assert len(chain.replies) == 12
+
+
+def test_patience_is_both_times_and_seconds_and_a_service_that_recovers_gets_the_message() -> None:
+    chain = Chain(policy=forwarding(refusals=3, patience=200.0), service_policy=AS_IT_COMES)
+    chain.refuse("m0")
+    chain.ask("m0", "m1")
+    chain.go(190.0)
+    assert chain.letters == [] and chain.bodies == ["m1"]
+    chain.refuse()
+    chain.go()
+    assert sorted(chain.bodies) == ["m0", "m1"] and chain.letters == [] and chain.forwarder.refusals == {}
+    sent = [one for _, to, one in chain.journeys if to == SERVICE and one.body == b"m0"]
+    assert 8 < len(sent) < 40, "with backoff"
+
+
+def test_a_service_that_discards_everything_at_a_gap_is_left_to_somebody() -> None:
+    behavior = IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
+    chain = Chain(policy=forwarding(), service_policy=DestinationPolicy(incomplete_sequence_behavior=behavior))
+    chain.refuse("m1")
+    chain.ask("m0", "m1", wants_reply=False)
+    chain.go(300.0)
+    assert chain.forwarder.stopped == "Poison" and chain.letters == []
+
+
+def test_what_cannot_be_written_is_a_letter_at_once() -> None:
+    chain = Chain(policy=forwarding(refusals=1000, patience=1e6), service_policy=AS_IT_COMES)
+    chain.ask("m0", "m1")
+    chain.broker.unsendable = {b"m0"}
+    chain.go()
+    assert chain.bodies == ["m1"]
+    (letter,) = chain.letters
+    assert letter.origin is not None and letter.origin.code == "cannot be written"
+    assert ("urn:m:m0", "fault cannot be written: no envelope can hold it") in chain.replies
+
+
+def test_a_letter_goes_into_its_queue_again_and_arrives_once_the_service_takes_it() -> None:
+    chain = Chain(policy=forwarding(), service_policy=AS_IT_COMES)
+    chain.refuse("m0", "m1")
+    chain.ask("m0", "m1", "m2")
+    chain.go(300.0)
+    assert len(chain.letters) == 2 and len(chain.replies) == 3
+    chain.refuse()
+    giving_up = chain.broker.forwarding.giving_up
+    assert giving_up.requeue() == 2
+    chain.broker.settle()
+    chain.broker.kill()
+    chain.settle()
+    if chain.letters:  # what was asked for was not durable
+        chain.broker.forwarding.giving_up.requeue()
+        chain.broker.settle()
+    chain.go()
+    assert sorted(chain.bodies) == ["m0", "m1", "m2"] and chain.letters == []
+    assert len(chain.replies) == 3, "who asked was told already"
+
+
+# --- expiry -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_expired", OnExpired)
+def test_what_was_never_sent_and_is_too_old_is_not_sent_and_its_requester_is_told(on_expired: OnExpired) -> None:
+    chain = Chain(policy=forwarding(expires=600.0, on_expired=on_expired))
+    chain.settle()
+    chain.service.is_up = False
+    old = [f"old{number}" for number in range(200)]
+    chain.ask(*old, wants_reply=False)
+    chain.ask("asked0", "asked1", key="another")
+    chain.go(500.0)
+    chain.ask("new")
+    chain.go(110.0)
+    chain.service.is_up = True
+    chain.go(300.0)
+    assert chain.bodies == ["new"]
+    told = dict(chain.replies)
+    assert len(chain.replies) == len(told) == 3
+    assert [told[f"urn:m:asked{number}"][:14] for number in (0, 1)] == ["fault expired:"] * 2
+    assert len(chain.letters) == (202 if on_expired is OnExpired.DEAD_LETTER else 0)
+    if chain.letters:
+        assert chain.letters[7].origin == Origin("inbox", 0, 7, "forward/x/0", "expired")
+    sequences = {one.sequence.identifier for _, to, one in chain.journeys if to == SERVICE and one.sequence}
+    assert len(sequences) == 1, "however many were too old"
+    assert chain.forwarder.is_empty and chain.outbox.is_empty
+
+
+def test_what_may_have_been_transmitted_never_expires() -> None:
+    chain = Chain(policy=forwarding(expires=60.0))
+    chain.ask("m0")
+    chain.go(1.0)
+    assert chain.bodies == ["m0"]
+    chain.service.kill()
+    chain.ask("m1")
+    chain.go(0.0, until=lambda: any(one.body == b"m1" for _, to, one in chain.journeys if to == SERVICE))
+    chain.service.is_up = False
+    chain.ask(*(f"late{number}" for number in range(100)))
+    chain.go(500.0)
+    chain.service.is_up = True
+    chain.go(300.0)
+    assert "m1" in chain.bodies and len(set(chain.bodies)) == len(chain.bodies)
+    assert len(chain.replies) == 102 and chain.forwarder.is_empty
+    assert len(chain.bodies) + len(chain.letters) == 102
+
+
+def test_the_time_of_the_next_message_wakes_a_forwarder_that_waits_for_its_destination() -> None:
+    chain = Chain(policy=forwarding(expires=3600.0))
+    chain.settle()
+    chain.service.is_up = False
+    chain.ask("m0")
+    chain.go(3599.0)
+    assert chain.letters == []
+    chain.go(2.0)
+    assert len(chain.letters) == 1
+    assert [one.name for one in chain.broker.incidents if isinstance(one, Incident)].count("messages expired") == 1
