@@ -112,6 +112,25 @@ def test_every_name_that_a_program_takes_from_holdfast_is_there(page: Path) -> N
                 assert importlib.util.find_spec(node.module or "") is not None, f"{page.name}: {node.module}"
 
 
+def mistakes_in(file: Path) -> list[str]:
+    """What is wrong with a broker's configuration, but for certificates and the like, which are not here."""
+    from holdfast.broker.config_file import read_config
+    from holdfast.exceptions import ConfigurationMistakes
+
+    try:
+        read_config(file)
+    except ConfigurationMistakes as error:
+        return [one.what for one in error.mistakes if "cannot be read" not in one.what]
+    return []
+
+
+@every_page
+def test_every_configuration_of_a_broker_can_be_read(page: Path, tmp_path: Path) -> None:
+    for text in blocks(page, "toml"):
+        (tmp_path / "broker.toml").write_text(text)
+        assert mistakes_in(tmp_path / "broker.toml") == []
+
+
 @every_page
 def test_every_command_and_option_is_there(page: Path) -> None:
     main = importlib.import_module("holdfast.cli.main")
