@@ -1,9 +1,9 @@
 """How fast the stores commit: messages per second and CPU microseconds per message, by batch size.
 
 Each commit appends 1 KB records to one queue and saves one sequence's state and one cursor, and is durable when it
-returns. The processor time is the whole process's, RocksDB's background threads included.
+returns. The processor time is the whole process's, RocksDB's background threads included, a database's server not.
 
-    python bench/store.py [--seconds 0.5] [--bytes 1024] [--directory DIR]
+    python bench/store.py [--seconds 0.5] [--bytes 1024] [--directory DIR] [--database URL ...]
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import time
 from pathlib import Path
 
 from holdfast.core.records import Batch, Record
-from holdfast.store import MemoryStore
+from holdfast.store import IN_MEMORY, open_store
 from holdfast.store.base import Store
-from holdfast.store.rocksdb import RocksDBStore
 
 SIZES = (1, 10, 100, 1000)
 
@@ -57,21 +56,28 @@ def read_back(store: Store) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print one table for both stores."""
+    """Print one table for all stores."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.5, help="how long each batch size runs")
     parser.add_argument("--bytes", type=int, default=1024, help="size of a message body")
     parser.add_argument("--directory", help="where RocksDB writes (default: a temporary directory)")
+    parser.add_argument(
+        "--database", action="append", default=[], help="a database's URL, as for any store; repeatable"
+    )
     options = parser.parse_args()
     body = b"x" * options.bytes
-    print(f"{'store':<9}{'batch':>6}{'messages/s':>13}{'CPU us/message':>16}{'ms/commit (p50)':>17}")
+    print(f"{'store':<12}{'batch':>6}{'messages/s':>13}{'CPU us/message':>16}{'ms/commit (p50)':>17}")
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-        for name, store in (("memory", MemoryStore()), ("rocksdb", RocksDBStore(Path(directory) / "store"))):
+        places: list[str | Path] = [IN_MEMORY, Path(directory) / "store", *options.database]
+        for place in places:
+            store = open_store(place)
+            name = place.partition(":")[0] if isinstance(place, str) and place != IN_MEMORY else ""
+            name = name or ("memory" if place == IN_MEMORY else "rocksdb")
             for size in SIZES:
                 rate, cpu, median = fill(store, size, body, options.seconds)
-                print(f"{name:<9}{size:>6}{rate:>13,.0f}{cpu:>16.1f}{median:>17.3f}")
+                print(f"{name:<12}{size:>6}{rate:>13,.0f}{cpu:>16.1f}{median:>17.3f}")
             rate, cpu = read_back(store)
-            print(f"{name:<9}{'read':>6}{rate:>13,.0f}{cpu:>16.1f}")
+            print(f"{name:<12}{'read':>6}{rate:>13,.0f}{cpu:>16.1f}")
             store.close()
 
 

@@ -171,10 +171,10 @@ class PostgreSQL:
         """See :class:`Dialect`."""
         parts, parameters = [self._FENCE], list[Any](fence)
         for number, write in enumerate(writes):
-            columns: list[list[Any]] = [list(column) for column in zip(*write.rows, strict=True)]
-            statement = _postgresql(write.kind, write.table, len(columns))
-            parts.append(f"w{number} AS ({statement})")
-            parameters += columns
+            is_one, width = len(write.rows) == 1, len(write.rows[0])
+            parts.append(f"w{number} AS ({_postgresql(write.kind, write.table, width, is_one=is_one)})")
+            # The driver makes an array much slower than a value, and most tables get one row.
+            parameters += write.rows[0] if is_one else [list(column) for column in zip(*write.rows, strict=True)]
         whole = f"WITH {', '.join(parts)} SELECT 1 / (SELECT count(*) FROM fence)"
         try:
             connection.exec_driver_sql(whole, tuple(parameters))
@@ -211,13 +211,16 @@ def _sqlstate(error: SQLAlchemyError) -> str:
 
 
 @cache
-def _postgresql(kind: Kind, table: Table, width: int) -> str:
-    """The statement for any number of rows, which come as one array for each column."""
+def _postgresql(kind: Kind, table: Table, width: int, *, is_one: bool) -> str:
+    """The statement for one row, or for any number of rows, which come as one array for each column."""
     names = _columns(table)[:width]
-    kinds = [_array(table, name) for name in names]
-    source = f"unnest({', '.join(f'%s::{one}' for one in kinds)})"
+    kinds = [_type(table, name) for name in names]
+    if is_one:
+        source = f"(SELECT {', '.join(f'%s::{one}' for one in kinds)})"
+    else:
+        source = f"unnest({', '.join(f'%s::{one}[]' for one in kinds)})"
     if kind in ("insert", "put"):
-        statement = f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM {source}"
+        statement = f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM {source} AS k"
         if kind == "put":
             keys = _keys(table)
             others = ", ".join(f"{name} = excluded.{name}" for name in names if name not in keys)
@@ -228,12 +231,12 @@ def _postgresql(kind: Kind, table: Table, width: int) -> str:
     return f"DELETE FROM {table.name} AS t USING {source} AS k({', '.join(names)}) WHERE {matches}"
 
 
-def _array(table: Table, name: str) -> str:
+def _type(table: Table, name: str) -> str:
     kind = table.columns[name].type
     if isinstance(kind, LargeBinary):
-        return "bytea[]"
+        return "bytea"
     assert isinstance(kind, Integer), kind
-    return "bigint[]"
+    return "bigint"
 
 
 class MariaDB:
