@@ -26,7 +26,7 @@ from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
 from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLES
-from holdfast.testing.ledger import LAST_MESSAGE, DurableState, Queued, Where
+from holdfast.testing.ledger import LAST_MESSAGE, DurableState, Queued, Where, is_reply
 from holdfast.testing.node import INBOX, Node, saved_sequences
 
 if TYPE_CHECKING:
@@ -106,17 +106,26 @@ def repeats(world: World) -> bool:
     return world.nodes[0].setup.source_policy.assurance.delivery is Delivery.AT_LEAST_ONCE
 
 
+def is_of_replies(world: World, node: Node, identifier: str) -> bool:
+    """Whether a Sequence brings an endpoint the replies to what it asked. It is over with that of the requests, the end
+    of which was durable."""
+    if not node.setup.forwards:
+        return node.index == 0
+    return all(name != identifier for name, _ in world.ledger.words[node.index - 1].bodies)
+
+
 class AcknowledgedIsStored(Invariant):
     """What is acknowledged is on the disk, whole, at the moment it is said."""
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
-        ledger = world.ledger
-        disk, bodies = ledger.disks[node.index], ledger.words[ledger.sender_to(node.index)].bodies
+        disk = world.ledger.disks[node.index]
         if skips(node):
             return
         for number in numbers_of(acknowledgement):
             key = (acknowledgement.identifier, number)
-            if key not in disk.records and bodies.get(key) != LAST_MESSAGE:
+            body = world.ledger.came_as(node.index, key)
+            is_kept = key in disk.records or body == LAST_MESSAGE
+            if not is_kept and not (node.setup.forwards and body in disk.replies):
                 self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier}, which is not durable")
 
 
@@ -163,7 +172,12 @@ class FinalIsFinal(Invariant):
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
         state = world.ledger.disks[node.index].behaviors.get(acknowledgement.identifier)
-        if acknowledgement.final and node.index and state is not None and state["state"] == "created":
+        if (
+            acknowledgement.final
+            and not is_of_replies(world, node, acknowledgement.identifier)
+            and state is not None
+            and state["state"] == "created"
+        ):
             self.broken(f"{node.name} says Final of {acknowledgement.identifier}, whose end is not durable")
         final = world.ledger.words[node.index].finals.get(acknowledgement.identifier)
         if final is not None and final != acknowledgement.ranges:
@@ -183,9 +197,9 @@ class EndsAreDurable(Invariant):
     """That a Sequence has ended is said only once it is durable, and no request that was accepted awaits its reply."""
 
     def leaving(self, world: World, node: Node, envelope: Envelope) -> None:
-        if node.index == 0:
-            return  # the Sequence of its replies is over with that of its requests, the end of which was durable
         for identifier, is_answered in _told_ended(envelope):
+            if is_of_replies(world, node, identifier):
+                continue
             state = world.ledger.disks[node.index].sequences.get(identifier)
             if state is None or state["role"] == "source":
                 continue
@@ -216,7 +230,7 @@ class ReplyBeforeAcknowledgement(Invariant):
         disk = ledger.disks[node.index]
         for number in numbers_of(acknowledgement):
             key = (acknowledgement.identifier, number)
-            body = ledger.words[ledger.sender_to(node.index)].bodies.get(key, b"")
+            body = ledger.came_as(node.index, key)
             if body in ledger.wants_reply and b"r" + body[1:] not in disk.replies and key not in disk.dropped:
                 self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier} without its reply")
 
@@ -380,7 +394,7 @@ class NothingUnacknowledgedDropped(Invariant):
         self._look(world, node, body, "reports as arrived")
 
     def _look(self, world: World, node: Node, body: bytes, verb: str) -> None:
-        if not world.ledger.has_arrived(world.ledger.receiver_of(node.index), body):
+        if not world.ledger.has_arrived(node.index - 1 if is_reply(body) else node.index + 1, body):
             self.broken(f"{node.name} {verb} {body.decode()}, which has not arrived")
         is_answered = b"r" + body[1:] in world.ledger.disks[node.index].replies
         if body in world.ledger.wants_reply and not is_answered and not world.ledger.is_discarded(body):
@@ -505,7 +519,7 @@ class NothingNeededDeleted(Invariant):
 
 
 class WrittenOnce(Invariant):
-    """A broker writes the body of a message once, whether it is held, queued or forwarded."""
+    """A broker writes the body of a message that it forwards once, whether it is held, queued or sent on."""
 
     def __init__(self) -> None:
         self._written: set[bytes] = set()
@@ -514,6 +528,8 @@ class WrittenOnce(Invariant):
         if not node.setup.forwards:
             return
         for record in [*(one[3] for one in batch.appends), *(one[2] for one in batch.holds)]:
+            if is_reply(record.body):
+                continue  # kept for its requester, beside what keeps it in order
             if record.body in self._written:
                 self.broken(f"{node.name} writes {record.body.decode()} a second time")
             self._written.add(record.body)
@@ -533,6 +549,9 @@ class IncompleteSequences(Invariant):
             if state["gaps"] != [number for gap in gaps for number in gap]:
                 self.broken(f"{node.name} tells of the gaps {state['gaps']} of {identifier}, they are {gaps}")
             expected = {number for lower, upper in accepted for number in range(lower, upper + 1)} - {state["marker"]}
+            if node.setup.forwards:  # a reply goes to who asked, and into no queue
+                came = {number: world.ledger.came_as(node.index, (identifier, number)) for number in expected}
+                expected = {number for number, body in came.items() if not is_reply(body)}
             if gaps and state["behavior"] == IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE.value:
                 expected = set()
             elif gaps and state["behavior"] == IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP.value:

@@ -39,6 +39,11 @@ class Queued:
     body: bytes
 
 
+def is_reply(body: bytes) -> bool:
+    """Whether it goes back the line: requests are m0, m1 ..., replies r0, r1 ..."""
+    return body.startswith(b"r")
+
+
 @dataclass(slots=True)
 class DurableState:
     """What one endpoint's disk holds, and ever held."""
@@ -188,13 +193,12 @@ class Ledger:
     wants_reply: set[bytes] = field(default_factory=set)
     """Bodies of requests."""
 
-    def receiver_of(self, index: int) -> int:
-        """Who gets what that endpoint sends: the next one, or, of the last one's replies, the one before."""
-        return index + 1 if index + 1 < len(self.disks) else index - 1
-
-    def sender_to(self, index: int) -> int:
-        """Who sends to that endpoint: the one before, or, to the source, who replies."""
-        return index - 1 if index else 1
+    def came_as(self, index: int, key: Key) -> bytes:
+        """What a neighbour of that endpoint first transmitted that number with; b"" if none did."""
+        for neighbour in (index - 1, index + 1):
+            if 0 <= neighbour < len(self.words) and key in self.words[neighbour].bodies:
+                return self.words[neighbour].bodies[key]
+        return b""
 
     def doubt(self, first: int, last: int) -> None:
         """The source's application was told that these offsets of its outbox may or may not have arrived."""
@@ -208,7 +212,8 @@ class Ledger:
 
     def has_arrived(self, receiver: int, body: bytes) -> bool:
         """Whether the message is durably accepted at the receiver under any number."""
-        accepted, numbers = self.disks[receiver].accepted, self.words[self.sender_to(receiver)].numbers
+        sender = receiver + 1 if is_reply(body) else receiver - 1
+        accepted, numbers = self.disks[receiver].accepted, self.words[sender].numbers
         return any(number in accepted[name] for name, number in numbers.get(body, ()) if name in accepted)
 
 

@@ -48,7 +48,8 @@ def unfinished(world: World, *, may_stop: bool) -> str | None:
 
 def _open_sequences(world: World) -> str | None:
     """Every Sequence that carried the source's messages must be over at both sides, durably."""
+    carried = {name for name, _ in world.ledger.words[0].bodies}
     for name, state in world.ledger.disks[1].behaviors.items():
-        if state["accepted"] and state["state"] != "terminated":
+        if name in carried and state["accepted"] and state["state"] != "terminated":
             return f"{name} is still {state['state']} at the destination"
     return None

@@ -27,6 +27,7 @@ from holdfast.core.events import (
     Submitted,
     Transmit,
 )
+from holdfast.core.forwarding import Forwarding
 from holdfast.core.handling import Handling
 from holdfast.core.messages import Acknowledge, Envelope
 from holdfast.core.outbox import Outbox
@@ -108,11 +109,6 @@ def reply_to(record: Record) -> Record | None:
 def always(_value: str) -> bool:
     """Allow every address, accept every action."""
     return True
-
-
-def never(_value: str) -> bool:
-    """Answer no action."""
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +209,8 @@ class Node:
         letters = DeadLetters()
         setup = self.setup
         if setup.forwards:
-            return self._build(Queue(INBOX, setup.partitions, drops_passed=setup.trims), read, new_identifier, None)
+            queue = Queue(INBOX, setup.partitions, drops_passed=setup.trims)
+            return self._build(queue, read, new_identifier, None, Forwarding(lambda request, _fault: reply_to(request)))
         queue = Queue(INBOX, setup.partitions, setup.retention, drops_passed=setup.trims, dead_letters=letters)
         queue.is_handled = True
         handling = Handling(
@@ -228,7 +225,12 @@ class Node:
         return self._build(queue, read, new_identifier, handling)
 
     def _build(
-        self, queue: Queue, read: ReadRecords, new_identifier: Callable[[], str], handling: Handling | None
+        self,
+        queue: Queue,
+        read: ReadRecords,
+        new_identifier: Callable[[], str],
+        handling: Handling | None,
+        forwarding: Forwarding | None = None,
     ) -> RMProtocol:
         return self.build(
             queue,
@@ -239,8 +241,9 @@ class Node:
             source_policy=self.setup.source_policy,
             allows=always,
             accepts=always,
-            replies=always if handling is not None else never,
+            replies=always,
             handling=handling,
+            forwarding=forwarding,
             **({"local": self.setup.address} if self.setup.address else {}),
         )
 

@@ -61,6 +61,7 @@ class Options:
         partition_rate: How often, at an event, the network is parted for a while.
         crash_source, crash_broker, crash_destination: How often, at an event, an endpoint crashes.
         again: Whether more is submitted once everything has ended.
+        broker_offers: Whether that offers a Sequence for replies to the destination.
         broker: What a broker that is between the two speaks to the destination; None: there is no broker.
         ends: How often somebody closes or terminates a Sequence at the destination.
         clock_jumps: Whether a restarted endpoint finds its wall clock moved.
@@ -109,6 +110,7 @@ class Options:
     clock_jumps: bool = False
     again: bool = False
     broker: Versions | None = None
+    broker_offers: bool = False
     ends: int = 0
     asked_only: bool = False
     hides_limit: bool = False
@@ -206,15 +208,14 @@ class Options:
         )
 
     def with_broker(self, chance: random.Random) -> Options:
-        """Every eighth world has a broker between the two: one-way messages, and nobody ends a Sequence early."""
+        """Every eighth world has a broker between the two, and nobody ends a Sequence early there."""
         if chance.random() >= 1 / 8:
             return self
         return replace(
             self,
             broker=chance.choice(ALL_VERSIONS),
             crash_broker=chance.choice((0.0, 0.01, 0.05)),
-            offer=False,
-            requests=0.0,
+            broker_offers=chance.random() < 0.5,
             assurance=Assurance(Delivery.EXACTLY_ONCE, self.assurance.in_order),
             behavior=IncompleteSequenceBehavior.NO_DISCARD,
             destination_limit=None,
@@ -298,7 +299,7 @@ class Options:
             BROKER_ADDRESS,
             destination_policy,
             source_policy,
-            choices=((self.broker, False),),
+            choices=((self.broker, self.broker_offers),),
             partitions=self.partitions,
             batches=self.batches,
             trims=True,
