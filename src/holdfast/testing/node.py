@@ -209,8 +209,9 @@ class Node:
         letters = DeadLetters()
         setup = self.setup
         if setup.forwards:
-            queue = Queue(INBOX, setup.partitions, drops_passed=setup.trims)
-            return self._build(queue, read, new_identifier, None, Forwarding(lambda request, _fault: reply_to(request)))
+            queue = Queue(INBOX, setup.partitions, drops_passed=setup.trims, dead_letters=letters)
+            forwarding = Forwarding(letters, seal=seal, unseal=unseal, tell=lambda request, _fault: reply_to(request))
+            return self._build(queue, read, new_identifier, None, forwarding)
         queue = Queue(INBOX, setup.partitions, setup.retention, drops_passed=setup.trims, dead_letters=letters)
         queue.is_handled = True
         handling = Handling(
