@@ -36,8 +36,8 @@ to = "{url}"
 async def send(url: str, name: int, count: int) -> None:
     async with holdfast.Source(url, ":memory:") as source:
         for number in range(count):
-            last = await source.send(b"<n>%d-%d</n>" % (name, number), action="urn:test:submit")
-        await last.acknowledged(60)
+            await source.send(b"<n>%d-%d</n>" % (name, number), action="urn:test:submit")
+        await source.flush(60)
 
 
 async def test_workers_of_a_broker_forward_each_message_once_and_in_order_though_they_are_killed(

@@ -84,8 +84,8 @@ def send(url: str, name: int, count: int, **options: Any) -> None:
     """Send ``count`` messages in a Sequence of their own and wait until all are acknowledged."""
     with holdfast.sync.Source(url, store=":memory:", **options) as source:
         for number in range(count):
-            last = source.send(f"<n>{name}-{number}</n>", action="urn:test:submit")
-        last.acknowledged(60)
+            source.send(f"<n>{name}-{number}</n>", action="urn:test:submit")
+        source.flush(60)
 
 
 def send_together(url: str, sources: int, count: int, **options: Any) -> list[threading.Thread]:

@@ -24,8 +24,8 @@ def send(url: str, round_: int) -> None:
     for name in range(SOURCES):
         with holdfast.sync.Source(url, store=":memory:") as source:
             for number in range(MESSAGES):
-                last = source.send(f"<n>{round_}-{name}-{number}</n>", action="urn:test:submit")
-            last.acknowledged(60)
+                source.send(f"<n>{round_}-{name}-{number}</n>", action="urn:test:submit")
+            source.flush(60)
 
 
 def test_a_query_reads_every_message_once_though_workers_are_killed_and_become_more(
