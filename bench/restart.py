@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,7 +36,8 @@ from holdfast import Destination, Versions  # noqa: E402
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope  # noqa: E402
 from holdfast.core.messages import Sequence as SequenceHeader  # noqa: E402
 from holdfast.endpoint.serve import Listeners, Service  # noqa: E402
-from holdfast.http.exchange import Exchange, Request  # noqa: E402
+from holdfast.http.direct import DirectExchange  # noqa: E402
+from holdfast.http.exchange import Request  # noqa: E402
 from holdfast.http.server import event_loop_factory  # noqa: E402
 from holdfast.wire import action_of, content_type, decode, encode, http_headers  # noqa: E402
 
@@ -48,36 +49,10 @@ TO = "http://127.0.0.1/"
 # --- the processes ------------------------------------------------------------------------------------------------
 
 
-class Asked(Exchange):
-    """A request that came by no network; ``answer`` is what it was answered with."""
-
-    def __init__(self, envelope: Envelope) -> None:
-        headers = {b"content-type": content_type(envelope.soap).encode()}
-        self.request = Request("POST", "/", headers, encode(envelope), None, False)
-        self.answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
-
-    def respond(
-        self,
-        status: int,
-        body: bytes = b"",
-        content_type: bytes | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
-        self.answer.set_result(decode(body))
-
-    def start(
-        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
-        raise NotImplementedError("a destination answers whole")
-
-    def write(self, data: bytes) -> bool:
-        raise NotImplementedError("a destination answers whole")
-
-    async def drain(self) -> None:
-        raise NotImplementedError("a destination answers whole")
-
-    def finish(self) -> None:
-        raise NotImplementedError("a destination answers whole")
+def direct(said: Envelope) -> DirectExchange:
+    """A request that comes by no network."""
+    headers = {b"content-type": content_type(said.soap).encode()}
+    return DirectExchange(Request("POST", "/", headers, encode(said), None, False))
 
 
 def envelope(**fields: Any) -> Envelope:
@@ -98,10 +73,10 @@ async def ask(app: Destination, asked: list[Envelope]) -> list[Envelope]:
     """The answers, some hundred requests at a time."""
     answers: list[Envelope] = []
     for start in range(0, len(asked), AT_A_TIME):
-        exchanges = [Asked(one) for one in asked[start : start + AT_A_TIME]]
+        exchanges = [direct(one) for one in asked[start : start + AT_A_TIME]]
         for exchange in exchanges:
             app.handle(exchange)
-        answers += [await exchange.answer for exchange in exchanges]
+        answers += [decode((await exchange.response).body) for exchange in exchanges]
     return answers
 
 

@@ -34,7 +34,8 @@ from holdfast.core.messages import (
 from holdfast.core.records import Batch
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing
 from holdfast.exceptions import StoreFailed
-from holdfast.http.exchange import Exchange, HTTPLimits, Request
+from holdfast.http.direct import DirectExchange
+from holdfast.http.exchange import HTTPLimits, Request
 from holdfast.store import MemoryStore
 from holdfast.wire import Limits, content_type, control_action, decode, encode, http_headers
 
@@ -564,44 +565,21 @@ async def test_what_is_being_read_when_the_destination_is_closed_is_stored_first
     await app.start()
     versions = ALL_VERSIONS[0]
 
-    def said(**fields: Any) -> Asked:
+    def said(**fields: Any) -> DirectExchange:
         made = Envelope(versions.soap, versions.addressing, versions.rm, to="http://d/")
         for name, value in fields.items():
             setattr(made, name, value)
-        asked = Asked(encode(made))
+        headers = {b"content-type": b"application/soap+xml"}
+        asked = DirectExchange(Request("POST", "/", headers, encode(made), None, False))
         app.handle(asked)
         return asked
 
     create = said(control=CreateSequence(ANONYMOUS_EPR), message_id="urn:c")
-    await until(lambda: create.answer is not None)
-    identifier = decode(create.answer).control.identifier  # type: ignore[arg-type, union-attr]
+    identifier = decode((await create.response).body).control.identifier  # type: ignore[union-attr]
     large = said(sequence=Sequence(identifier, 1), action=ACTION, body=b"<a>" + b"<b>1</b>" * 500_000 + b"</a>")
-    assert large.answer is None
+    assert not large.response.done()
     await app.close()
-    assert decode(large.answer).acknowledgements[0].ranges == ((1, 1),)  # type: ignore[arg-type]
-
-
-class Asked(Exchange):
-    """A request without a connection."""
-
-    def __init__(self, body: bytes) -> None:
-        self.request = Request("POST", "/", {b"content-type": b"application/soap+xml"}, body, None, False)
-        self.answer: bytes | None = None
-
-    def respond(self, status: int, body: bytes = b"", content_type: Any = None, headers: Any = ()) -> None:
-        self.answer = body
-
-    def start(self, status: int, content_type: Any = None, headers: Any = ()) -> None:
-        raise NotImplementedError("a destination answers whole")
-
-    def write(self, data: bytes) -> bool:
-        raise NotImplementedError("a destination answers whole")
-
-    async def drain(self) -> None:
-        raise NotImplementedError("a destination answers whole")
-
-    def finish(self) -> None:
-        raise NotImplementedError("a destination answers whole")
+    assert decode(large.response.result().body).acknowledgements[0].ranges == ((1, 1),)
 
 
 async def test_a_body_above_ten_megabytes_of_text_is_read_as_an_element(serve: Any, peer: Any) -> None:

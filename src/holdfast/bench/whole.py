@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -36,7 +36,8 @@ from holdfast.core.versions import RM, SOAP, Addressing, Versions
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.source import Source
 from holdfast.exceptions import HoldfastError
-from holdfast.http.exchange import Exchange, Request
+from holdfast.http.direct import DirectExchange
+from holdfast.http.exchange import Request
 from holdfast.http.outcome import Done, Response
 
 SIZES = (100, 1_000, 10_000)
@@ -57,40 +58,13 @@ def body_of(size: int) -> bytes:
     return start + b"x" * (size - len(start) - len(end)) + end
 
 
-class _Asked(Exchange):
-    """A request handed to a Destination in the same process."""
-
-    def __init__(self, body: bytes) -> None:
-        self.request = Request("POST", "/", _HEADERS, body, None, False)
-        self.answered: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
-
-    def respond(
-        self,
-        status: int,
-        body: bytes = b"",
-        content_type: bytes | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
-        self.answered.set_result((status, body))
-
-    def start(
-        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
-        raise NotImplementedError("a destination answers whole")
-
-    def write(self, data: bytes) -> bool:
-        raise NotImplementedError("a destination answers whole")
-
-    async def drain(self) -> None:
-        raise NotImplementedError("a destination answers whole")
-
-    def finish(self) -> None:
-        raise NotImplementedError("a destination answers whole")
-
-
 def _envelope(**said: object) -> Envelope:
     said = {"to": SERVICE, "message_id": MESSAGE_ID, "reply_to": ANONYMOUS_EPR, **said}
     return Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, **said)  # type: ignore[arg-type]
+
+
+def _asked(envelope: Envelope) -> DirectExchange:
+    return DirectExchange(Request("POST", "/", _HEADERS, wire.encode(envelope), None, False))
 
 
 @asynccontextmanager
@@ -107,34 +81,32 @@ async def sink(directory: Path, size: int) -> AsyncIterator[Callable[[], Once]]:
     destination = Destination(store=directory)
     await destination.start()
     try:
-        creating = _Asked(wire.encode(_envelope(control=CreateSequence(ANONYMOUS_EPR))))
+        creating = _asked(_envelope(control=CreateSequence(ANONYMOUS_EPR)))
         destination.handle(creating)
-        status, answer = await creating.answered
-        created = wire.decode(answer).control
+        answer = await creating.response
+        created = wire.decode(answer.body).control
         if not isinstance(created, CreateSequenceResponse):
-            raise HoldfastError(f"CreateSequence was answered {status}: {answer!r}", remedy="Report it.")
+            raise HoldfastError(f"CreateSequence was answered: {answer}", remedy="Report it.")
         identifier, body, numbers = created.identifier, body_of(size), itertools.count(1)
 
         def prepare() -> Once:
             number = next(numbers)
-            asked = _Asked(
-                wire.encode(
-                    _envelope(
-                        action=ACTION,
-                        message_id=f"{MESSAGE_ID}-{number}",
-                        from_=EndpointReference(CLIENT),
-                        sequence=SequenceHeader(identifier, number),
-                        ack_requested=(AckRequested(identifier),),
-                        body=body,
-                    )
+            asked = _asked(
+                _envelope(
+                    action=ACTION,
+                    message_id=f"{MESSAGE_ID}-{number}",
+                    from_=EndpointReference(CLIENT),
+                    sequence=SequenceHeader(identifier, number),
+                    ack_requested=(AckRequested(identifier),),
+                    body=body,
                 )
             )
 
             async def once() -> None:
                 destination.handle(asked)
-                status, answer = await asked.answered
-                if status != 200 or b'Upper="%d"' % number not in answer:
-                    raise HoldfastError(f"message {number} was answered {status}: {answer!r}", remedy="Report it.")
+                answer = await asked.response
+                if answer.status != 200 or b'Upper="%d"' % number not in answer.body:
+                    raise HoldfastError(f"message {number} was answered: {answer}", remedy="Report it.")
 
             return once
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.store.records import decode_record
 
 
 class Store(Protocol):
@@ -54,6 +55,23 @@ class Store(Protocol):
     def close(self) -> None:
         """Give up the store. Nothing is lost by not calling it."""
         ...
+
+
+class Reads:
+    """A store's ``read`` by its ``read_encoded``."""
+
+    def read_encoded(
+        self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
+    ) -> list[tuple[int, bytes]]:
+        """See :meth:`Store.read_encoded`."""
+        raise NotImplementedError
+
+    def read(
+        self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
+    ) -> list[tuple[int, Record]]:
+        """See :meth:`Store.read`."""
+        encoded = self.read_encoded(queue, partition, start, end, max_bytes)
+        return [(offset, decode_record(data)) for offset, data in encoded]
 
 
 class Transaction(Protocol):

@@ -9,10 +9,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from holdfast.core.records import Batch, Record, Snapshot, State
+from holdfast.core.records import Batch, Snapshot, State
 from holdfast.exceptions import StoreFailed
+from holdfast.store.base import Reads
 from holdfast.store.plan import BATCH_REMEDY, Bounds, Plan, Where
-from holdfast.store.records import decode_record, decode_state, encode_record, encode_state, release_record
+from holdfast.store.records import decode_state, encode_record, encode_state, release_record
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -30,7 +31,7 @@ class _Encoded:
     cursors: list[tuple[Where, str, bytes | None]]
 
 
-class MemoryStore:
+class MemoryStore(Reads):
     """A :class:`~holdfast.store.base.Store` that keeps everything until it is garbage collected.
 
     ``load`` may be called again, also after ``close``: that is how a test or a simulation restarts an endpoint.
@@ -94,13 +95,6 @@ class MemoryStore:
                 f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY
             ) from error
         self._apply(plan, encoded)
-
-    def read(
-        self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
-    ) -> list[tuple[int, Record]]:
-        """See :meth:`Store.read`."""
-        encoded = self.read_encoded(queue, partition, start, end, max_bytes)
-        return [(offset, decode_record(data)) for offset, data in encoded]
 
     def read_encoded(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20

@@ -25,6 +25,7 @@ from holdfast.core.records import Batch, Record, Snapshot, State
 from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, StoreFormatError, StoreMissing
 from holdfast.store import directory, evidence, opening
 from holdfast.store import records as layout
+from holdfast.store.base import Reads
 from holdfast.store.changes import SWEEP_BYTES, Changes
 from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
 from holdfast.store.keeper import COMPACT_BYTES, KEEP_BYTES, Keeper, gaps_between
@@ -55,7 +56,7 @@ def _records_of(where: Where) -> bytes:
     return layout.partition_key(layout.RECORD, *where)
 
 
-class RocksDBStore:
+class RocksDBStore(Reads):
     """A :class:`~holdfast.store.base.Store` in a directory of its own.
 
     Args:
@@ -197,13 +198,6 @@ class RocksDBStore:
                 f"The store at {self.path} failed while it wrote, and cannot say what became durable.",
                 remedy=_FREE_SPACE,
             ) from self._failure
-
-    def read(
-        self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
-    ) -> list[tuple[int, Record]]:
-        """See :meth:`Store.read`."""
-        encoded = self.read_encoded(queue, partition, start, end, max_bytes)
-        return [(offset, decode_record(data)) for offset, data in encoded]
 
     def read_encoded(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20

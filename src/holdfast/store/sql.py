@@ -36,6 +36,7 @@ from holdfast.exceptions import (
 )
 from holdfast.store import sql_schema as schema
 from holdfast.store.address import SQLAddress, read_address
+from holdfast.store.base import Reads
 from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
 from holdfast.store.plan import BATCH_REMEDY, Where
 from holdfast.store.records import decode_record, decode_state
@@ -56,7 +57,7 @@ _AGAIN = "What was acknowledged is there. Look after the database, then start ag
 _SCHEMA_LOCK = "schema"
 
 
-class SQLStore:
+class SQLStore(Reads):
     """A :class:`~holdfast.store.base.Store` in a database.
 
     Args:
@@ -512,13 +513,6 @@ class SQLStore:
         return [EnqueuedRecord(**_fields(decode_record(bytes(data))), enqueued=number) for number, data in rows]
 
     # --- reading --------------------------------------------------------------------------------------------------
-
-    def read(
-        self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
-    ) -> list[tuple[int, Record]]:
-        """See :meth:`Store.read`."""
-        encoded = self.read_encoded(queue, partition, start, end, max_bytes)
-        return [(offset, decode_record(data)) for offset, data in encoded]
 
     def read_encoded(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20

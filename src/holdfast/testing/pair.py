@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import heapq
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -22,8 +22,9 @@ from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.engine import Clock
 from holdfast.endpoint.source import Source
 from holdfast.exceptions import ConfigurationError, NotAcknowledged
-from holdfast.http.exchange import Exchange, Request
-from holdfast.http.outcome import Done, Outcome, Response, TransportError
+from holdfast.http.direct import DirectExchange
+from holdfast.http.exchange import Request
+from holdfast.http.outcome import Done, Outcome, TransportError
 from holdfast.settings import check_seconds
 from holdfast.testing.network import Network, lossy
 
@@ -109,40 +110,6 @@ class VirtualClock(Clock):
                 return
 
 
-class _Answer(Exchange):
-    """An exchange whose answer is a future."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.response: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-
-    def respond(
-        self,
-        status: int,
-        body: bytes = b"",
-        content_type: bytes | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
-        named = {name.decode().lower(): value.decode() for name, value in headers}
-        named["content-type"] = (content_type or b"").decode()
-        if not self.response.done():
-            self.response.set_result(Response(status, named, body))
-
-    def start(
-        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
-        raise NotImplementedError("a destination answers whole")
-
-    def write(self, data: bytes) -> bool:
-        raise NotImplementedError("a destination answers whole")
-
-    async def drain(self) -> None:
-        raise NotImplementedError("a destination answers whole")
-
-    def finish(self) -> None:
-        raise NotImplementedError("a destination answers whole")
-
-
 class MemoryTransport:
     """Carries requests to a destination in the same process, as badly as the network says.
 
@@ -189,7 +156,7 @@ class MemoryTransport:
         result: asyncio.Future[Outcome],
     ) -> None:
         await self._clock.sleep(request_delay)
-        exchange = _Answer(request)
+        exchange = DirectExchange(request)
         self._app.handle(exchange)
         response = await exchange.response
         if response_delay is not None:
