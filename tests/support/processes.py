@@ -112,6 +112,7 @@ queue = "inbox"
 to = "{to}"
 timeout = "2s"
 policy.sending.retransmission = {{initial = "200ms", floor = "50ms", cap = "400ms"}}
+policy.circuit = {{first = "200ms", cap = "1s"}}
 {more}
 """
 
