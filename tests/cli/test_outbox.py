@@ -36,6 +36,7 @@ def test_what_waits_is_listed_with_its_place_and_why_it_is_stopped(run: Any, stu
     head, row = result.out.splitlines()
     assert head.split()[:2] == ["message", "action"]
     assert row.startswith("a/0") and "urn:nobody" in row and "sent, stopped: ActionNotSupported" in row
+    assert run("outbox", stuck).out.splitlines()[1].split()[:2] == row.split()[:2]
     listed = json.loads(run("outbox", "list", stuck, "--json").out)
     assert listed["count"] == 1
     (one,) = listed["messages"]

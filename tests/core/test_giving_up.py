@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.core.dead_letters import Origin
 from holdfast.core.events import Incident, Stopped
-from holdfast.core.messages import IncompleteSequenceBehavior
+from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, creation_refused
+from holdfast.core.messages import CreateSequence, Envelope, IncompleteSequenceBehavior
 from holdfast.core.policy import (
     Assurance,
     DestinationPolicy,
@@ -265,3 +266,42 @@ def test_the_time_of_the_next_message_wakes_a_forwarder_that_waits_for_its_desti
     chain.go(2.0)
     assert len(chain.letters) == 1
     assert [one.name for one in chain.broker.incidents if isinstance(one, Incident)].count("messages expired") == 1
+
+
+def grants_nothing(envelope: Envelope) -> Envelope | None:
+    if not isinstance(envelope.control, CreateSequence):
+        return None
+    answer = Envelope(envelope.soap, envelope.addressing, envelope.rm, relates_to=envelope.message_id)
+    answer.fault = creation_refused("not now")
+    return answer
+
+
+def test_a_destination_that_grants_no_sequence_for_a_while_is_asked_again_and_gets_everything() -> None:
+    chain = Chain(policy=forwarding())
+    chain.service.answers = grants_nothing
+    chain.ask("m0", "m1", wants_reply=False)
+    chain.go(2.0)
+    assert chain.forwarder.unwelcome is not None and not chain.forwarder.stopped
+    assert not [one for one in chain.broker.told if isinstance(one, Stopped)]
+    chain.service.answers = lambda _envelope: None
+    chain.go(100.0)
+    assert chain.bodies == ["m0", "m1"]
+    assert chain.forwarder.unwelcome is None
+
+
+def test_a_destination_that_grants_no_sequence_for_longer_than_the_patience_stops_its_forwarder() -> None:
+    chain = Chain(policy=forwarding())
+    chain.service.answers = grants_nothing
+    chain.ask("m0", wants_reply=False)
+    chain.go(100.0)
+    (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
+    assert (stopped.code, stopped.reason) == (CREATE_SEQUENCE_REFUSED, "not now")
+    asked = sum(to == SERVICE for _, to, _ in chain.journeys)
+    assert sum(one.name == "sequence refused" for one in chain.broker.incidents) >= HASTY["refusals"]
+    chain.go(1000.0)
+    assert sum(to == SERVICE for _, to, _ in chain.journeys) == asked >= HASTY["refusals"]
+    chain.service.answers = lambda _envelope: None
+    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.broker.settle()
+    chain.go(100.0)
+    assert chain.bodies == ["m0"]

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import Destination, Source
-from holdfast.core.events import Incident
+from holdfast.core.events import Incident, Stopped
 from holdfast.endpoint.logs import configure_logs, log, log_incident
+from holdfast.endpoint.stopped import log_stopped
 
 
 def test_a_line_is_key_value_or_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,3 +64,13 @@ async def test_no_body_is_ever_written_not_even_of_what_fails(serve: Any, capsys
     written = capsys.readouterr().err
     assert "sequence created" in written
     assert "hunter2" not in written
+
+
+def test_what_stops_is_called_what_it_is_and_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info", json=True)
+    log_stopped(Stopped("forwarder/next/0", "HTTP 404", "it is not there", 1, 0, refused=("urn:s", 7)))
+    log_stopped(Stopped("to/http://peer/", "Fault", "no", 1, 0))
+    forwarder, replies = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (forwarder["event"], forwarder["sequence"], forwarder["message_number"]) == ("forwarder stopped", "urn:s", 7)
+    assert "holdfast outbox retry" in forwarder["remedy"]
+    assert replies["event"] == "replies stopped"

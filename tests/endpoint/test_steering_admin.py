@@ -249,6 +249,19 @@ async def forwarded(serve: Any, session: Any, peers: str) -> tuple[Client, Any]:
     return Client(session, service.admin_url, service), service
 
 
+async def test_a_forwarder_of_which_a_partition_is_stopped_says_so_when_it_is_resumed(serve: Any, session: Any) -> None:
+    service = await serve(Destination(":memory:", partitions=1))
+    admin, _ = await forwarded(serve, session, service.url)
+    protocol = admin.app.engine.protocol
+    stopped = list(protocol.outbound.outboxes.values())[-1]
+    protocol.outbound.stop(stopped, "HTTP 404", "it is not there", admin.app.engine.clock())
+    await admin.app.engine.durable()
+    status, answer = await admin.ask("/forwarders/next/resume", "POST")
+    assert status == 409
+    assert "is stopped, not suspended: HTTP 404" in answer["error"]
+    assert "holdfast outbox retry" in answer["remedy"]
+
+
 async def test_a_forwarder_is_held_back_in_all_partitions_and_goes_on(serve: Any, session: Any) -> None:
     service = await serve(last := Destination(":memory:", partitions=1))
     admin, _ = await forwarded(serve, session, service.url)

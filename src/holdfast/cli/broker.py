@@ -98,7 +98,7 @@ async def _run(running: Broker, ready: Callable[[Mapping[str, Any]], None]) -> N
 
 def _tell_ready(config: BrokerConfig, facts: Mapping[str, Any]) -> None:
     tell_ready(facts)
-    for line in _summary(config):
+    for line in _summary(config, with_addresses=False):
         click.echo(line)
     sys.stdout.flush()
 
@@ -159,13 +159,13 @@ def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:
     return str(queue.retention_policy)
 
 
-def _summary(config: BrokerConfig) -> list[str]:
+def _summary(config: BrokerConfig, *, with_addresses: bool = True) -> list[str]:
     facts = _facts(config)
     lines = [
-        f"store       {facts['store']}, {facts['partitions']} partitions, {facts['workers']} workers",
-        f"listens     {facts['listen']}",
-        f"admin       {facts['admin'] or 'none'}",
+        f"store       {facts['store']}, {_many(config.partitions, 'partition')}, {_many(config.workers, 'worker')}"
     ]
+    if with_addresses:
+        lines += [f"listens     {facts['listen']}", f"admin       {facts['admin'] or 'none'}"]
     lines += [f"queue       {name}, keeps {retention}" for name, retention in facts["queues"].items()]
     lines.append(f"routes      {facts['routes']}, else {facts['default_queue'] or 'refused'}")
     lines += [
@@ -173,6 +173,10 @@ def _summary(config: BrokerConfig) -> list[str]:
         for name, one in facts["forwarders"].items()
     ]
     return lines
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
 
 
 def _url(host: str, port: int, secure: bool) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import click
 
 from holdfast.cli.shelf import named, opened_store
-from holdfast.cli.steering import Noun, confirm, yes_option
+from holdfast.cli.steering import ListedNoun, confirm, yes_option
 from holdfast.cli.tables import (
     DEFAULT_ADMIN,
     admin_option,
@@ -38,13 +38,7 @@ LONGEST_ERROR = 100
 PAGE = 1000
 
 
-class _Letters(Noun):
-    """``list`` is meant where no command is named."""
-
-    default = "list"
-
-
-@click.group(name="dead-letters", cls=_Letters)
+@click.group(name="dead-letters", cls=ListedNoun)
 def dead_letters() -> None:
     """See the messages that no handler could handle; have them tried again, or give them up.
 

@@ -69,6 +69,8 @@ def _row(one: dict[str, Any]) -> list[str]:
     why, state, circuit = one["stopped"] or one["suspended"], one["state"], one.get("circuit")
     if state == "sending" and circuit is not None and circuit["open_for"] is not None:
         state, why = "destination away", circuit["reason"]
+    elif state == "sending" and one.get("refused") is not None:
+        state, why = "destination grants no Sequence", one["refused"]
     return [
         one["name"],
         one["queue"],

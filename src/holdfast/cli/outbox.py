@@ -12,6 +12,7 @@ from urllib.parse import quote
 import click
 
 from holdfast.cli.shelf import named, opened_store
+from holdfast.cli.steering import ListedNoun
 from holdfast.cli.tables import (
     admin_option,
     age_text,
@@ -33,19 +34,21 @@ COLUMNS = ("message", "action", "message id", "state", "number", "bytes", "age")
 LIMIT = 1000
 
 
-@click.group()
+@click.group(cls=ListedNoun)
 def outbox() -> None:
     """See the messages that are not acknowledged; let what is stopped go on, or give a message up.
 
     \b
-    holdfast outbox list outbox
+    holdfast outbox outbox
+    holdfast outbox list --admin http://127.0.0.1:8081
     holdfast outbox show outbox 3
     holdfast outbox discard outbox orders/17 --yes
     holdfast outbox retry outbox
 
     They are in STORE, the directory of a source's store that nobody has open, or at a running server, whose admin
     listener is asked with --admin. `list` and `show` look at a store that somebody has open, too. A MESSAGE is called
-    by its place, which `list` has: KEY/OFFSET, or the offset alone where the key is empty.
+    by its place, which `list` has: KEY/OFFSET, or the offset alone where the key is empty. Without a further word they
+    are listed.
     """
 
 

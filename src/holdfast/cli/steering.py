@@ -35,6 +35,12 @@ class Noun(click.Group):
         return super().parse_args(ctx, args)
 
 
+class ListedNoun(Noun):
+    """The same for things of which ``show`` shows one: ``list`` is meant where none is named."""
+
+    default = "list"
+
+
 def steer_options(command: Any) -> Any:
     """Add ``--admin``, which is needed, what such a listener may demand, and ``--json``."""
     option = click.option(

@@ -270,8 +270,11 @@ class Circuits:
         self._wake_first(circuit)
 
     def _delay(self, circuit: Circuit) -> float:
-        policy = circuit.policy
-        growing = min(policy.cap, policy.first * 2.0 ** min(circuit.tries, 30))
+        return self.pause_after(circuit.policy, circuit.tries)
+
+    def pause_after(self, policy: CircuitPolicy, tries: int) -> float:
+        """Seconds until a destination is tried once more, after so many tries in vain."""
+        growing = min(policy.cap, policy.first * 2.0 ** min(tries, 30))
         return growing * (1.0 + policy.jitter * self._jitter())
 
     # --- for people -----------------------------------------------------------------------------------------------

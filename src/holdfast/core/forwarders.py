@@ -17,6 +17,10 @@ class GivesUp(Protocol):
         """Whether the outbox may send now."""
         ...
 
+    def asks_again(self, outbox: Outbox, reason: str, now: float) -> bool:
+        """The destination refused every way of creating a Sequence. Whether it is asked again by itself."""
+        ...
+
     def refused(self, outbox: Outbox, number: int, fault: Fault, now: float, *, is_final: bool = False) -> None:
         """The destination refused message ``number``; ``is_final``: it will never take it."""
         ...

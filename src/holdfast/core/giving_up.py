@@ -16,7 +16,7 @@ from holdfast.core.dead_letters import DeadLetters, Letter, Origin
 from holdfast.core.events import Discarded, Incident, ReadWanted
 from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.outbound import Outbound
-from holdfast.core.outbox import Outbox, Quiet, Refusal
+from holdfast.core.outbox import Outbox, Quiet, Refusal, Unwelcome
 from holdfast.core.policy import Delivery, ForwardingPolicy, OnExpired, OnRefused
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.reasons import DISCARDED, NO_ANSWER_WHAT_ARRIVED
@@ -100,7 +100,33 @@ class GivingUp:
         """Before it is the outbox's turn to send: see what is given up. Whether it may send now."""
         if outbox.quiet is not None:
             self._look_whether_quiet(outbox, outbox.quiet, now)
+        if outbox.unwelcome is not None:
+            self._ask_when_due(outbox, outbox.unwelcome, now)
         return self._see_expired(outbox, now)
+
+    # --- a destination that grants no Sequence --------------------------------------------------------------------
+
+    def asks_again(self, outbox: Outbox, reason: str, now: float) -> bool:
+        """The destination refused every way of creating a Sequence: whether it is asked again, in a while. It is for
+        the patience that a message has: what stands before a service that is being replaced answers in its place."""
+        policy, unwelcome = outbox.forwarding, outbox.unwelcome or Unwelcome(now)
+        assert policy is not None, outbox.key
+        unwelcome.reason = reason
+        unwelcome.times += 1
+        if unwelcome.times >= policy.refusals and now - unwelcome.first_at >= policy.patience:
+            outbox.unwelcome = None  # whoever decides that it is asked again begins with patience
+            return False
+        outbox.unwelcome = unwelcome
+        unwelcome.again_at = now + self._outbound.circuits.pause_after(policy.circuit, unwelcome.times - 1)
+        self._outbound.wake(outbox, unwelcome.again_at)
+        return True
+
+    def _ask_when_due(self, outbox: Outbox, unwelcome: Unwelcome, now: float) -> None:
+        if now >= unwelcome.again_at:
+            unwelcome.again_at = math.inf
+            outbox.refused.clear()
+        elif unwelcome.again_at < math.inf:
+            self._outbound.wake(outbox, unwelcome.again_at)
 
     # --- what the destination refuses -----------------------------------------------------------------------------
 

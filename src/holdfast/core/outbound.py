@@ -451,6 +451,7 @@ class Outbound:
         if accept is None or accept.is_none:
             source.offer = None
         outbox.refused.clear()
+        outbox.unwelcome = None
         source.behavior = response.incomplete_sequence_behavior
         self.by_identifier[response.identifier] = source.local_id
         self._marking.save(source)
@@ -586,11 +587,13 @@ class Outbound:
         self.drop(outbox, source, now)
         if is_new:
             outbox.refuse((source.versions, source.offer is not None))
-        self.effects.append(
-            Incident("sequence refused", level="warning", detail={"key": outbox.key, "reason": why.reason})
-        )
+        if outbox.unwelcome is None or outbox.next_choice is None:  # after the first round a line for each is enough
+            detail = {"key": outbox.key, "code": why.code, "reason": why.reason}
+            self.effects.append(Incident("sequence refused", level="warning", detail=detail))
         if outbox.next_choice is None:
-            self.stop(outbox, why.code, why.reason, now)
+            is_patient = outbox.forwarding is not None and self.forwarders.giving_up.asks_again(outbox, why.reason, now)
+            if not is_patient:
+                self.stop(outbox, why.code, why.reason, now)
         self.ready(outbox)
 
     def _stop_numbering(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:

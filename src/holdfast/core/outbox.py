@@ -8,6 +8,7 @@ cursor has not passed is kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -77,6 +78,23 @@ def stored_outboxes(snapshot: Snapshot) -> Iterator[StoredOutbox]:
     for queue, state in snapshot.queues.items():  # of a version that had no cursor for it
         if state.get("kind") == OUTBOX and "key" in state and OUTBOUND + state["key"] not in known:
             yield StoredOutbox(state["key"], queue, 0, state)
+
+
+@dataclass(slots=True, eq=False)
+class Unwelcome:
+    """A destination that grants no Sequence, in whatever way it is asked.
+
+    Args:
+        first_at: When it had refused every way first.
+        reason: What was said last.
+        times: How often it has refused every way.
+        again_at: When it is asked again; infinite while it is.
+    """
+
+    first_at: float
+    reason: str = ""
+    times: int = 0
+    again_at: float = math.inf
 
 
 @dataclass(slots=True, eq=False)
@@ -163,6 +181,8 @@ class Outbox:
         """Offsets of messages that the destination refuses."""
         self.quiet: Quiet | None = None
         """What is waited for before one of them is given up."""
+        self.unwelcome: Unwelcome | None = None
+        """Set while the destination grants no Sequence and is asked again by itself."""
         self.front: int | None = None
         """The offset of the message that is to be seen next, to know whether it has expired; None: of none."""
         self._is_reading = False
@@ -216,6 +236,7 @@ class Outbox:
         self.stopped = ""
         self.suspended = None
         self.refused.clear()
+        self.unwelcome = None
         return self.handle(OutboxEvent.RESUME)
 
     @property

@@ -208,7 +208,8 @@ class ForwardingPolicy:
     """How a forwarder treats what it sends on: beyond how its Sequences are treated, what it gives up by itself.
 
     A message is refused if the destination answers it with a fault that is not the answer to a request. It is sent
-    again, and is refused for good once that has happened ``refusals`` times and for as long as ``patience`` says.
+    again, and is refused for good once that has happened ``refusals`` times and for as long as ``patience`` says. So is
+    a CreateSequence, in every version and with whatever is offered; then nothing goes on until somebody decides.
 
     Args:
         sending: How its Sequences are treated; None: as all others of this side.
@@ -218,7 +219,8 @@ class ForwardingPolicy:
         on_refused: What becomes of a message that is refused for good. "dead-letter": it goes there with what the
             destination said, and the rest goes on. "wait": nothing goes on until somebody decides. None: it waits if
             the assurance is in order, and is a dead letter if not.
-        circuit: When its destination is left alone. Of several forwarders to one address, that of the newest counts.
+        circuit: When its destination is left alone, and how often one that grants no Sequence is asked again. Of
+            several forwarders to one address, that of the newest counts.
         expires: Seconds since a message was received, after which it is not sent any more if it never was; None: never.
         on_expired: What becomes of it then.
 

@@ -373,6 +373,7 @@ class ForwarderShown(Shape):
     state: str
     suspended: str | None
     stopped: str
+    refused: str | None
     first: int
     end: int
     lag: int

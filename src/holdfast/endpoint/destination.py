@@ -65,6 +65,7 @@ from holdfast.endpoint.parties import party_of
 from holdfast.endpoint.processors import Processor
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
+from holdfast.endpoint.stopped import log_stopped
 from holdfast.endpoint.transport_facts import Keeper
 from holdfast.endpoint.unanswered import Unanswered
 from holdfast.endpoint.worker import Worker, check_stores
@@ -616,7 +617,7 @@ class Destination:
             self.incidents[effect.name] += 1
             log_incident(effect)
         elif isinstance(effect, Stopped):
-            log.error("replies stopped", outbox=effect.key, code=effect.code, reason=effect.reason)
+            log_stopped(effect)
         else:
             assert kind in _UNHEEDED, effect
 

@@ -36,6 +36,7 @@ def describe_forwarder(outbox: Outbox, now: float, circuit: dict[str, Any] | Non
         "state": state_of(outbox),
         "suspended": outbox.suspended,
         "stopped": outbox.stopped,
+        "refused": outbox.unwelcome.reason if outbox.unwelcome is not None else None,
         "first": outbox.first,
         "end": outbox.durable_end,
         "lag": outbox.waiting,
@@ -119,7 +120,7 @@ class ForwarderRoutes:
         engine = self._app.engine
         steering, now = Steering(engine.protocol), engine.clock()
         refusals = []
-        for outbox in found:
+        for outbox in sorted(found, key=lambda one: not one.stopped):  # that one is stopped is what has to be told
             try:
                 steering.suspend(outbox, asked.body.reason) if how == "suspend" else steering.resume(outbox, now)
             except NotSteered as error:

@@ -1,14 +1,18 @@
-"""Why a source has stopped, in the words of the error it raises: what was said, what is safe, what to do.
+"""Why a source has stopped, in the words of its error, or of the log: what was said, what is safe, what to do.
 
 Knows the codes that the core tells; decides nothing.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.core.events import Stopped, Unheard
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.reasons import UNSENDABLE
+from holdfast.endpoint.logs import log
+from holdfast.endpoint.outboxes import forwarder_of
 from holdfast.exceptions import (
     SEQUENCE_FAULTS,
     ConfigurationError,
@@ -142,3 +146,12 @@ def _what_is_safe(waiting: int, store: str) -> tuple[str, str]:
     if store == IN_MEMORY:
         return f"{messages} in memory only, and lost when this process ends.", "source.resume()"
     return f"{messages} safe in {store}.", f"source.resume(), or: holdfast send --resume --store {store}"
+
+
+def log_stopped(stopped: Stopped) -> None:
+    """Write that an outbox sends nothing more until somebody decides, and how to."""
+    fields: dict[str, Any] = {"outbox": stopped.key, "code": stopped.code, "reason": stopped.reason}
+    if stopped.refused is not None:
+        fields["sequence"], fields["message_number"] = stopped.refused
+    name = "replies stopped" if forwarder_of(stopped.key) is None else "forwarder stopped"
+    log.error(name, **fields, remedy="What it has is safe. Put it right, then: holdfast outbox retry --admin URL")

@@ -20,6 +20,8 @@ more where the disk is slow; then the error of a start names the amount."""
 
 SHORT_BYTES = 32 << 20
 """With less than that free nothing new should be accepted: the engine is about to write out a memtable."""
+ENOUGH_BYTES = 2 * SHORT_BYTES
+"""Once there was less than that, so much has to be free again."""
 
 
 class Reserve:
@@ -66,10 +68,10 @@ class Reserve:
         self.is_in_use = False
 
     def is_short(self, was_short: bool) -> bool:
-        """Whether there is so little space that nothing new should be accepted; ``was_short``: until there is twice as
-        much."""
+        """Whether there is so little space that nothing new should be accepted; ``was_short``: until there is
+        enough again."""
         try:
-            return self.free() < (2 * SHORT_BYTES if was_short else SHORT_BYTES)
+            return self.free() < (ENOUGH_BYTES if was_short else SHORT_BYTES)
         except OSError:
             return was_short
 

@@ -31,7 +31,7 @@ from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
 from holdfast.store.keeper import COMPACT_BYTES, KEEP_BYTES, Keeper, gaps_between
 from holdfast.store.plan import BATCH_REMEDY, Where
 from holdfast.store.records import decode_record, decode_state
-from holdfast.store.reserve import Reserve
+from holdfast.store.reserve import ENOUGH_BYTES, SHORT_BYTES, Reserve
 
 _Item = tuple[bytes, bytes]
 
@@ -41,8 +41,8 @@ _SHORT_OF_SPACE = (
     "drained; nothing new is accepted until there is space to fill the reserve again."
 )
 _NEARLY_FULL = (
-    "The disk of the store at {} is nearly full. What is stored can be drained; nothing new is accepted until there is "
-    "space again."
+    "The disk of the store at {} is nearly full: less than {} MB are free. What is stored can be drained; nothing new "
+    "is accepted until {} MB are free."
 )
 _BATCH_BYTES = 256  # what a batch counts besides its records
 _STALL_SECONDS = 30.0
@@ -392,7 +392,7 @@ class RocksDBStore(Reads):
             return  # which is trouble already
         # Compacting writes before it deletes, and what it runs out of space with stops the engine.
         self._db.set_options({"disable_auto_compactions": "true" if is_short else "false"})
-        self.trouble = _NEARLY_FULL.format(self.path) if is_short else ""
+        self.trouble = _NEARLY_FULL.format(self.path, SHORT_BYTES >> 20, ENOUGH_BYTES >> 20) if is_short else ""
 
     def _count(self) -> int:
         """How many records there are."""
