@@ -63,9 +63,12 @@ class Party:
         is_listening: bool = False,
         handler: Callable[[Record], Record | None] | None = None,
         policy: DestinationPolicy | None = None,
+        partitions: int = 1,
+        drops_passed: bool = False,
     ) -> None:
         self.chain = chain
         self.address = address
+        self.partitions, self.drops_passed = partitions, drops_passed
         self.store = MemoryStore()
         self.local = address if is_listening else ANONYMOUS
         self.handler = handler
@@ -97,7 +100,7 @@ class Party:
         self.is_up = True
         self.pending.clear()
         self.letters = DeadLetters()
-        self.queue = Queue("inbox", dead_letters=self.letters)
+        self.queue = Queue("inbox", self.partitions, drops_passed=self.drops_passed, dead_letters=self.letters)
         self.queue.is_handled = self.handler is not None
         handling = None
         if self.handler is not None:

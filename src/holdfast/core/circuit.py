@@ -103,6 +103,15 @@ class Circuits:
         circuit = self._circuits.setdefault(to, Circuit(to, policy))
         circuit.policy = policy
 
+    def leave(self, outbox: Outbox) -> None:
+        """It sends there no more: whoever waits behind it is looked at in its place."""
+        circuit = self._circuits.get(outbox.to or "")
+        if circuit is not None:
+            circuit.held.pop(outbox.key, None)
+            circuit.let_in.discard(outbox.key)
+            self._pass_on(circuit, outbox.key)
+            self._wake_first(circuit)
+
     def __getitem__(self, to: str) -> Circuit:
         """That of an address that a forwarder sends to."""
         return self._circuits[to]

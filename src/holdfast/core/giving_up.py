@@ -18,6 +18,7 @@ from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAc
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox, Quiet, Refusal, Unwelcome
 from holdfast.core.policy import Delivery, ForwardingPolicy, OnExpired, OnRefused
+from holdfast.core.queues import Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.reasons import DISCARDED, NO_ANSWER_WHAT_ARRIVED
 from holdfast.core.records import Record
@@ -186,7 +187,16 @@ class GivingUp:
             quiet.refused.discard(number)  # it has arrived after all
         requests = [number for number in flight if number in source.unreplied and number not in quiet.refused]
         others = [number for number in flight if number not in quiet.refused and number not in source.unreplied]
-        if source.in_doubt or any(not flight[number].answered for number in others):
+        if source.in_doubt:
+            return
+        unanswered = [number for number in others if not flight[number].answered]
+        if unanswered:
+            for number in unanswered:
+                entry = flight[number]
+                before = flight.get(entry.waits_for)
+                if before is not None and (entry.waits_for in quiet.refused or before.answered):
+                    entry.waits_for = 0  # that one may never be acknowledged
+                    flight.hurry(entry, now)
             return
         if (others or source.sent_before > source.highest_sent) and not quiet.is_asked:
             quiet.is_asked = True
@@ -279,12 +289,15 @@ class GivingUp:
         policy = outbox.forwarding
         assert policy is not None
         if policy.expires is None:
+            outbox.front = None  # it may have had one, by another policy
             return True
         start = outbox.unsent
         due, expired, seen = math.inf, [], start
         while (record := outbox.record(seen)) is not None:
             expires_at = record.received_at + policy.expires
-            if expires_at <= now:
+            if seen + 1 in outbox.left_out:
+                pass  # it is given up already, or has arrived
+            elif expires_at <= now:
                 expired.append(seen)
             else:
                 due = min(due, expires_at)
@@ -316,8 +329,9 @@ class GivingUp:
     # --- letters that somebody wants sent once more ---------------------------------------------------------------
 
     def requeue(self, letter: int | None = None) -> int:
-        """Put a letter, or every one, into its queue once more, behind what is there; how many there are. Nobody waits
-        for its reply: a request was answered when it became a letter."""
+        """Put a letter, or every one, into its queue once more, behind what is there, for the forwarder that gave it
+        up; how many there are. Readers find it there once more. Nobody waits for its reply: a request was answered when
+        it became a letter."""
         count = self.letters.ask(letter)
         self._commit.then(self.requeue_next)
         return count
@@ -344,14 +358,36 @@ class GivingUp:
                 record = opened.record
                 record.wants_reply, record.received_at, record.released_at = False, now, None
                 offset = queue.append(origin.partition, record)
-                self._commit.then(partial(self._requeued, queue.name, origin.partition, offset, record))
+                others = self._leave_to(origin, queue, offset)
+                self._commit.then(partial(self._requeued, queue.name, origin.partition, offset, record, others))
                 self.letters.discard(letter)
         self.requeue_next(now)
 
-    def _requeued(self, name: str, partition: int, offset: int, record: Record, now: float) -> None:
+    def _leave_to(self, origin: Origin, queue: Queue, offset: int) -> list[Outbox]:
+        """The record there is sent on by nobody but the forwarder that gave it up, with the open batch: others had it
+        before. Those others."""
+        outboxes = self._outbound.outboxes
+        if origin.forwarder not in outboxes:
+            return []  # whoever reads the queue now may take its place
+        others = [
+            one
+            for one in outboxes.values()
+            if one.queue is queue and one.partition == origin.partition and one.key != origin.forwarder
+        ]
+        for one in others:
+            one.left_out.add_range(offset + 1, offset + 1)
+            one.update_available()
+            one.save()
+        return others
+
+    def _requeued(
+        self, name: str, partition: int, offset: int, record: Record, others: list[Outbox], now: float
+    ) -> None:
         queue = self._outbound.queue(name)
         assert queue is not None, name
         queue.stored(partition, offset, now, record)
+        for one in others:
+            one.skip()
 
 
 def _waits(outbox: Outbox) -> bool:

@@ -717,6 +717,7 @@ class Outbound:
 
     def redirect(self, outbox: Outbox, to: str) -> None:
         """An outbox in which nothing waits, and for which no Sequence is open, serves another address."""
+        self.circuits.leave(outbox)
         outbox.to = to
         if outbox.forwarding is not None:
             self.circuits.know(to, outbox.forwarding.circuit)
@@ -755,6 +756,7 @@ class Outbound:
         if outbox.source is not None:
             self.drop(outbox, outbox.source, now)
         self._deadlines.forget(key)
+        self.circuits.leave(outbox)
         if outbox.is_for_replies:
             self._queues.delete(outbox.queue)
         else:

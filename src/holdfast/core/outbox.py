@@ -336,6 +336,12 @@ class Outbox:
             else:
                 self._waiting.append((offset, then))
 
+    def abandon(self, now: float) -> None:
+        """It is no more: whoever waits for one of its records finds it gone."""
+        waiting, self._waiting = self._waiting, []
+        for _, then in waiting:
+            then(now)
+
     @property
     def next_choice(self) -> Choice | None:
         """What to try with the next CreateSequence; None if all was refused."""
@@ -405,11 +411,14 @@ class Outbox:
         self.update_available()
 
     def skip(self) -> None:
-        """Pass what is left out at the beginning. It is forgotten once no Sequence began before it."""
+        """Pass what is left out at the beginning. It is forgotten once no Sequence began before it, and that it is
+        passed is saved: what is saved of it and of its place goes by itself."""
         for lower, upper in self.left_out:
             if lower <= self.first + 1:
                 self.first = max(self.first, upper)
-        begin = self.first if self.source is None else min(self.first, self.source.start)
+        begin = min(self.first, self._cursor.offsets[self.partition])
+        if self.source is not None:
+            begin = min(begin, self.source.start)
         if any(upper <= begin for _, upper in self.left_out):
             self.left_out = AcknowledgementRanges(pair for pair in self.left_out if pair[1] > begin)
 

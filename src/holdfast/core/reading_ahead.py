@@ -51,6 +51,9 @@ class ReadingAhead:
             self._effects.append(ReadWanted(outbox.queue.name, outbox.partition, start, end, take))
 
     def _read(self, outbox: Outbox, start: int, found: list[tuple[int, Record]], now: float) -> None:
+        if self._outboxes.get(outbox.key) is not outbox:
+            outbox.abandon(now)  # somebody deleted it meanwhile
+            return
         outbox.take(start, found, now)
         self.ask(outbox)
         self._ready[outbox.key] = None
