@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.here import Here
@@ -42,15 +42,17 @@ def test_its_bytes_are_those_of_what_is_there(steps):
         assert here.bytes == sum(len(one.body) for one in here.values())
 
 
-@given(st.lists(st.integers(0, 50), max_size=20), st.integers(0, 20), st.integers(-10, 400))
-def test_of_what_it_is_told_to_keep_it_keeps_the_first_that_there_is_room_for(sizes, most, room):
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 50), max_size=20), st.integers(0, 20), st.integers(1, 400))
+def test_of_what_it_is_told_to_keep_it_keeps_the_first_that_there_is_room_for(monkeypatch, sizes, most, room):
+    monkeypatch.setattr("holdfast.core.here.MOST_BYTES", room)
     here = Here()
     for offset, size in enumerate(sizes):
         here.put(offset, record(size))
-    here.keep(range(len(sizes)), most, room)
+    here.keep(range(len(sizes)), most)
     assert list(here) == list(range(len(here)))
     assert len(here) <= most
-    assert here.bytes == sum(sizes[: len(here)]) <= max(0, room)
+    assert here.bytes == sum(sizes[: len(here)]) <= room
     full = len(here) == min(most, len(sizes)) or here.bytes + sizes[len(here)] > room
     assert full, "there was room for one more"
 

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.events import Acknowledged, Effect, ReadWanted, Stopped, Transmit
@@ -145,6 +145,43 @@ def sent_before(count: int, window: int = 32, *, asks: bool = False) -> tuple[Se
     assert sent == min(count, window)
     sending = Sending(before.store, window, before.now + 1.0)
     return sending, sending.open()
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(1, 150), min_size=1, max_size=40), st.integers(1, 120), st.integers(1, 120), st.data())
+def test_whatever_their_sizes_messages_are_read_some_times_each_and_all_go_out(
+    monkeypatch: Any, sizes: list[int], most: int, at_once: int, data: Any
+) -> None:
+    """What is in memory and what a read gives are bounded in bytes: neither may make the other in vain, for ever."""
+    monkeypatch.setattr("holdfast.core.here.MOST_BYTES", most)
+    store = MemoryStore()
+    before = Sending(store)
+    outbox = before.open()
+    for size in sizes:
+        before.protocol.submit(outbox, Record("", 0, "urn:a", b"x" * size, 100.0), 100.0)
+    before.settle()
+    reads = 0
+
+    def read(queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
+        nonlocal reads
+        reads += 1
+        assert reads <= 10 * len(sizes), "it reads for ever"
+        return MemoryStore.read(store, queue, partition, start, end, max_bytes=at_once)
+
+    monkeypatch.setattr(store, "read", read)
+    sending = Sending(store, window=8)
+    outbox = sending.open()
+    gone: list[int] = []
+    while len(gone) < len(sizes):
+        sent = sending.take()
+        gone += [one.number for one in sent]
+        acknowledged = data.draw(st.integers(0, len(gone)), label="acknowledged") if sending.reads else len(gone)
+        if acknowledged:
+            sending.acknowledge(outbox, (1, acknowledged))
+        if sending.reads:
+            sending.read()
+    assert gone == list(range(1, len(sizes) + 1))
+    sending.read_all()
 
 
 def test_nothing_is_sent_of_what_is_not_read_and_all_of_it_in_order_when_it_is() -> None:

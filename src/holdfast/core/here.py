@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from holdfast.core.records import Record
 
 MOST_BYTES = 4 << 20
-"""Of bodies that an outbox has in memory before it reads no further ahead; one message more, at most, of those that a
-read gives."""
+"""Of bodies that an outbox has in memory before it reads no further ahead; one read more, at most."""
 
 
 class Here(dict[int, Record]):
@@ -37,9 +36,10 @@ class Here(dict[int, Record]):
         if record is not None:
             self.bytes -= len(record.body)
 
-    def keep(self, offsets: Iterable[int], most: int, room: int) -> None:
-        """Drop all but the first ``most`` of those offsets, and of these all beyond ``room`` bytes."""
+    def keep(self, offsets: Iterable[int], most: int) -> None:
+        """Drop all but the first ``most`` of those offsets, and of these all for which there are not the bytes."""
         kept: dict[int, Record] = {}
+        room = MOST_BYTES
         for offset in offsets:
             record = self[offset]
             room -= len(record.body)

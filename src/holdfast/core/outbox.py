@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from holdfast.core.commit import Opened
-from holdfast.core.here import MOST_BYTES, Here
+from holdfast.core.here import Here
 from holdfast.core.messages import Fault
 from holdfast.core.policy import ForwardingPolicy, SourcePolicy
 from holdfast.core.queues import OUTBOUND, OUTBOX, Partition, Queue
@@ -323,8 +323,8 @@ class Outbox:
         following = self.first if source is None else source.start + source.next_number - 1
         here = self.here
         kept = sorted((offset for offset in here if offset >= self.first), key=lambda one: (one < following, one))
-        room = MOST_BYTES - sum(len(record.body) for _, record in found)
-        here.keep(kept, 3 * READ_AHEAD - len(found), room)
+        # Whatever was read comes on top: what goes out next must not make room for what follows it, nor that for it.
+        here.keep(kept, 3 * READ_AHEAD - len(found))
         for offset, record in found:
             here.put(offset, record)
         # It is kept for us as long as it is neither acknowledged nor given up.
