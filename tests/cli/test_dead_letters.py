@@ -72,7 +72,7 @@ def test_a_store_that_nobody_serves_is_listed_shown_and_steered(run: Any, desk: 
 
     assert run("dead-letters", "discard", "destination", "0", "--yes").out == "1 dead letter is given up; 2 left.\n"
     result = run("dead-letters", "retry", "destination", "2")
-    assert result.out == "1 dead letter is handed to the handler when destination is next served.\n"
+    assert result.out == "1 dead letter is tried again when destination is next served.\n"
     listed = json.loads(run("dead-letters", "list", "destination", "--json").out)
     assert [(one["letter"], one["retry"]) for one in listed["dead_letters"]] == [(1, False), (2, True)]
 
@@ -123,7 +123,7 @@ def test_a_server_that_runs_is_asked_and_its_store_can_be_looked_at(run: Any, se
         assert (result.code, "--yes" in result.err or "--admin" in result.err) == (1, True)
 
     is_away = False
-    assert run("dead-letters", "retry", *admin, "1").out == "1 dead letter is handed to the handler now.\n"
+    assert run("dead-letters", "retry", *admin, "1").out == "1 dead letter is tried again now.\n"
     settle(served)
     assert handled == ["1"]
     assert run("dead-letters", "discard", *admin, "--all", "--yes").out == "2 dead letters are given up; 0 left.\n"

@@ -73,3 +73,15 @@ def test_what_a_peer_made_up_steers_no_terminal(text: str, seen: str, capsys: An
     print_table(["identifier"], [[text]])
     print_one({"identifier": text})
     assert capsys.readouterr().out.count(seen) == 2
+
+
+def test_what_has_fields_itself_is_shown_in_words_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    print_one(
+        {"name": "q", "ends": {"0": {"first": 1, "end": 3}}, "cursors": [{"name": "a", "lag": 2.21}, {"name": "b"}]}
+    )
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["name", "q"],
+        ["ends", "0", "first", "1,", "end", "3"],
+        ["cursors", "name", "a,", "lag", "2.2"],
+        ["name", "b"],
+    ]

@@ -58,6 +58,9 @@ def test_a_message_that_is_refused_for_good_becomes_a_letter_and_the_rest_goes_o
     chain.ask(*(f"m{number}" for number in range(6)), wants_reply=wants_reply)
     chain.go(300.0)
     assert sorted(chain.bodies) == others
+    (told,) = [one for one in chain.broker.incidents if one.name == "dead letter"]
+    assert told.identifier
+    assert told.number
     (letter,) = chain.letters
     assert letter.record.body == poison.encode() and letter.reason == "it cannot be read" and letter.attempts >= 3
     assert letter.origin == Origin("inbox", 0, int(poison[1:]), "forward/x/0", "Poison")
@@ -282,6 +285,8 @@ def test_a_destination_that_grants_no_sequence_for_a_while_is_asked_again_and_ge
     chain.ask("m0", "m1", wants_reply=False)
     chain.go(2.0)
     assert chain.forwarder.unwelcome is not None and not chain.forwarder.stopped
+    told = [one for one in chain.broker.incidents if one.name == "sequence refused"]
+    assert told[0].detail["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.2"
     assert not [one for one in chain.broker.told if isinstance(one, Stopped)]
     chain.service.answers = lambda _envelope: None
     chain.go(100.0)

@@ -165,3 +165,17 @@ def test_what_is_no_proxy_is_said_so(text: str) -> None:
     with pytest.raises(ConfigurationError, match="prox") as caught:
         Proxy.parse(text)
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize("url", ["http://partner.example/", "https://partner.example/"])
+async def test_a_proxy_that_is_away_is_named_and_not_what_is_behind_it(url: str) -> None:
+    server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    async with HTTPClient(proxy=f"http://127.0.0.1:{port}") as client:
+        with pytest.raises(
+            TransportError, match=f"the proxy 127.0.0.1:{port} cannot be reached: Connection refused"
+        ) as caught:
+            await client.fetch("POST", url, b"x", {})
+    assert caught.value.connected is False

@@ -169,7 +169,7 @@ def retry(store: str | None, letters: tuple[str, ...], every: bool, admin: str |
     """
     done, count = _change("retry", store, letters, every, admin)
     when = "now" if admin is not None else f"when {named(store)} is next served"
-    _tell("retried", done, count, f"{_several(done)} handed to the handler {when}.", as_json)
+    _tell("retried", done, count, f"{_several(done)} tried again {when}.", as_json)
 
 
 @dead_letters.command(short_help="Give dead letters up.")

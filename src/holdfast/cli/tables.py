@@ -213,9 +213,20 @@ def print_one(one: dict[str, Any]) -> None:
     """Print one thing whole, a line for each of its fields; words are not broken either."""
     rows = []
     for name, value in one.items():
-        text = age_text(value) if name == "age" else "" if value is None else str(value)
-        rows.append([name.replace("_", " "), shown(text)])
+        several = value if isinstance(value, list) and value and isinstance(value[0], dict) else [value]
+        for nth, part in enumerate(several):
+            text = age_text(part) if name == "age" else _in_words(part)
+            rows.append([name.replace("_", " ") if nth == 0 else "", shown(text)])
     _print(rows, [False, False], has_header=False)
+
+
+def _in_words(value: Any) -> str:
+    """A field's value; one that has fields itself in a line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_in_words(part)}" for name, part in value.items() if part is not None)
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return "" if value is None else str(value)
 
 
 def shown(text: str) -> str:

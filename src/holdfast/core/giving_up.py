@@ -263,7 +263,8 @@ class GivingUp:
             self._bury(outbox, offset, refusal.fault, refusal.times, now)
             detail = {"forwarder": outbox.key, "offset": offset, "code": refusal.fault.code}
             detail |= {"reason": refusal.fault.reason, "attempts": refusal.times}
-            self._effects.append(Incident("dead letter", source.identifier or "", level="error", detail=detail))
+            number = offset - source.start + 1
+            self._effects.append(Incident("dead letter", source.identifier or "", number, "error", detail))
         if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
             outbox.leave_out_arrived()
         for number in quiet.refused:

@@ -588,7 +588,7 @@ class Outbound:
         if is_new:
             outbox.refuse((source.versions, source.offer is not None))
         if outbox.unwelcome is None or outbox.next_choice is None:  # after the first round a line for each is enough
-            detail = {"key": outbox.key, "code": why.code, "reason": why.reason}
+            detail = {"key": outbox.key, "code": why.code, "reason": why.reason, "versions": source.versions.in_words}
             self.effects.append(Incident("sequence refused", level="warning", detail=detail))
         if outbox.next_choice is None:
             is_patient = outbox.forwarding is not None and self.forwarders.giving_up.asks_again(outbox, why.reason, now)

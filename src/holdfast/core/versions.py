@@ -170,6 +170,11 @@ class Versions:
                 remedy=f"use addressing={_told(defined)}, or rm={_told(others)}",
             )
 
+    @property
+    def in_words(self) -> str:
+        """For people."""
+        return f"RM {self.rm.value}, WSA {self.addressing.value}, SOAP {self.soap.value}"
+
 
 ALL_VERSIONS: tuple[Versions, ...] = tuple(
     Versions(rm, addressing, soap) for rm in RM for addressing in rm.can.addressing for soap in SOAP

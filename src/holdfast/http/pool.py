@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast.http.client_connection import Call, ClientConnection
 from holdfast.http.known_answers import KnownAnswers
-from holdfast.http.proxies import Proxy, open_tunnel
+from holdfast.http.proxies import Proxy, open_plain, open_tunnel
 from holdfast.http.reasons import why_not_connected
 from holdfast.http.urls import Origin
 
@@ -184,15 +184,15 @@ class Pool:
         if self._path is not None:
             _, told = await self._loop.create_unix_connection(lambda: ClientConnection(self), self._path)
             return told
-        host, port = self.origin.host, self.origin.port
         if self._proxy is not None:
             if self._context is not None:
                 return await open_tunnel(self._proxy, self.origin, self._context, lambda: ClientConnection(self))
-            host, port = self._proxy.host, self._proxy.port
+            _, plain = await open_plain(self._proxy, lambda: ClientConnection(self))
+            return plain
         _, connection = await self._loop.create_connection(
             lambda: ClientConnection(self),
-            host,
-            port,
+            self.origin.host,
+            self.origin.port,
             ssl=self._context,
             server_hostname=self.origin.host if self._context is not None else None,
             ssl_handshake_timeout=self._limits.connect_timeout if self._context is not None else None,

@@ -90,6 +90,18 @@ class _Opening(asyncio.Protocol):
             self.answer.set_result(head)
 
 
+async def open_plain(proxy: Proxy, make: Callable[[], ConnectionT]) -> tuple[asyncio.Transport, ConnectionT]:
+    """A connection to the proxy itself.
+
+    Raises:
+        OSError: It cannot be reached.
+    """
+    try:
+        return await asyncio.get_running_loop().create_connection(make, proxy.host, proxy.port)
+    except OSError as error:
+        raise OSError(f"the proxy {proxy.host}:{proxy.port} cannot be reached: {reason_of(error)}") from error
+
+
 async def open_tunnel(
     proxy: Proxy, origin: Origin, context: ssl.SSLContext, make: Callable[[], ConnectionT]
 ) -> ConnectionT:
@@ -100,10 +112,7 @@ async def open_tunnel(
     """
     loop = asyncio.get_running_loop()
     where = f"the proxy {proxy.host}:{proxy.port}"
-    try:
-        plain, opening = await loop.create_connection(_Opening, proxy.host, proxy.port)
-    except OSError as error:
-        raise OSError(f"{where} cannot be reached: {reason_of(error)}") from error
+    plain, opening = await open_plain(proxy, _Opening)
     try:
         authority = f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
         head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n"
