@@ -76,7 +76,7 @@ class Sender:
         self._envelopes = envelopes
         self._on_transport_error = on_transport_error
         self._paused: dict[int, asyncio.Handle] = {}
-        self._came: list[tuple[Transmit, Envelope | None]] = []
+        self._came: list[tuple[Transmit, Envelope | TransportError | None]] = []
         self._fields: dict[tuple[Way, str, str], Mapping[str, str]] = {}
         self.pauses = Pauses()
         self._is_stopped = False
@@ -152,8 +152,7 @@ class Sender:
         if self._is_stopped:
             return
         if isinstance(outcome, TransportError):
-            self._failed(sent, f"{outcome.message}. {outcome.remedy}" if outcome.remedy else outcome.message)
-            self._engine.touch()
+            self._come(sent, outcome)  # in its turn: how many fail in a row is counted
         else:
             self._answered(sent, notes, outcome)
 
@@ -200,17 +199,31 @@ class Sender:
                 self._on_transport_error(sent, f"{sent.to} answers with headers that nobody here understands: {names}")
             self._come(sent, read)
 
-    def _come(self, sent: Transmit, envelope: Envelope | None) -> None:
-        """What a peer answered goes to the protocol with all else that comes in this turn of the loop."""
+    def _come(self, sent: Transmit, what: Envelope | TransportError | None) -> None:
+        """What a peer answered, or why it did not, goes to the protocol with all else that comes in this turn of the
+        loop."""
         if not self._came:
             asyncio.get_running_loop().call_soon(self._hand_over)
-        self._came.append((sent, envelope))
+        self._came.append((sent, what))
 
     def _hand_over(self) -> None:
         came, self._came = self._came, []
-        if not self._is_stopped:
-            self._engine.protocol.received_together(came, self._engine.clock())
-            self._engine.touch()
+        if self._is_stopped:
+            return
+        answers: list[tuple[Transmit, Envelope | None]] = []
+        for sent, what in came:
+            if not isinstance(what, TransportError):
+                answers.append((sent, what))
+                continue
+            self._take_in(answers)
+            answers = []
+            self._failed(sent, f"{what.message}. {what.remedy}" if what.remedy else what.message)
+        self._take_in(answers)
+        self._engine.touch()
+
+    def _take_in(self, answers: list[tuple[Transmit, Envelope | None]]) -> None:
+        if answers:
+            self._engine.protocol.received_together(answers, self._engine.clock())
 
     @property
     def is_busy(self) -> bool:
