@@ -67,7 +67,6 @@ initial_window = 16
 retransmission = {{initial = "250ms", floor = "50ms", cap = "250ms"}}
 
 [forwarders.service.policy.circuit]
-failures = 50
 first = "250ms"
 cap = "1s"
 """

@@ -99,6 +99,34 @@ class Fleet(Relay):
         return sum(at >= since for at, _, _ in self.arrived)
 
 
+def test_a_network_that_loses_many_in_a_row_and_answers_others_opens_nothing() -> None:
+    fleet = Fleet(1)
+    fleet.fill(1)
+    fleet.run(1.0)
+    circuits, circuit = fleet.protocol.outbound.circuits, fleet.circuit
+    for _ in range(20):
+        circuits.answered(NEXT, fleet.now)
+        for _ in range(3 * circuit.policy.failures):
+            fleet.now += circuit.policy.silence / (4 * circuit.policy.failures)
+            circuits.failed(NEXT, "lost", fleet.now)
+    assert circuit.state is CircuitState.CLOSED
+    assert fleet.incidents == []
+
+
+def test_a_destination_that_answers_no_more_opens_it_once_it_was_silent_for_long_enough() -> None:
+    fleet = Fleet(1)
+    fleet.fill(1)
+    fleet.run(1.0)
+    circuits, circuit = fleet.protocol.outbound.circuits, fleet.circuit
+    circuits.answered(NEXT, fleet.now)
+    for _ in range(circuit.policy.failures):
+        circuits.failed(NEXT, "refused", fleet.now)
+    assert circuit.state is CircuitState.CLOSED
+    fleet.now += circuit.policy.silence
+    circuits.failed(NEXT, "refused", fleet.now)
+    assert circuit.state is CircuitState.OPEN
+
+
 @pytest.mark.parametrize("state", CircuitState)
 def test_a_circuit_moves_as_its_cell_says(state: CircuitState) -> None:
     for event in CircuitEvent:

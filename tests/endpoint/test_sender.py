@@ -24,7 +24,7 @@ from holdfast.endpoint.envelopes import Envelopes
 from holdfast.endpoint.sender import RETRYABLE_STATUS, Sender, retry_after
 from holdfast.http.client import HTTPClient
 from holdfast.http.exchange import Exchange
-from holdfast.http.outcome import Response
+from holdfast.http.outcome import Response, TransportError
 from holdfast.http.server import HTTPServer
 from holdfast.testing.ports import free_ports
 from holdfast.wire import encode
@@ -269,3 +269,29 @@ async def test_what_cannot_be_written_is_told_to_the_protocol_and_not_posted() -
     await sender.stop()
     (reason,) = recorder.told
     assert "UnicodeDecodeError" in reason
+
+
+class Scripted:
+    """A transport that ends its calls when the test says so, all in one turn of the loop."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def request(self, method: str, url: str, body: bytes, headers: Any, done: Any) -> None:
+        self.calls.append(done)
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_answers_and_failures_of_one_turn_are_told_in_their_order() -> None:
+    recorder, transport = Recorder(), Scripted()
+    sender = Sender(recorder, transport, Envelopes("source", Counter()))  # type: ignore[arg-type]
+    for _ in range(4):
+        sender.transmit(message("http://d.test/"))
+    lost = TransportError("it closed the connection", connected=True)
+    for outcome_of_one in (Response(202, {}, b""), lost, Response(202, {}, b""), lost):
+        transport.calls.pop(0)(outcome_of_one)
+    await until(lambda: len(recorder.told) == 4)
+    assert recorder.told == [None, "failed", None, "failed"]
+    await sender.stop()

@@ -30,6 +30,7 @@ class Circuit:
         policy: When it opens, and how often it is tried.
         state: Whether anything is sent there.
         failures: Attempts without an answer, in a row.
+        answered_at: When the last answer came in this run; None: none did.
         reason: Why the last one had none.
         opened_at: When it opened.
         probe_at: When it is tried, or tried once more.
@@ -45,6 +46,7 @@ class Circuit:
     policy: CircuitPolicy
     state: CircuitState = _CLOSED
     failures: int = 0
+    answered_at: float | None = None
     reason: str = ""
     opened_at: float = 0.0
     probe_at: float = 0.0
@@ -217,7 +219,10 @@ class Circuits:
     def answered(self, to: str, now: float) -> None:
         """The destination there answered."""
         circuit = self._circuits.get(to)
-        if circuit is None or (circuit.state is _CLOSED and not circuit.failures):
+        if circuit is None:
+            return
+        circuit.answered_at = now
+        if circuit.state is _CLOSED and not circuit.failures:
             return
         action = circuit.handle(CircuitEvent.ANSWERED)
         if action is CircuitAction.FORGET:
@@ -249,7 +254,8 @@ class Circuits:
             return
         circuit.failures += 1
         circuit.reason = reason
-        is_enough = circuit.failures >= circuit.policy.failures
+        is_silent = circuit.answered_at is None or now - circuit.answered_at >= circuit.policy.silence
+        is_enough = circuit.failures >= circuit.policy.failures and is_silent
         self._stay_away(circuit, circuit.handle(CircuitEvent.FAILED_OFTEN if is_enough else CircuitEvent.FAILED), now)
 
     def pause(self, to: str, seconds: float, now: float) -> None:

@@ -181,6 +181,8 @@ class CircuitPolicy:
     Args:
         failures: So many attempts in a row without an answer open the circuit: no connection, no HTTP answer in time,
             an HTTP error without a fault. A Retry-After opens it at once.
+        silence: Seconds since the last answer before they do: many messages are under way at a time, and a network that
+            loses some of them is not a destination that is away.
         first: Seconds until one message is tried.
         cap: Seconds; the time between two such attempts doubles up to this.
         jitter: Share of that time that is drawn at random besides.
@@ -190,12 +192,13 @@ class CircuitPolicy:
     """
 
     failures: int = 5
+    silence: float = 1.0
     first: float = 1.0
     cap: float = 60.0
     jitter: float = 0.25
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"jitter": 0}, most={"jitter": 1})
+        check_settings(self, least={"jitter": 0, "silence": 0}, most={"jitter": 1})
         if self.first > self.cap:
             raise ConfigurationError(
                 f"CircuitPolicy(first={self.first:g}) is above cap={self.cap:g}",
