@@ -479,7 +479,7 @@ class Outbox:
         if source is None:
             return False
         first = min(source.start + source.records_done, self._records.end)
-        if first > self.first and (last := self.here.get(first - 1)) is not None:
+        if self.queue.epoch and first > self.first and (last := self.here.get(first - 1)) is not None:
             self._records.passed = first - 1, last  # for its fingerprint, when it is deleted
         for offset in range(self.first, first):
             self.here.drop(offset)
