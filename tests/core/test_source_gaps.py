@@ -101,3 +101,15 @@ def test_a_create_sequence_whose_connection_broke_is_repeated_before_its_timeout
     assert source.due == source.policy.retransmission.initial
     source.not_delivered(0, 0.0)
     assert source.due == source.policy.retransmission.floor
+
+
+def test_what_fills_a_gap_is_sent_though_the_buffer_is_full_as_nothing_else_would_empty_it() -> None:
+    source = open_source(3)
+    assert transmit(source, 1.0) == [1, 2, 3]
+    state = source.to_state()
+    state["mark"] = 3
+    after = RMSource.from_state(state, SourcePolicy(), 3, 2.0)
+    ack = SequenceAcknowledgement("urn:sequence", ((1, 1), (3, 3)), buffer_remaining=0)
+    assert after.receive_acknowledgement(ack, 2.0)[0] is SourceAction.MARK
+    assert transmit(after, 2.0) == [2]
+    assert transmit(after, 2.0) == []

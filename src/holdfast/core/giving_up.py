@@ -14,6 +14,7 @@ from functools import partial
 
 from holdfast.core.dead_letters import DeadLetters, Letter, Origin
 from holdfast.core.events import Discarded, Incident, ReadWanted
+from holdfast.core.flight import Flight
 from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox, Quiet, Refusal, Unwelcome
@@ -141,7 +142,10 @@ class GivingUp:
         refusal = outbox.refusals.setdefault(offset, Refusal(now, fault))
         refusal.fault = fault
         refusal.times += 1
-        if outbox.quiet is not None and number not in outbox.quiet.refused and not is_final:
+        quiet = outbox.quiet
+        if quiet is not None and number in quiet.named and not is_final:
+            source.not_delivered(number, now)  # it has arrived, and is asked for until it is answered
+        elif quiet is not None and number not in quiet.refused and not is_final:
             source.flight.remove(number)  # it is known not to have arrived, and has its chance in the next Sequence
         elif is_final or (refusal.times >= policy.refusals and now - refusal.first_at >= policy.patience):
             self._refuse_for_good(outbox, source, number, refusal, now)
@@ -183,8 +187,13 @@ class GivingUp:
             outbox.quiet = None  # the Sequence is over, or ends: what is refused has its chance in the next one
             return
         flight = source.flight
-        for number in [number for number in quiet.refused if number not in flight]:
+        if not source.replying.isdisjoint(quiet.refused):
+            return  # the reply to one of them is on its way to the disk
+        for number in [number for number in quiet.refused if number not in flight or number in quiet.named]:
             quiet.refused.discard(number)  # it has arrived after all
+            if number in flight:  # a request: it is asked for again until it is answered
+                flight[number].waits_for = 0
+                flight.hurry(flight[number], now)
         requests = [number for number in flight if number in source.unreplied and number not in quiet.refused]
         others = [number for number in flight if number not in quiet.refused and number not in source.unreplied]
         if source.in_doubt:
@@ -198,7 +207,9 @@ class GivingUp:
                     entry.waits_for = 0  # that one may never be acknowledged
                     flight.hurry(entry, now)
             return
-        if (others or source.sent_before > source.highest_sent) and not quiet.is_asked:
+        if not quiet.is_asked and (
+            others or source.sent_before > source.highest_sent or self._was_lost(outbox, quiet, flight)
+        ):
             quiet.is_asked = True
             for number in others:
                 flight.wait(number, number, math.inf)
@@ -217,6 +228,12 @@ class GivingUp:
             self._do_without(outbox, source, quiet, requests, now)
         else:
             self._outbound.wake(outbox, quiet.until)
+
+    @staticmethod
+    def _was_lost(outbox: Outbox, quiet: Quiet, flight: Flight) -> bool:
+        """Whether one that is refused by now was transmitted besides with no such answer: then it may have arrived."""
+        times = {number: outbox.refusals[outbox.offset_of(number)].times for number in quiet.refused}
+        return any(flight[number].attempts > times[number] for number in quiet.refused)
 
     def _do_without(self, outbox: Outbox, source: RMSource, quiet: Quiet, requests: list[int], now: float) -> None:
         """Requests behind a refused message are not answered: a destination that keeps order may hold them until that

@@ -347,6 +347,8 @@ class RMSource:
                 self.flight.hold(missing)
                 due = [number for number in due if number not in missing]
         window = self.window
+        if not window and self.next_number < self.acknowledged.highest:
+            window = 1  # it fills a gap, as after a restart: what the peer holds behind that makes room again
         while len(self.flight) < window and self._has_new():
             number = self.next_number
             if number > self.durable_mark:
