@@ -20,10 +20,13 @@ from holdfast.testing.proxy import Faults
 
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "holdfast"
 MAY_BE_ZERO = {
+    ("CircuitPolicy", "jitter"),
+    ("CircuitPolicy", "silence"),
     ("DestinationPolicy", "acknowledgement_interval"),
     ("DestinationPolicy", "max_sequences"),
     ("DestinationPolicy", "remember_terminated"),
     ("DestinationPolicy", "reply_patience"),
+    ("ForwardingPolicy", "patience"),
     ("HandlingPolicy", "backoff"),
     ("HandlingPolicy", "backoff_cap"),
     ("Listeners", "port"),
