@@ -659,7 +659,8 @@ def comparison() -> str:
                 figures = [f"{seen['rate']:,.0f}", f"{seen['server_cpu_us']:,.0f}", *_quantiles(seen)]
                 rows.append([row["system"], *figures, f"{seen['p50_in_syncs']:.1f}"])
         if rows:
-            head = "at a quarter of that rate|a second|CPU µs|p50 ms|p90|p99|p99.9|p50 in syncs"
+            share = next(row["moderate"]["share"] for row in found if "moderate" in row)
+            head = f"at {share:.0%} of that rate|a second|CPU µs|p50 ms|p90|p99|p99.9|p50 in syncs"
             parts.append(_table(head, rows))
     return "\n\n".join(parts)
 
