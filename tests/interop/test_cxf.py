@@ -421,6 +421,20 @@ class Served:
         return [line["number"] for line in lines]
 
 
+async def call_on(caller: Any, service: Served, first: int, last: int) -> None:
+    """Call, and go on behind what arrived, where a call ended in an error because CXF could not send an acknowledgement
+    of its own while nobody listened: it does not send that again, and its messages are not concerned."""
+    while first <= last:
+        try:
+            await caller.call(first, last)
+            return
+        except RuntimeError as error:
+            if "Failed to send RM protocol message" not in str(error):
+                raise
+            await caller.settle()
+            first = max(service.delivered()) + 1
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize(("versions", "operation"), [(CXF_DEFAULT, "echo"), (RM11, "notify")], ids=["rm1.0", "rm1.1"])
 async def test_holdfast_is_killed_under_the_load_of_cxf_which_does_not_notice(
@@ -431,7 +445,7 @@ async def test_holdfast_is_killed_under_the_load_of_cxf_which_does_not_notice(
         async with LossyProxy(service.url, Faults(lose_response=0.1), seed=2) as proxy:
             caller = await connected(cxf, proxy.url, operation, decoupled=False, **words(versions))
             await caller.call(1, 1)
-            calling = asyncio.ensure_future(caller.call(2, many))
+            calling = asyncio.ensure_future(call_on(caller, service, 2, many))
             for due in (15, 35):
                 await until(lambda due=due: len(service.delivered()) >= due, PATIENCE)  # type: ignore[misc]
                 await asyncio.to_thread(service.kill)
