@@ -11,7 +11,6 @@ from holdfast.cli.shelf import Shelf, Things
 from holdfast.cli.steering import (
     Noun,
     confirm,
-    place,
     place_options,
     places_text,
     quoted,
@@ -70,11 +69,8 @@ def _move(admin: str, queue: str, cursor: str, partition: int | None, where: dic
 def reset(
     queue: str,
     cursor: str,
-    to: str | None,
-    offset: int | None,
-    moment: str | None,
-    ago: str | None,
     partition: int | None,
+    where: dict[str, Any],
     yes: bool,
     admin: str,
     as_json: bool,
@@ -88,7 +84,6 @@ def reset(
     A reader's says what it has done with: back, more is kept for it again, of what is still there. The Spark source
     reads from its checkpoint, whatever this says.
     """
-    where = place(to, offset, moment, ago)
     confirm(f"{cursor} of {queue} would stand elsewhere.", yes)
     _move(admin, queue, cursor, partition, where, as_json)
 
@@ -102,11 +97,8 @@ def reset(
 def replay(
     queue: str,
     cursor: str,
-    to: str | None,
-    offset: int | None,
-    moment: str | None,
-    ago: str | None,
     partition: int | None,
+    where: dict[str, Any],
     yes: bool,
     admin: str,
     as_json: bool,
@@ -120,7 +112,6 @@ def replay(
     Who waited for a reply has it, and gets no second one. A forwarder sends in a new Sequence, so that its destination
     cannot tell a message that comes again from a new one.
     """
-    where = place(to, offset, moment, ago)
     confirm(f"Messages of {queue} that were done with would be given to {cursor} once more.", yes)
     _move(admin, queue, cursor, partition, where, as_json)
 

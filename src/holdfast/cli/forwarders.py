@@ -10,7 +10,6 @@ import click
 from holdfast.cli.steering import (
     Noun,
     confirm,
-    place,
     place_options,
     places_text,
     quoted,
@@ -124,11 +123,8 @@ def _move(admin: str, name: str, partition: int | None, where: dict[str, Any], a
 @steer_options
 def reset(
     name: str,
-    to: str | None,
-    offset: int | None,
-    moment: str | None,
-    ago: str | None,
     partition: int | None,
+    where: dict[str, Any],
     yes: bool,
     admin: str,
     as_json: bool,
@@ -139,7 +135,6 @@ def reset(
     holdfast forwarders reset --admin http://127.0.0.1:8081 partner --to latest
     holdfast forwarders reset --admin http://127.0.0.1:8081 partner --partition 0 --offset 1200 --yes
     """
-    where = place(to, offset, moment, ago)
     confirm(f"{name} would send from elsewhere: ahead, what is between is given up; back, it arrives again.", yes)
     _move(admin, name, partition, where, as_json)
 
@@ -151,11 +146,8 @@ def reset(
 @steer_options
 def replay(
     name: str,
-    to: str | None,
-    offset: int | None,
-    moment: str | None,
-    ago: str | None,
     partition: int | None,
+    where: dict[str, Any],
     yes: bool,
     admin: str,
     as_json: bool,
@@ -168,7 +160,6 @@ def replay(
 
     It goes in a new Sequence: the destination cannot tell a message that comes again from a new one.
     """
-    where = place(to, offset, moment, ago)
     confirm(f"What {name} has sent would arrive again.", yes)
     _move(admin, name, partition, where, as_json)
 

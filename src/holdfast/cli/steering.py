@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from datetime import UTC, datetime
+from functools import wraps
 from typing import Any
 from urllib.parse import quote
 
@@ -102,7 +103,14 @@ def tell(answer: dict[str, Any], text: str, as_json: bool) -> None:
 
 
 def place_options(command: Any) -> Any:
-    """Add the options that :func:`place` takes."""
+    """Add ``--partition``, and the options that :func:`place` takes, which give the command ``where``."""
+
+    @wraps(command)
+    def placed(
+        *args: Any, to: str | None, offset: int | None, moment: str | None, ago: str | None, **options: Any
+    ) -> Any:
+        return command(*args, where=place(to, offset, moment, ago), **options)
+
     for option in (
         click.option("--partition", type=click.IntRange(min=0), help="Only in this partition.  [default: all]"),
         click.option("--ago", metavar="DURATION", help="To what came so long ago or later: 90s, 15m, 2h, 3d."),
@@ -110,8 +118,8 @@ def place_options(command: Any) -> Any:
         click.option("--offset", type=click.IntRange(min=0), help="To this offset of one partition."),
         click.option("--to", type=click.Choice(["earliest", "latest"]), help="To one end of what is there."),
     ):
-        command = option(command)
-    return command
+        placed = option(placed)
+    return placed
 
 
 def place(to: str | None, offset: int | None, moment: str | None, ago: str | None) -> dict[str, Any]:

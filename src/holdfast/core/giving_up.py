@@ -259,11 +259,10 @@ class GivingUp:
 
     def silent(self, outbox: Outbox, source: RMSource, now: float) -> None:
         """The destination does not say what it has, however often it is asked."""
+        source.resolve(DoubtEvent.MOVED)
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
-            source.resolve(DoubtEvent.MOVED)  # what may have arrived may be sent once more
-            self._outbound.ready(outbox)
+            self._outbound.ready(outbox)  # what may have arrived may be sent once more
         else:
-            source.resolve(DoubtEvent.MOVED)
             self._wait_for_somebody(outbox, NO_ANSWER_WHAT_ARRIVED, "the destination does not say what arrived", now)
 
     def _give_up(self, outbox: Outbox, source: RMSource, quiet: Quiet, now: float) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from holdfast.core.steering import NotSteered
 from holdfast.endpoint.admin_guard import OPEN_TO_ALL, Guard
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route, Routes
 from holdfast.endpoint.admin_shapes import Anything, Health, Reloaded
@@ -140,6 +141,9 @@ class Admin:
         except Refused as refused:
             _refuse(exchange, refused)
             return refused.status
+        except NotSteered as error:
+            json_answer(exchange, 409, {"error": error.message, "remedy": error.remedy})
+            return 409
         except StoreError as error:
             json_answer(exchange, 503, {"error": error.message, "remedy": error.remedy})
             return 503

@@ -601,14 +601,14 @@ class Destination:
             self.engine.touch()
 
     def _carry_out(self, effect: Effect) -> None:
-        kind = type(effect)  # every message has several effects, and most kinds none
-        if kind is Respond:
-            self._respond(cast(Respond, effect))
-        elif kind is Delivered:
+        # By its very class: every message has several effects, nearly all of these three.
+        if type(effect) is Respond:
+            self._respond(effect)
+        elif type(effect) is Delivered:
             self.accepted += 1
-            self.readers[cast(Delivered, effect).queue].delivered()
-        elif kind is Transmit:
-            self.sender.transmit(cast(Transmit, effect))
+            self.readers[effect.queue].delivered()
+        elif type(effect) is Transmit:
+            self.sender.transmit(effect)
         elif isinstance(effect, Handle):
             assert self.dispatcher is not None
             with self._envelopes.tracing.delivering(effect) if self._envelopes.tracing is not None else _UNTRACED:
@@ -619,7 +619,7 @@ class Destination:
         elif isinstance(effect, Stopped):
             log_stopped(effect)
         else:
-            assert kind in _UNHEEDED, effect
+            assert type(effect) in _UNHEEDED, effect
 
     def _respond(self, effect: Respond) -> None:
         exchange = cast(Exchange, effect.back_channel)

@@ -11,10 +11,11 @@ from typing import Any
 from holdfast.core.outbox import Outbox
 from holdfast.core.steering import NotSteered, Steering
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin_shapes import MOST_LISTED, ForwarderDeleted, ForwarderList, Offsets, Page, Reason, Reset
+from holdfast.endpoint.admin_shapes import ForwarderDeleted, ForwarderList, Offsets, Page, Reason, Reset
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import describe_flight
 from holdfast.endpoint.outboxes import forwarder_of, state_of
+from holdfast.endpoint.paging import page_of
 from holdfast.endpoint.places import find_offsets, pass_over
 
 
@@ -106,9 +107,7 @@ class ForwarderRoutes:
 
     async def _list(self, asked: Asked) -> object:
         every = self._all()
-        rest = [one for one in every if one.key > asked.query.after] if asked.query.after else every
-        shown = rest[: min(asked.query.limit, MOST_LISTED)]
-        following = shown[-1].key if len(rest) > len(shown) else None
+        shown, following = page_of([((one.key,), one) for one in every], asked.query)
         return {"forwarders": self._described(shown), "count": len(every), "next": following}
 
     async def _show(self, asked: Asked, name: str) -> object:
@@ -125,10 +124,9 @@ class ForwarderRoutes:
                 steering.suspend(outbox, asked.body.reason) if how == "suspend" else steering.resume(outbox, now)
             except NotSteered as error:
                 refusals.append(error)
-        engine.touch()
         await engine.durable()
         if len(refusals) == len(found):
-            raise Refused(409, refusals[0].message, refusals[0].remedy)
+            raise refusals[0]
         return {"forwarders": self._described(found), "count": len(found), "next": None}
 
     async def _reset(self, asked: Asked, name: str) -> object:
@@ -136,11 +134,7 @@ class ForwarderRoutes:
         engine = self._app.engine
         queue = next(iter(found.values())).queue
         places = await find_offsets(engine, queue, asked.body, list(found))
-        try:
-            stands = {str(number): await pass_over(engine, found[number], place) for number, place in places.items()}
-        except NotSteered as error:
-            raise Refused(409, error.message, error.remedy) from None
-        engine.touch()
+        stands = {str(number): await pass_over(engine, found[number], place) for number, place in places.items()}
         await engine.durable()
         return {"offsets": stands}
 
@@ -151,9 +145,7 @@ class ForwarderRoutes:
         try:
             for outbox in found:
                 waiting += steering.delete(outbox, engine.clock())
-        except NotSteered as error:
-            raise Refused(409, error.message, error.remedy) from None
         finally:
-            engine.touch()
+            engine.touch()  # those before one that is not to be deleted are
         await engine.durable()
         return {"deleted": len(found), "waiting": waiting}

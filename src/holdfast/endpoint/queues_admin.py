@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.core.queues import HANDLER, OUTBOUND, Queue
 from holdfast.core.records import Record
-from holdfast.core.steering import Loss, NotSteered, Steering
+from holdfast.core.steering import Loss, Steering
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import (
     MOST_LISTED,
@@ -26,6 +26,7 @@ from holdfast.endpoint.admin_shapes import (
 )
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import ages, oldest
+from holdfast.endpoint.paging import page_of
 from holdfast.endpoint.places import asked_partitions, find_offsets, partition_in, pass_over
 from holdfast.endpoint.rates import Rates
 
@@ -182,10 +183,8 @@ class QueueRoutes:
     # --- cursors --------------------------------------------------------------------------------------------------
 
     async def _cursors(self, asked: Asked) -> object:
-        every = sorted((queue.name, name) for queue in self._queues.values() for name in queue.cursors)
-        after = tuple(asked.query.after.split("\n"))
-        rest = [one for one in every if one > after] if asked.query.after else every
-        shown = rest[: min(asked.query.limit, MOST_LISTED)]
+        every = [(queue.name, name) for queue in self._queues.values() for name in queue.cursors]
+        shown, following = page_of([(one, one) for one in every], asked.query)
         engine, now = self._app.engine, self._app.engine.clock()
         old = {name: await ages(engine, self._queues[name]) for name in {name for name, _ in shown}}
         described = []
@@ -194,7 +193,6 @@ class QueueRoutes:
             if cursor in queue.cursors:  # not deleted meanwhile
                 one = queue.describe_cursor(queue.cursors[cursor], now, old[name])
                 described.append(one | {"queue": name, "rate": self._rates.of_cursor(queue, cursor)})
-        following = "\n".join(shown[-1]) if len(rest) > len(shown) else None
         return {"cursors": described, "count": len(every), "next": following}
 
     async def _reset(self, asked: Asked, name: str, cursor: str) -> object:
@@ -208,10 +206,8 @@ class QueueRoutes:
         try:
             for partition, offset in places.items():
                 stands[str(partition)] = await self._move(steering, queue, cursor, partition, offset)
-        except NotSteered as error:
-            raise Refused(409, error.message, error.remedy) from None
         finally:
-            engine.touch()
+            engine.touch()  # it stands elsewhere in the partitions before one where it is not to be moved
         await engine.durable()
         return {"offsets": stands}
 

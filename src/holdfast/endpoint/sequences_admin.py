@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from heapq import nsmallest
 from typing import Any
 
 from holdfast.core.destination import RMDestination
 from holdfast.core.outbox import Outbox
-from holdfast.core.steering import NotSteered, Steering
+from holdfast.core.steering import Steering
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin_shapes import MOST_LISTED, Reason, SequenceList, SequencePage, SequenceShown
+from holdfast.endpoint.admin_shapes import Reason, SequenceList, SequencePage, SequenceShown
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import describe_flight, describe_parts
-
-ENDS = {"close", "terminate"}
+from holdfast.endpoint.paging import page_of
 
 Part = RMDestination | Outbox
 """A Sequence: an inbound one; or an outbox, with the one that carries it or without."""
@@ -66,7 +64,6 @@ class SequenceRoutes:
 
     async def _list(self, asked: Asked) -> object:
         query = asked.query
-        after = tuple(query.after.split("\n"))
         found = [
             part
             for part in self._parts()
@@ -74,12 +71,8 @@ class SequenceRoutes:
             and (not query.state or _state_of(part[1]) == query.state)
             and (query.find in part[0][1] or query.find in part[0][2])
         ]
-        rest = [part for part in found if part[0] > after] if query.after else found
-        limit = min(query.limit, MOST_LISTED)
-        shown = nsmallest(limit, rest, key=lambda part: part[0])
-        following = "\n".join(shown[-1][0]) if len(rest) > len(shown) else None
-        described = self._describe([part for _, part in shown])
-        return {"sequences": described, "count": len(found), "next": following}
+        shown, following = page_of(found, query)
+        return {"sequences": self._describe(shown), "count": len(found), "next": following}
 
     def _describe(self, parts: list[Part]) -> list[dict[str, Any]]:
         destinations = [part for part in parts if isinstance(part, RMDestination)]
@@ -109,17 +102,14 @@ class SequenceRoutes:
         part = self._find(identifier)
         engine = self._app.engine
         steering, now = Steering(engine.protocol), engine.clock()
-        try:
-            if isinstance(part, Outbox):
-                _steer_outbound(steering, part, how, asked.body.reason, now)
-            elif how == "suspend":
-                steering.suspend_inbound(part, asked.body.reason)
-            elif how == "resume":
-                steering.resume_inbound(part)
-            elif not self._app.end_sequence(identifier, terminate=how == "terminate"):
-                raise Refused(404, f"no open Sequence {identifier}", "GET /sequences lists them.")
-        except NotSteered as error:
-            raise Refused(409, error.message, error.remedy) from None
+        if isinstance(part, Outbox):
+            _steer_outbound(steering, part, how, asked.body.reason, now)
+        elif how == "suspend":
+            steering.suspend_inbound(part, asked.body.reason)
+        elif how == "resume":
+            steering.resume_inbound(part)
+        elif not self._app.end_sequence(identifier, terminate=how == "terminate"):
+            raise Refused(404, f"no open Sequence {identifier}", "GET /sequences lists them.")
         await engine.durable()
         return self._show_part(part)
 
