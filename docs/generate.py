@@ -332,7 +332,7 @@ def broker_keys() -> str:
 
 def _broker_table(name: str, title: str) -> str:
     config = importlib.import_module("holdfast.broker.config")
-    kind_of = importlib.import_module("holdfast.broker.config_file").kind_of
+    kind_of = importlib.import_module("holdfast.broker.config_tables").kind_of
     node = _class_of("broker/config.py", name)
     paragraphs, sections = split_docstring(ast.get_docstring(node) or "")
     meanings = dict(sections["Args"])

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.broker.config import BrokerConfig, ForwarderConfig
-from holdfast.broker.config_file import kind_of, parse_config, read_config, told_key
+from holdfast.broker.config_file import parse_config, read_config
+from holdfast.broker.config_tables import kind_of, told_key
 from holdfast.core.policy import Delivery, ForwardingPolicy, OnRefused
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
