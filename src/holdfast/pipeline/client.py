@@ -1,26 +1,22 @@
-"""The data plane of a server, seen from a reader: blocking HTTP by the standard library, patient with a server away.
+"""The data plane of a server, seen from a reader that is patient with a server away.
 
-Owns requests, retries and the meaning of status codes. Knows nothing of Spark, and not what is in a record.
+Owns its requests and what their answers mean. Knows nothing of Spark, and not what is in a record.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
-import re
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
-from holdfast.endpoint.admin_client import CLIENT_CERTIFICATE, Access, AdminConnection, describe_failure
 from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.connection import Connection, answer_of, understood
 from holdfast.pipeline.errors import (
     OffsetRefused,
-    PipelineError,
     RecordsTrimmed,
     ServerAway,
     UnknownQueue,
@@ -33,9 +29,6 @@ T = TypeVar("T")
 Known = tuple[int, int, str]
 """Partition, a position up to which it was read, and the fingerprint of the last record below that."""
 
-TIMEOUT = 30.0
-"""Seconds without a byte after which a server counts as away."""
-CONNECT_TIMEOUT = 5.0
 READ_SIZE = 1 << 18
 
 
@@ -94,26 +87,16 @@ class Patience:
                 return result
 
 
-class DataPlane:
-    """One connection to one server. Not for two threads, not to be pickled; every method makes one attempt.
+class DataPlane(Connection):
+    """The queues of one server."""
 
-    Args:
-        broker: URL of the server's admin listener.
-        access: What to prove and to trust there.
-
-    All methods raise ServerAway when there is no usable answer, and PipelineError when the server refuses.
-    """
-
-    def __init__(self, broker: str, access: Access | None = None) -> None:
-        self._broker = broker
-        self._access = access or Access()
-        self._connection: AdminConnection | None = None
-
-    def close(self) -> None:
-        """Close the connection; the next request opens another."""
-        if self._connection is not None:
-            self._connection.http.close()
-            self._connection = None
+    kinds: ClassVar = {409: OffsetRefused, 410: RecordsTrimmed, 416: OffsetRefused}
+    remedies: ClassVar = {
+        **Connection.remedies,
+        409: "the queue was created anew: start the query with a new checkpoint and another reader name",
+        410: "records were deleted before they were read: start the query with a new checkpoint, or restore the store",
+        416: "the queue was put back to an earlier state: restore the store, or start the query with a new checkpoint",
+    }
 
     def queues(self) -> list[str]:
         """The names of the server's queues."""
@@ -134,7 +117,7 @@ class DataPlane:
         if status == 404:
             raise self._unknown(queue)
         answer = self._checked(status, answer)
-        with _understood(self._broker):
+        with understood(self._broker):
             return Ends(
                 queue,
                 str(answer["epoch"]),
@@ -147,7 +130,7 @@ class DataPlane:
         if status == 404:
             return None
         answer = self._checked(status, answer)
-        with _understood(self._broker):
+        with understood(self._broker):
             return str(answer["epoch"]), {int(p): int(o) for p, o in answer["offsets"].items()}
 
     def fingerprints(self, queue: str, epoch: str, at: Positions, known: Iterable[Known] = ()) -> dict[int, str]:
@@ -158,7 +141,7 @@ class DataPlane:
         """
         query = {"epoch": epoch, "at": ",".join(f"{p}:{o}" for p, o in sorted(at.items())), **_known(known)}
         answer = self._json("GET", f"/queues/{quote(queue, safe='')}/fingerprints?{urlencode(query, safe=':,')}")
-        with _understood(self._broker):
+        with understood(self._broker):
             return {int(partition): str(text) for partition, text in answer["fingerprints"].items()}
 
     def advance_cursor(
@@ -173,7 +156,7 @@ class DataPlane:
         if fingerprints := {str(partition): text for partition, _, text in known}:
             asked["fingerprints"] = fingerprints
         answer = self._json("PUT", self._cursor_path(queue, name), json.dumps(asked))
-        with _understood(self._broker):
+        with understood(self._broker):
             return {int(p): int(o) for p, o in answer["offsets"].items()}
 
     def records(
@@ -193,7 +176,7 @@ class DataPlane:
         whole = False
         try:
             if response.status != 200:
-                self._checked(response.status, _answer_of(self._read(response.read)))
+                self._checked(response.status, answer_of(self._read(response.read)))
             while data := self._read(lambda: response.read1(READ_SIZE)):
                 if records := parser.feed(data):
                     yield records
@@ -203,63 +186,6 @@ class DataPlane:
         finally:
             if not whole:
                 self.close()
-
-    # --- one request -------------------------------------------------------------------------------------------
-
-    def _json(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
-        return self._checked(*self._request(method, path, body=body))
-
-    def _request(
-        self, method: str, path: str, wait: float = 0.0, body: str | None = None
-    ) -> tuple[int, dict[str, Any]]:
-        response = self._open(method, path, wait, body)
-        return response.status, _answer_of(self._read(response.read))
-
-    def _open(self, method: str, path: str, wait: float = 0.0, body: str | None = None) -> http.client.HTTPResponse:
-        """Send a request. A kept connection may have been closed by the server in the meantime: then once anew."""
-        kept = self._connection is not None
-        try:
-            return self._send(method, path, wait, body)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            if not kept or isinstance(error, TimeoutError):
-                raise self._away(error) from error
-        try:
-            return self._send(method, path, wait, body)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise self._away(error) from error
-
-    def _send(self, method: str, path: str, wait: float, body: str | None) -> http.client.HTTPResponse:
-        if self._connection is None:
-            self._connection = self._access.open(self._broker, CONNECT_TIMEOUT)
-            self._connection.http.connect()
-        self._connection.http.sock.settimeout(TIMEOUT + wait)
-        return self._connection.send(method, path, body)
-
-    def _read(self, read: Callable[[], bytes]) -> bytes:
-        try:
-            return read()
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise self._away(error) from error
-
-    def _away(self, error: Exception) -> PipelineError:
-        what, remedy = describe_failure(error, self._broker)
-        text = f"the server at {self._broker} does not answer: {what}"
-        if isinstance(error, ssl.SSLError) and _TRUST.search(error.reason or ""):  # it will be no better in a moment
-            return PipelineError(text, remedy=remedy)
-        return ServerAway(f"{text}. {remedy}" if remedy is CLIENT_CERTIFICATE else text, remedy=remedy)
-
-    def _checked(self, status: int, answer: dict[str, Any]) -> dict[str, Any]:
-        if 200 <= status < 300:
-            return answer
-        reason = f"the server at {self._broker} answered {status}: {answer.get('error', 'no reason given')}"
-        remedy = str(answer.get("remedy", ""))
-        if status >= 500:
-            raise ServerAway(reason, remedy=remedy)
-        kinds: dict[int, type[PipelineError]] = {409: OffsetRefused, 410: RecordsTrimmed, 416: OffsetRefused}
-        raise kinds.get(status, PipelineError)(reason, remedy=remedy or _REMEDIES.get(status, ""))
 
     def _unknown(self, queue: str) -> UnknownQueue:
         names: list[str] = []
@@ -274,47 +200,9 @@ class DataPlane:
         return f"/queues/{quote(queue, safe='')}/cursors/{quote(name, safe='')}"
 
 
-_TRUST = re.compile("CERTIFICATE|ALERT|WRONG_VERSION|HTTP_REQUEST")
-"""Reasons of OpenSSL that another attempt does not change."""
-
-_REMEDIES = {
-    401: "give the token with option tokenFile, or in the environment variable HOLDFAST_ADMIN_TOKEN of the driver",
-    405: "broker names the admin listener of a server, not where messages go: holdfast serve ... --admin 8081",
-    409: "the queue was created anew: start the query with a new checkpoint and another reader name",
-    410: "records were deleted before they were read: start the query with a new checkpoint, or restore the store",
-    416: "the queue was put back to an earlier state: restore the store, or start the query with a new checkpoint",
-}
-
-
 def _known(known: Iterable[Known]) -> dict[str, str]:
     text = ",".join(f"{partition}:{position}:{fingerprint}" for partition, position, fingerprint in known)
     return {"known": text} if text else {}
-
-
-class _understood:
-    """An answer of another shape is an error of its own, not a KeyError."""
-
-    def __init__(self, broker: str) -> None:
-        self._broker = broker
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, KeyError | ValueError | TypeError | AttributeError):
-            raise PipelineError(
-                f"the server at {self._broker} answered something this version does not understand: {error!r}",
-                remedy="check that broker names the admin listener of a Holdfast server of this version",
-            ) from error
-
-
-def _answer_of(body: bytes) -> dict[str, Any]:
-    """The JSON object in an answer's body; of anything else, its beginning as the error."""
-    try:
-        answer = json.loads(body) if body else {}
-    except ValueError:
-        answer = None
-    return answer if isinstance(answer, dict) else {"error": body[:200].decode("utf-8", "replace")}
 
 
 def read_range(

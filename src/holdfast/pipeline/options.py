@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from holdfast.core.queues import check_reader
 from holdfast.endpoint.admin_client import Access
-from holdfast.endpoint.admin_guard import checked_token
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.option_values import (
+    access_of,
+    as_boolean,
+    as_name,
+    as_positive,
+    as_seconds,
+    as_token,
+    as_url,
+    option,
+    parsed,
+)
 
 Position = str | dict[int, int]
 """``"earliest"``, ``"latest"``, or partition -> offset."""
@@ -26,60 +34,13 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _url(name: str, text: str) -> str:
-    parts = urlsplit(text)
-    try:
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or parts.query or parts.fragment or parts.username:
-        raise ConfigurationError(
-            f"option {name}={text!r} is not the URL of a server",
-            remedy="give the address of its admin listener, for example http://127.0.0.1:8081",
-        )
-    return text.rstrip("/")
-
-
-def _token(name: str, text: str) -> str:
-    """A token that a header can carry."""
-    return checked_token(text, f"option {name}")
-
-
-def _name(name: str, text: str) -> str:
-    if not text or text != text.strip():
-        raise ConfigurationError(f"option {name}={text!r} is empty or has spaces around it")
-    return text
-
-
 def _reader(name: str, text: str) -> str:
     check_reader(text)
     return text
 
 
-def _boolean(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ConfigurationError(f"option {name}={text!r} is neither true nor false")
-    return text.lower() == "true"
-
-
-def _positive(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) == 0:
-        raise ConfigurationError(f"option {name}={text!r} is not a whole number above 0")
-    return int(text)
-
-
-def _seconds(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ConfigurationError(f"option {name}={text!r} is not a number of seconds")
-    return value
-
-
 def _wait(name: str, text: str) -> float:
-    value = _seconds(name, text)
+    value = as_seconds(name, text)
     if value > 60:
         raise ConfigurationError(f"option {name}={text!r} is above 60 seconds", remedy="the server waits no longer")
     return value
@@ -103,10 +64,6 @@ def _whole(value: Any) -> int:
     if isinstance(value, bool | float) or number < 0:
         raise ValueError(value)
     return number
-
-
-def _option(name: str, parse: Callable[[str, str], Any]) -> dict[str, Any]:
-    return {"name": name, "parse": parse}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,23 +93,23 @@ class ReadOptions:
         proxy: URL of an HTTP proxy to go through.
     """
 
-    broker: str = field(metadata=_option("broker", _url))
-    queue: str = field(default="inbox", metadata=_option("queue", _name))
-    reader: str = field(default="", metadata=_option("reader", _reader))
-    starting: Position = field(default="earliest", metadata=_option("startingOffsets", _position))
-    ending: Position = field(default="latest", metadata=_option("endingOffsets", _position))
-    max_rows: int = field(default=100_000, metadata=_option("maxRowsPerBatch", _positive))
-    wait: float = field(default=0.4, metadata=_option("waitSeconds", _wait))
-    away: float = field(default=60.0, metadata=_option("awaySeconds", _seconds))
-    tasks: int = field(default_factory=usable_cores, metadata=_option("tasks", _positive))
-    body: bool = field(default=True, metadata=_option("body", _boolean))
-    headers: bool = field(default=False, metadata=_option("headers", _boolean))
-    token: str = field(default="", metadata=_option("token", _token), repr=False)
-    token_file: str = field(default="", metadata=_option("tokenFile", _name))
-    ca_file: str = field(default="", metadata=_option("caFile", _name))
-    certificate_file: str = field(default="", metadata=_option("certificateFile", _name))
-    key_file: str = field(default="", metadata=_option("keyFile", _name))
-    proxy: str = field(default="", metadata=_option("proxy", _name), repr=False)
+    broker: str = field(metadata=option("broker", as_url))
+    queue: str = field(default="inbox", metadata=option("queue", as_name))
+    reader: str = field(default="", metadata=option("reader", _reader))
+    starting: Position = field(default="earliest", metadata=option("startingOffsets", _position))
+    ending: Position = field(default="latest", metadata=option("endingOffsets", _position))
+    max_rows: int = field(default=100_000, metadata=option("maxRowsPerBatch", as_positive))
+    wait: float = field(default=0.4, metadata=option("waitSeconds", _wait))
+    away: float = field(default=60.0, metadata=option("awaySeconds", as_seconds))
+    tasks: int = field(default_factory=usable_cores, metadata=option("tasks", as_positive))
+    body: bool = field(default=True, metadata=option("body", as_boolean))
+    headers: bool = field(default=False, metadata=option("headers", as_boolean))
+    token: str = field(default="", metadata=option("token", as_token), repr=False)
+    token_file: str = field(default="", metadata=option("tokenFile", as_name))
+    ca_file: str = field(default="", metadata=option("caFile", as_name))
+    certificate_file: str = field(default="", metadata=option("certificateFile", as_name))
+    key_file: str = field(default="", metadata=option("keyFile", as_name))
+    proxy: str = field(default="", metadata=option("proxy", as_name), repr=False)
     access: Access = field(default=Access(), repr=False)
 
     @classmethod
@@ -162,41 +119,9 @@ class ReadOptions:
         Raises:
             ConfigurationError: A name nobody knows, with the nearest right one; a value that cannot be used; no broker.
         """
-        known = {f.metadata["name"].lower(): f for f in cls.__dataclass_fields__.values() if f.metadata}
-        values: dict[str, Any] = {}
-        for given, text in options.items():
-            option = known.get(given.lower())
-            if option is None:
-                raise _unknown(given, [f.metadata["name"] for f in known.values()])
-            values[option.name] = option.metadata["parse"](option.metadata["name"], str(text))
-        if "broker" not in values:
-            raise ConfigurationError(
-                "the wsrm source has no option broker",
-                remedy='add .option("broker", "http://127.0.0.1:8081"), the address of the server\'s admin listener',
-            )
+        values = parsed(cls, options, "source")
         if values.get("ending") == "earliest":
             raise ConfigurationError(
                 "option endingOffsets=earliest would read nothing", remedy="give latest or offsets"
             )
-        return cls(**values, access=_access(values))
-
-
-def _access(values: Mapping[str, Any]) -> Access:
-    """What the files hold, read now."""
-    if values.get("token") and values.get("token_file"):
-        raise ConfigurationError("options token and tokenFile exclude each other", remedy="leave one of them out")
-    access = Access.of_files(
-        token_file=values.get("token_file"),
-        ca=values.get("ca_file"),
-        certificate=values.get("certificate_file"),
-        key=values.get("key_file"),
-        proxy=values.get("proxy"),
-    )
-    return replace(access, token=values["token"]) if values.get("token") else access
-
-
-def _unknown(given: str, names: list[str]) -> ConfigurationError:
-    nearest = difflib.get_close_matches(given.lower(), [name.lower() for name in names], n=1, cutoff=0.6)
-    right = next((name for name in names if nearest and name.lower() == nearest[0]), None)
-    remedy = f"did you mean {right}?" if right else f"the options are {', '.join(sorted(names))}"
-    return ConfigurationError(f"the wsrm source has no option {given}", remedy=remedy)
+        return cls(**values, access=access_of(values))
