@@ -253,3 +253,45 @@ def test_a_struct_that_spark_could_not_store_is_refused(fields: StructType, why:
 def test_a_type_no_text_can_be_read_as_is_refused_with_the_fields_path(kind: DataType):
     with pytest.raises(ConfigurationError, match=r"the field a\.b has type"):
         BodyReader(StructType([StructField("a", StructType([StructField("b", kind)]))]))
+
+
+def test_a_field_takes_what_its_metadata_says_of_its_place():
+    amount = StructType(
+        [
+            StructField("value", DecimalType(8, 2), metadata={"xml": "text"}),
+            StructField("currency", StringType(), metadata={"xml": "attribute"}),
+        ]
+    )
+    schema = StructType(
+        [
+            StructField("id", IntegerType(), metadata={"xml": "element"}),
+            StructField("id_attribute", StringType(), metadata={"xml": "attribute", "name": "id"}),
+            StructField("amount", amount),
+            StructField("ours", StringType(), metadata={"name": "note", "namespace": "urn:us"}),
+            StructField("theirs", StringType(), metadata={"name": "note", "namespace": "urn:them"}),
+        ]
+    )
+    reader = BodyReader(schema)
+    body = (
+        b"<o id='a'><id>1</id><amount currency='EUR'>12.50</amount>"
+        b"<note xmlns='urn:them'>t</note><note xmlns='urn:us'>u</note></o>"
+    )
+    assert reader.read(body) == (
+        {
+            "id": 1,
+            "id_attribute": "a",
+            "amount": {"value": Decimal("12.50"), "currency": "EUR"},
+            "ours": "u",
+            "theirs": "t",
+        },
+        None,
+    )
+    assert reader.read(b"<o id='7'><amount>9</amount></o>")[0]["id"] is None
+    values, problem = reader.read(b"<o><amount><value>9</value></amount></o>")
+    assert (values["amount"], problem) == ({"value": None, "currency": None}, "amount.value has child elements")
+    assert reader.read(b"<o><amount>nine</amount></o>")[1] == "amount.value: 'nine' is not a decimal number"
+    for kind in (ArrayType(StringType()), amount):
+        with pytest.raises(ConfigurationError, match="cannot be read from 'attribute'"):
+            BodyReader(StructType([StructField("x", kind, metadata={"xml": "attribute"})]))
+    with pytest.raises(ConfigurationError, match="'child'"):
+        BodyReader(StructType([StructField("x", StringType(), metadata={"xml": "child"})]))

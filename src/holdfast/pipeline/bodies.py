@@ -2,8 +2,10 @@
 
 A field takes the child element of its local name, else the attribute of that name. A nested StructType takes an
 element with children, an ArrayType every child of that name. A field's metadata ``{"namespace": "urn:x"}`` narrows it
-to that namespace. Texts are read as XML Schema writes them, see ``simple_types``; a dateTime without a zone is taken
-for UTC. Knows lxml and Spark's types, not the network.
+to that namespace, ``{"xml": "element"}`` or ``"attribute"`` to one of the two; ``{"xml": "text"}`` makes it the text of
+the element itself, beside its attributes; ``{"name": "id"}`` is its name in XML, if it is called otherwise. Texts are
+read as XML Schema writes them, see ``simple_types``; a dateTime without a zone is taken for UTC. Knows lxml and Spark's
+types, not the network.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ MAX_PROBLEMS = 20
 """Problems of one body that are told; of the others, how many there are."""
 
 NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
+_PLACES = (None, "element", "attribute", "text")
 _MAX_TAGS = 1_000  # names remembered by one struct: a peer may invent new ones with each body
 _DOCTYPE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
 
@@ -115,7 +118,10 @@ class _Field:
 
     def __init__(self, field: T.StructField, path: str, lenient: frozenset[str]) -> None:
         self.name = field.name
-        self.namespace = field.metadata.get("namespace") if field.metadata else None
+        metadata = field.metadata or {}
+        self.namespace = metadata.get("namespace")
+        self.local = metadata.get("name", field.name)
+        self.place = metadata.get("xml")
         self.required = not field.nullable
         kind = field.dataType
         self.many = isinstance(kind, T.ArrayType)
@@ -126,6 +132,11 @@ class _Field:
         if self.struct is None:
             self.convert = converter(path + field.name, kind, lenient)
         self.one_text = None if self.many else self.convert
+        if self.place not in _PLACES or (self.place in ("attribute", "text") and self.one_text is None):
+            raise ConfigurationError(
+                f"the field {path}{field.name} cannot be read from {self.place!r}",
+                remedy="its metadata has xml = element, attribute or text, the last two for a single value",
+            )
 
     def value(self, element: Any, problems: _Problems, name: str) -> Any:
         """Of the one element, or of one of many."""
@@ -135,7 +146,7 @@ class _Field:
             return None
         text = element.text
         if self.struct is not None:
-            if text and not len(element) and text.strip() and not element.attrib:
+            if text and not len(element) and text.strip() and not element.attrib and not self.struct.has_text:
                 problems.add(f"{name}: {_shown(text)} is a text, not an element with children")
                 return None
             since = len(problems.texts)
@@ -175,7 +186,11 @@ class _Struct:
                 remedy="leave one of them away: names are not sensitive to case" if twice else "name some",
             )
         self._fields = [_Field(field, path, lenient) for field in schema.fields]
-        self._by_name = {field.name: slot for slot, field in enumerate(self._fields)}
+        self._by_name: dict[str, list[int]] = {}
+        for slot, field in enumerate(self._fields):
+            if field.place in (None, "element"):
+                self._by_name.setdefault(field.local, []).append(slot)
+        self.has_text = any(field.place == "text" for field in self._fields)
         self._by_tag: dict[str, int | None] = {}
 
     def read(self, element: Any, problems: _Problems) -> dict[str, Any]:
@@ -201,9 +216,8 @@ class _Struct:
 
     def _slot(self, tag: str) -> int | None:
         """Which field takes elements of this name."""
-        slot = self._by_name.get(_local(tag))
-        if slot is not None and self._fields[slot].namespace not in (None, _namespace(tag)):
-            slot = None
+        slots = self._by_name.get(_local(tag), ())
+        slot = next((slot for slot in slots if self._fields[slot].namespace in (None, _namespace(tag))), None)
         if len(self._by_tag) < _MAX_TAGS:
             self._by_tag[tag] = slot
         return slot
@@ -216,7 +230,9 @@ class _Struct:
                 return field.value(found[0], problems, field.name)
             problems.add(f"{field.name} occurs {len(found)} times")
             return None
-        if field.convert is not None and not field.many and element.attrib:
+        if field.place == "text":
+            return self._own_text(field, element, problems)
+        if field.convert is not None and not field.many and field.place != "element" and element.attrib:
             texts = _attributes(element, field)
             if len(texts) > 1:
                 problems.add(f"{field.name} occurs {len(texts)} times, as attributes")
@@ -227,15 +243,21 @@ class _Struct:
             problems.add(f"{field.name} is missing")
         return None
 
+    def _own_text(self, field: _Field, element: Any, problems: _Problems) -> Any:
+        if len(element):
+            problems.add(f"{field.name} has child elements")
+            return None
+        return field.text(element.text or "", problems, field.name)
+
 
 def _attributes(element: Any, field: _Field) -> list[str]:
     """The attributes that a field may take: that without a namespace before all others."""
-    if field.namespace in (None, "") and (text := element.get(field.name)) is not None:
+    if field.namespace in (None, "") and (text := element.get(field.local)) is not None:
         return [text]
     return [
         text
         for key, text in element.attrib.items()
-        if _local(key) == field.name and field.namespace in (None, _namespace(key))
+        if _local(key) == field.local and field.namespace in (None, _namespace(key))
     ]
 
 
