@@ -14,7 +14,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from holdfast import Destination, Source
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.pipeline.errors import OffsetRefused
-from holdfast.pipeline.source import WsrmDataSource, WsrmStreamReader
+from holdfast.pipeline.source import WsrmDataSource
+from holdfast.pipeline.stream_reader import WsrmStreamReader
 from holdfast.testing.ports import free_ports
 
 

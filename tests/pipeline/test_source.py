@@ -17,9 +17,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructType
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.batch_reader import WsrmReader
 from holdfast.pipeline.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
 from holdfast.pipeline.offsets import positions_of, to_offset
-from holdfast.pipeline.source import WsrmDataSource, WsrmReader, WsrmStreamReader
+from holdfast.pipeline.source import WsrmDataSource
+from holdfast.pipeline.stream_reader import WsrmStreamReader
 
 
 def source(server: FakeServer, **options: str) -> WsrmDataSource:
