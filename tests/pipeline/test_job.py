@@ -17,20 +17,26 @@ from holdfast.pipeline.land_job import land_command
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("no answer")])
 def test_a_java_process_that_is_gone_is_a_sentence(error: Exception):
-    with pytest.raises(HoldfastError, match="Spark's Java process has ended") as caught, in_a_sentence():
+    with (
+        pytest.raises(HoldfastError, match="Spark's Java process has ended") as caught,
+        in_a_sentence("what is landed is safe"),
+    ):
         raise error
     assert "what is landed is safe" in caught.value.remedy
 
 
 def test_what_spark_refuses_is_a_sentence():
-    with pytest.raises(HoldfastError, match=r"\[PARSE_SYNTAX_ERROR\] near 'INTT'") as caught, in_a_sentence():
+    with (
+        pytest.raises(HoldfastError, match=r"\[PARSE_SYNTAX_ERROR\] near 'INTT'") as caught,
+        in_a_sentence("what is landed is safe"),
+    ):
         raise PySparkException("[PARSE_SYNTAX_ERROR] near 'INTT'\nand a page of SQL")
     assert str(caught.value) == "[PARSE_SYNTAX_ERROR] near 'INTT'\n  what is landed is safe"
 
 
 @pytest.mark.parametrize("error", [HoldfastError("ours"), RuntimeError("a mistake")])
 def test_any_other_error_of_a_run_is_told_as_it_is(error: Exception):
-    with pytest.raises(type(error), match=str(error)) as caught, in_a_sentence():
+    with pytest.raises(type(error), match=str(error)) as caught, in_a_sentence("what is landed is safe"):
         raise error
     assert caught.value is error
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,6 +29,17 @@ from holdfast.core.versions import RM_OF_NAME, Versions
 @click.option("--rm", type=click.Choice([*RM_OF_NAME]), default="1.1", show_default=True, help="WS-RM version.")
 @click.option("--listener", is_flag=True, help="The source can be reached: acknowledgements come by themselves.")
 @click.option("--most-states", type=click.IntRange(1), help="End the search after so many states.")
+@click.option(
+    "--grid",
+    multiple=True,
+    metavar="NAME=VALUES",
+    help="Try these networks and policies, on Spark. Several may be given.",
+)
+@click.option("--sequences", type=click.IntRange(1), default=1000, show_default=True, help="For each combination.")
+@click.option("--out", help="Directory for the grid's rows, as Parquet.")
+@click.option("--json", "as_json", is_flag=True, help="Of a grid, a line of JSON for each combination.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with plots of the grid.")
+@click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
 def simulate(
     seed: int,
     runs: int,
@@ -43,6 +56,7 @@ def simulate(
     rm: str,
     listener: bool,
     most_states: int | None,
+    **of_grid: Any,
 ) -> None:
     """Run the protocol itself in a world where everything goes wrong, and see that its promises hold.
 
@@ -53,7 +67,19 @@ def simulate(
 
     A seed decides the versions, the policies, what is lost, doubled, late, and who crashes when. Exits with 1 if a
     promise was broken, and says which seed or which shortest schedule shows it.
+
+    A grid asks how good a policy is instead, on networks that lose, delay and are full: one Sequence for each seed and
+    combination of loss, delay (one way), window and backoff; also messages, interval, capacity and line.
+
+    \b
+    holdfast simulate --grid loss=0,0.1,0.3 --grid delay=10ms,200ms --grid window=8,32 --out grid --html grid.html
+    holdfast simulate --grid "backoff=usual,mine:initial=1s;cap=5s" --sequences 10000 --out grid
+
+    Its backoffs are usual, eager, steady, patient, or NAME:initial=…;floor=…;cap=…;jitter=….
     """
+    if grid := of_grid.pop("grid"):
+        _simulate_grid(grid, seed, of_grid)
+        return
     from holdfast.testing import simulate as shown
     from holdfast.testing.situation import Bounds
 
@@ -68,3 +94,14 @@ def simulate(
             click.echo(f"\r{states:,} states, {transitions:,} transitions", nl=False, err=True)
 
     sys.exit(1 if shown.explore(bounds, say=click.echo, progress=progress).violation is not None else 0)
+
+
+def _simulate_grid(words: tuple[str, ...], seed: int, arguments: dict[str, Any]) -> None:
+    from holdfast.pipeline.grid import parse_grid
+    from holdfast.pipeline.grid_job import run_grid
+
+    if not arguments["out"]:
+        raise click.UsageError("--grid needs --out, the directory for its rows.")
+    given = {"sequences": arguments["sequences"], "seed": seed}
+    place = {name: arguments[name] for name in ("out", "html", "master", "as_json")}
+    run_grid(parse_grid(" ".join(words).split(), **given), **place)

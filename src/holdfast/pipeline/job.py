@@ -1,4 +1,5 @@
-"""What the commands that land share: their options, a Spark session for one command, and failures in a sentence."""
+"""What the commands on Spark share: a session for one command, failures in a sentence, and the options of those that
+read bodies."""
 
 from __future__ import annotations
 
@@ -100,10 +101,28 @@ def job_session(name: str, arguments: dict[str, Any]) -> Iterator[SparkSession]:
     """
     if arguments["schema"] and arguments["schema_file"]:
         raise click.UsageError("--schema and --schema-file exclude each other")
-    with in_a_sentence():
-        spark = session(name, arguments["master"], **{"spark.sql.streaming.numRecentProgressUpdates": "20"})
+    safe = "what is landed is safe"
+    with command_session(name, arguments["master"], verbose=arguments["verbose"], remedy=safe) as spark:
+        yield spark
+
+
+@contextlib.contextmanager
+def command_session(name: str, master: str | None, *, verbose: bool, remedy: str) -> Iterator[SparkSession]:
+    """A classic session for one command, stopped at its end; Spark says nothing by itself unless ``verbose``.
+
+    Args:
+        name: Of the application.
+        master: Spark's; None: what spark-submit was told, else ``local[*]``.
+        verbose: Whether Spark's own errors are shown.
+        remedy: What is safe if Spark fails, and what to do then.
+
+    Raises:
+        HoldfastError: What ended the command, in a sentence.
+    """
+    with in_a_sentence(remedy):
+        spark = session(name, master, **{"spark.sql.streaming.numRecentProgressUpdates": "20"})
         try:
-            if not arguments["verbose"]:  # what ends the query is told in one sentence
+            if not verbose:  # what ends the query is told in one sentence
                 log4j = spark._jvm.org.apache.logging.log4j
                 log4j.core.config.Configurator.setLevel("org.apache.spark", log4j.Level.OFF)
                 logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -113,7 +132,7 @@ def job_session(name: str, arguments: dict[str, Any]) -> Iterator[SparkSession]:
 
 
 @contextlib.contextmanager
-def in_a_sentence() -> Iterator[None]:
+def in_a_sentence(remedy: str) -> Iterator[None]:
     """What Spark refuses, and the end of its Java process: that may be killed, or be stopped together with this one,
     as systemd does."""
     try:
@@ -125,11 +144,9 @@ def in_a_sentence() -> Iterator[None]:
         from pyspark.errors import PySparkException
 
         if isinstance(error, PySparkException):
-            raise HoldfastError(sentence(str(error)), remedy="what is landed is safe") from error
+            raise HoldfastError(sentence(str(error)), remedy=remedy) from error
         if isinstance(error, Py4JNetworkError | ConnectionError):
-            raise HoldfastError(
-                "Spark's Java process has ended", remedy="what is landed is safe; start again to go on"
-            ) from error
+            raise HoldfastError("Spark's Java process has ended", remedy=f"{remedy}; start again to go on") from error
         raise
 
 

@@ -1,0 +1,306 @@
+"""One Sequence over one network, from CreateSequence to its end: what it cost and how long it took.
+
+The simulator asks whether promises hold, in worlds where everything goes wrong. This asks how good a policy is, so it
+does without crashes, invariants and a store; what decides is the same core. A trial and a seed give the same outcome on
+every machine.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from holdfast.core.events import BackChannel, Delivered, Effect, Ended, ReadWanted, Respond, Stopped, Transmit
+from holdfast.core.messages import Envelope
+from holdfast.core.outbox import Outbox
+from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import Queue
+from holdfast.core.records import Batch, Record
+from holdfast.core.versions import Versions
+from holdfast.settings import check_settings
+
+ADDRESS = "http://destination.test/"
+EXCHANGE_TIMEOUT = 60.0
+"""Seconds after which a source stops waiting for the answer to one request. WCF's send timeout."""
+LONGEST = 100_000.0
+"""Virtual seconds after which a trial is ended as it is."""
+BODY = b"<m/>"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A network, and the destination behind it.
+
+    Args:
+        loss: Share of requests that are lost, and of answers, 0 to 1, each by itself and without a word.
+        delay: Seconds one way, without what other messages cost.
+        spread: Up to this share of ``delay`` is added at random, so that messages overtake each other.
+        capacity: Requests a second that get through; what comes faster waits in line.
+        line: Requests that may wait so; the next one is lost.
+        sync: Seconds until what either side stores is durable.
+
+    Raises:
+        ConfigurationError: for a number that cannot be.
+    """
+
+    loss: float = 0.0
+    delay: float = 0.05
+    spread: float = 0.5
+    capacity: float = 1000.0
+    line: int = 64
+    sync: float = 0.002
+
+    def __post_init__(self) -> None:
+        check_settings(self, least={"loss": 0, "delay": 0, "spread": 0, "sync": 0}, most={"loss": 0.95})
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is tried.
+
+    Args:
+        link: The network.
+        source: How the RM Source sends.
+        destination: How the RM Destination takes; None: by its defaults.
+        messages: How many there are.
+        interval: Seconds from one that is submitted to the next; 0: all at once.
+        versions: What both speak.
+
+    Raises:
+        ConfigurationError: for a number that cannot be.
+    """
+
+    link: Link = field(default_factory=Link)
+    source: SourcePolicy = field(default_factory=SourcePolicy)
+    destination: DestinationPolicy | None = None
+    messages: int = 10
+    interval: float = 0.0
+    versions: Versions = field(default_factory=Versions)
+
+    def __post_init__(self) -> None:
+        check_settings(self, least={"interval": 0})
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one trial.
+
+    Args:
+        seconds: From the first message submitted until the last one is delivered, or the trial was ended.
+        latencies: Of each message delivered, in order: seconds from submitted to delivered.
+        transmissions: Times that a message was sent, the first included.
+        requests: Those and all other requests of the source.
+        dropped: Requests lost as too many waited in line.
+        is_complete: Whether all were delivered and the source knows it.
+    """
+
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+    transmissions: int = 0
+    requests: int = 0
+    dropped: int = 0
+    is_complete: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Exchange:
+    """One request on its way; the handle that the destination answers."""
+
+    sent: Transmit
+    is_over: bool = False
+
+
+class _Kept:
+    """What a side has stored, in memory: only an outbox with more messages than it holds asks for it."""
+
+    def __init__(self) -> None:
+        self._queues: dict[tuple[str, int], list[Record]] = {}
+
+    def commit(self, batch: Batch) -> None:
+        for queue, partition, _offset, record in batch.appends:
+            self._queues.setdefault((queue, partition), []).append(record)
+
+    def read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
+        records = self._queues.get((queue, partition), [])
+        return [(offset, records[offset]) for offset in range(start, min(end, len(records)))]
+
+
+class _Side:
+    """The core with what a shell does for it."""
+
+    def __init__(self, run: _Run, name: str, perform: Callable[[Effect], None], **options: object) -> None:
+        self._run = run
+        self._perform = perform
+        self._kept = _Kept()
+        self._is_writing = False
+        self._timer = 0.0
+        self._names = 0
+        self._name = name
+        queue = Queue("inbox")
+        self.protocol = RMProtocol(queue, self._kept.read, self._identifier, run.chance, **options)  # type: ignore[arg-type]
+
+    def _identifier(self) -> str:
+        self._names += 1
+        return f"urn:{self._name}:{self._names}"
+
+    def settle(self) -> None:
+        """After every input: do what the core wants done."""
+        protocol, run = self.protocol, self._run
+        protocol.outbound.pump(run.now)
+        while True:
+            for effect in protocol.take_effects():
+                if type(effect) is ReadWanted:
+                    found = self._kept.read(effect.queue, effect.partition, effect.start, effect.end)
+                    protocol.records_read(effect, found, run.now)
+                else:
+                    self._perform(effect)
+            if protocol.wants_commit and not self._is_writing:
+                self._is_writing = True
+                run.at(run.trial.link.sync, partial(self._durable, protocol.take_batch()))
+            if protocol.effects:
+                continue
+            due = protocol.deadline()
+            if due is None or due > run.now:
+                break
+            protocol.pump(run.now)
+        if due is not None and (self._timer <= run.now or due < self._timer):
+            self._timer = due
+            run.at(due - run.now, self._pump)
+
+    def _durable(self, batch: Batch) -> None:
+        self._is_writing = False
+        self._kept.commit(batch)
+        self.protocol.batch_durable(self._run.now)
+        self.settle()
+
+    def _pump(self) -> None:
+        self.protocol.pump(self._run.now)
+        self.settle()
+
+
+class _Run:
+    """One trial under way."""
+
+    def __init__(self, trial: Trial, seed: int) -> None:
+        self.trial = trial
+        self.now = 0.0
+        self.chance = random.Random(seed).random
+        self.outcome = Outcome()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._scheduled = 0
+        self._is_over = False
+        self._line_free_at = 0.0
+        self._submitted: list[float] = []
+        self._source = _Side(self, "source", self._of_source, source_policy=trial.source)
+        self._destination = _Side(
+            self, "destination", self._of_destination, destination_policy=trial.destination, local=ADDRESS
+        )
+        self._outbox: Outbox = self._source.protocol.outbound.open("", ADDRESS, [(trial.versions, False)])
+
+    def at(self, delay: float, event: Callable[[], None]) -> None:
+        """Let ``event`` happen in ``delay`` seconds."""
+        self._scheduled += 1
+        heapq.heappush(self._events, (self.now + delay, self._scheduled, event))
+
+    def run(self) -> Outcome:
+        trial, outcome = self.trial, self.outcome
+        if trial.interval:
+            for number in range(trial.messages):
+                self.at(number * trial.interval, self._submit)
+        else:
+            for _ in range(trial.messages):
+                self._put()
+            self._source.settle()
+        events = self._events
+        while events and not self._is_over:
+            self.now, _, event = heapq.heappop(events)
+            if self.now > LONGEST:
+                break
+            event()
+        outcome.is_complete = self._outbox.waiting == 0 and len(outcome.latencies) == trial.messages
+        if outcome.latencies:
+            outcome.seconds = self._delivered_at
+        return outcome
+
+    # --- the source -----------------------------------------------------------------------------------------------
+
+    def _put(self) -> None:
+        self._submitted.append(self.now)
+        record = Record("", 0, "urn:trial", BODY, self.now, f"urn:m:{len(self._submitted)}", ADDRESS)
+        self._source.protocol.submit(self._outbox, record, self.now)
+        if len(self._submitted) == self.trial.messages:
+            self._source.protocol.outbound.want_end(self._outbox, self.now)
+
+    def _submit(self) -> None:
+        self._put()
+        self._source.settle()
+
+    def _of_source(self, effect: Effect) -> None:
+        kind = type(effect)
+        if kind is Transmit:
+            self._transmit(effect)  # type: ignore[arg-type]
+        elif kind is Ended or kind is Stopped:
+            self._is_over = True
+
+    def _transmit(self, sent: Transmit) -> None:
+        outcome, link = self.outcome, self.trial.link
+        outcome.requests += 1
+        outcome.transmissions += sent.number > 0
+        exchange = _Exchange(sent)
+        self.at(EXCHANGE_TIMEOUT, partial(self._fail, exchange))
+        begins = max(self._line_free_at, self.now)
+        if (begins - self.now) * link.capacity >= link.line:
+            outcome.dropped += 1
+            return
+        self._line_free_at = begins + 1.0 / link.capacity
+        if self.chance() >= link.loss:
+            self.at(self._line_free_at - self.now + self._delay(), partial(self._arrive, exchange))
+
+    def _delay(self) -> float:
+        link = self.trial.link
+        return link.delay * (1.0 + link.spread * self.chance())
+
+    def _fail(self, exchange: _Exchange) -> None:
+        if not exchange.is_over:
+            exchange.is_over = True
+            self._source.protocol.failed(exchange.sent, self.now, "no answer in time")
+            self._source.settle()
+
+    def _answer(self, exchange: _Exchange, envelope: Envelope | None) -> None:
+        if not exchange.is_over:
+            exchange.is_over = True
+            self._source.protocol.received(exchange.sent, envelope, self.now)
+            self._source.settle()
+
+    # --- the destination ------------------------------------------------------------------------------------------
+
+    def _arrive(self, exchange: _Exchange) -> None:
+        self._destination.protocol.receive(replace(exchange.sent.envelope), BackChannel(exchange), self.now)
+        self._destination.settle()
+
+    def _of_destination(self, effect: Effect) -> None:
+        kind = type(effect)
+        if kind is Respond:
+            assert isinstance(effect, Respond)
+            exchange = effect.back_channel
+            assert isinstance(exchange, _Exchange)
+            if self.chance() >= self.trial.link.loss:
+                self.at(self._delay(), partial(self._answer, exchange, effect.envelope))
+        elif kind is Delivered:
+            assert isinstance(effect, Delivered)
+            self.outcome.latencies.append(self.now - self._submitted[effect.offset])
+            self._delivered_at = self.now
+
+
+def run(trial: Trial, seed: int) -> Outcome:
+    """Run one trial.
+
+    Args:
+        trial: What is tried.
+        seed: Decides all that is left to chance.
+    """
+    return _Run(trial, seed).run()

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.policy import SourcePolicy
+from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.versions import ALL_VERSIONS
+from holdfast.exceptions import ConfigurationError
+from holdfast.testing.trial import Link, Trial, run
+
+links = st.builds(
+    Link,
+    loss=st.floats(0, 0.6),
+    delay=st.floats(0, 1),
+    spread=st.floats(0, 3),
+    capacity=st.sampled_from((5.0, 100.0, 10_000.0)),
+    line=st.integers(1, 64),
+    sync=st.floats(0, 0.1),
+)
+policies = st.builds(
+    SourcePolicy,
+    retransmission=st.builds(
+        RetransmissionPolicy, initial=st.floats(0.05, 5), floor=st.floats(0.01, 1), cap=st.floats(1, 30)
+    ),
+    window=st.integers(4, 64),
+)
+trials = st.builds(
+    Trial,
+    link=links,
+    source=policies,
+    messages=st.integers(1, 300),
+    interval=st.sampled_from((0.0, 0.0, 0.01, 3.0)),
+    versions=st.sampled_from(ALL_VERSIONS),
+)
+
+
+@given(trials, st.integers(0, 2**40))
+@settings(max_examples=60, deadline=None)
+def test_every_message_is_delivered_once_whatever_the_network_and_the_policy(trial: Trial, seed: int):
+    outcome = run(trial, seed)
+    assert outcome.is_complete
+    assert len(outcome.latencies) == trial.messages
+    assert outcome.transmissions >= trial.messages
+    assert outcome.requests > outcome.transmissions  # CreateSequence at least
+    assert min(outcome.latencies) >= trial.link.delay
+    assert outcome.seconds >= (trial.messages - 1) * trial.interval
+
+
+@given(trials, st.integers(0, 100))
+@settings(max_examples=15, deadline=None)
+def test_a_trial_and_a_seed_have_one_outcome(trial: Trial, seed: int):
+    assert run(trial, seed) == run(trial, seed)
+
+
+def test_what_is_not_lost_is_sent_once():
+    outcome = run(Trial(messages=100), 0)
+    assert (outcome.transmissions, outcome.dropped) == (100, 0)
+
+
+def test_another_seed_loses_other_messages():
+    trial = Trial(Link(loss=0.3), messages=20)
+    assert len({run(trial, seed).seconds for seed in range(20)}) == 20
+
+
+def test_what_finds_the_line_full_is_lost_and_sent_again():
+    trial = Trial(Link(capacity=10, line=2), SourcePolicy(window=32, initial_window=32), messages=32)
+    outcome = run(trial, 0)
+    assert outcome.dropped > 0
+    assert outcome.is_complete
+    assert run(replace(trial, link=replace(trial.link, line=64)), 0).dropped == 0
+
+
+def test_no_more_get_through_than_the_capacity_says():
+    outcome = run(Trial(Link(delay=0, capacity=50), SourcePolicy(window=64, initial_window=64), messages=100), 0)
+    assert outcome.seconds >= 100 / 50
+
+
+@pytest.mark.parametrize("wrong", [{"loss": 1.0}, {"loss": -0.1}, {"capacity": 0.0}, {"line": 0}, {"delay": -1.0}])
+def test_a_link_that_cannot_be_is_refused(wrong: dict[str, float]):
+    with pytest.raises(ConfigurationError):
+        Link(**wrong)
