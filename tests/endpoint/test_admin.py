@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import struct
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,11 +15,9 @@ from admin_client import Client
 from holdfast import Destination
 from holdfast.core.records import Record
 from holdfast.core.retention import RetentionPolicy
-from holdfast.endpoint.data_plane import TRAILER
 from holdfast.store.records import decode_record
 
 ACTION = "urn:test:submit"
-FRAME = struct.Struct(">QI")
 
 
 @pytest.fixture
@@ -30,16 +29,19 @@ async def admin(serve: Any, tmp_path: Any) -> AsyncIterator[Client]:
 
 
 def unframe(data: bytes) -> tuple[list[tuple[int, Record]], int | None]:
-    records, position, trailer = [], 0, None
-    while position < len(data):
-        offset, length = FRAME.unpack_from(data, position)
-        content = data[position + FRAME.size : position + FRAME.size + length]
-        position += FRAME.size + length
-        if offset == TRAILER:
-            (trailer,) = struct.unpack(">Q", content)
-        else:
-            records.append((offset, decode_record(content)))
-    return records, trailer
+    """The records of a stream of blocks, and what its trailer counts; by what docs/reference/data-plane.md says."""
+    stream, records = io.BytesIO(data), []
+    while head := stream.read(16):
+        first, count, size = struct.unpack(">QII", head)
+        if first == 2**64 - 1:
+            assert (count, size) == (0, 8)
+            (trailer,) = struct.unpack(">Q", stream.read(8))
+            assert not stream.read()
+            return records, trailer
+        lengths = struct.unpack(f">{count}I", stream.read(4 * count))
+        assert sum(lengths) == size
+        records += [(first + one, decode_record(stream.read(length))) for one, length in enumerate(lengths)]
+    return records, None
 
 
 async def test_queues_are_described_with_their_epoch_and_bounds(admin: Client) -> None:
@@ -63,7 +65,7 @@ async def test_ends_answer_at_once_when_there_is_more_and_wait_for_it_when_there
     assert answer["partitions"]["0"]["end"] == 3
 
 
-async def test_records_come_as_frames_with_a_trailer_that_counts_them(admin: Client) -> None:
+async def test_records_come_in_blocks_with_a_trailer_that_counts_them(admin: Client) -> None:
     await admin.send(5)
     status, data = await admin.ask(f"/queues/inbox/0/records?from=1&to=4&epoch={await admin.epoch()}")
     assert status == 200

@@ -8,11 +8,13 @@ import threading
 import zlib
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from holdfast.core.records import Record
-from holdfast.pipeline.frames import encode_frame, encode_trailer
+from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_trailer
+from holdfast.pipeline.blocks import Block, BlockReader
 from holdfast.store.records import encode_record
 from holdfast.testing.ports import free_ports
 
@@ -28,6 +30,14 @@ def record(number: int, body: str | None = None, **fields: Any) -> Record:
         "received_at": 1_700_000_000.25 + number,
     }
     return Record(**{**values, **fields})
+
+
+def block(first: int, records: list[bytes]) -> Block:
+    """Encoded records as a block that has come from a server."""
+    (came,) = BlockReader(
+        BytesIO(encode_block(first, records) + encode_trailer(len(records))).read, first, first + len(records), "q"
+    )
+    return came
 
 
 class Refusal(Exception):
@@ -62,6 +72,7 @@ class FakeServer:
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
         self.requests: list[str] = []
+        self.media_type = MEDIA_TYPE.decode()
         self.on_records: Callable[[int], int | None] = lambda asked: None
         self._asked = 0
         self._changed = threading.Condition()
@@ -121,8 +132,8 @@ class FakeServer:
             raise Refusal(416, f"the end is {len(records)}")
         self._asked += 1
         cut = self.on_records(self._asked)
-        frames = b"".join(encode_frame(offset, records[offset]) for offset in range(start, end))
-        return frames + encode_trailer(end - start), cut
+        pieces = [encode_block(at, records[at : min(end, at + 100)]) for at in range(start, end, 100)]
+        return b"".join(pieces) + encode_trailer(end - start), cut
 
     def fingerprints(self, name: str, at: dict[str, int]) -> dict[str, Any]:
         queue = self._queue(name)
@@ -228,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, data: bytes, cut: int | None) -> None:
         self.send_response(200)
-        self.send_header("Content-Type", "application/vnd.holdfast.records")
+        self.send_header("Content-Type", self.server.fake.media_type)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         whole, data = cut is None, data[:cut]

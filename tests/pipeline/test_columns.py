@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from fake_server import record
+from fake_server import block, record
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from holdfast.core.records import Record
@@ -36,7 +36,7 @@ def test_a_record_becomes_a_row_with_every_column_in_its_place():
         released_at=1_700_000_020.5,
     )
     builder = BatchBuilder("orders", 3, body=True, headers=True)
-    (batch,) = builder.batches([[(40, encode_record(full)), (41, encode_record(record(8, "")))]])
+    (batch,) = builder.batches([block(40, [encode_record(full), encode_record(record(8, ""))])])
     assert batch.schema.equals(arrow_schema(body=True, headers=True))
     batch.validate(full=True)
     first, second = batch.to_pylist()
@@ -64,9 +64,11 @@ def test_a_record_becomes_a_row_with_every_column_in_its_place():
 def test_a_batch_ends_at_so_many_rows_or_so_many_bytes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(columns, "BATCH_ROWS", 4)
     monkeypatch.setattr(columns, "BATCH_BYTES", 10_000)
-    lists = [[(i, encode_record(record(i, "x" * size)))] for i, size in enumerate([1, 1, 1, 1, 20_000, 1, 9_990, 1])]
+    blocks = [
+        block(i, [encode_record(record(i, "x" * size))]) for i, size in enumerate([1, 1, 1, 1, 20_000, 1, 9_990, 1])
+    ]
     builder = BatchBuilder("orders", 0, body=True, headers=False)
-    assert [batch["offset"].to_pylist() for batch in builder.batches(lists)] == [[0, 1, 2, 3], [4], [5, 6], [7]]
+    assert [batch["offset"].to_pylist() for batch in builder.batches(blocks)] == [[0, 1, 2, 3], [4], [5, 6], [7]]
     assert list(builder.batches([])) == []
 
 
@@ -74,7 +76,7 @@ def test_a_batch_ends_at_so_many_rows_or_so_many_bytes(monkeypatch: pytest.Monke
 def test_what_cannot_be_read_is_told_with_its_position(data: bytes):
     builder = BatchBuilder("orders", 3, body=True, headers=False)
     with pytest.raises(PipelineError, match="queue 'orders' partition 3 offset 40") as caught:
-        list(builder.batches([[(40, data)]]))
+        list(builder.batches([block(40, [data])]))
     assert "startingOffsets" in caught.value.remedy
 
 
@@ -95,12 +97,12 @@ def test_of_many_records_the_one_that_cannot_be_a_row_is_told_with_column_and_ca
     monkeypatch.setattr(columns, "decode_record", kept.__getitem__)
     builder = BatchBuilder("orders", 3, body=True, headers=True)
     with pytest.raises(PipelineError) as caught:
-        list(builder.batches([[(int(data), data) for data in kept]]))
+        list(builder.batches([block(40, list(kept))]))
     assert caught.value.message.startswith(f"queue 'orders' partition 3 offset 41 cannot be read: {why}")
 
 
 def test_a_column_that_is_not_asked_for_is_not_even_looked_at():
     data = encode_record(record(1)).replace(b"<o:order", b"\xffo:order")
-    (batch,) = BatchBuilder("orders", 3, body=False, headers=False).batches([[(40, data)]])
+    (batch,) = BatchBuilder("orders", 3, body=False, headers=False).batches([block(40, [data])])
     assert isinstance(batch, pa.RecordBatch)
     assert batch.num_rows == 1

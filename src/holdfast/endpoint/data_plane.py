@@ -6,7 +6,6 @@ Paths are described in docs/reference/data-plane.md. Part of the admin listener.
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,10 +26,9 @@ from holdfast.endpoint.admin_shapes import (
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import ages
 from holdfast.endpoint.places import partition_in
+from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_trailer
 from holdfast.exceptions import ConfigurationError, StoreError
 
-RECORDS = b"application/vnd.holdfast.records"
-TRAILER = 2**64 - 1
 CHUNK_BYTES = 1 << 20
 MAX_WAIT = 60.0
 
@@ -78,8 +76,8 @@ class DataPlane:
                 "GET",
                 one + "/{partition}/records",
                 self._records,
-                "Read records, as a stream of frames",
-                RECORDS.decode(),
+                "Read records, as a stream of blocks",
+                MEDIA_TYPE.decode(),
                 RecordsQuery,
                 errors=(*_READ, 410, 416),
                 joined=Joined.STREAM,
@@ -185,20 +183,20 @@ class DataPlane:
             raise Refused(416, f"partition {number} ends at {one.durable_end}", "Ask for less.")
         found = await self._read(name, number, start, end)
         exchange = asked.exchange
-        exchange.start(200, RECORDS)
+        exchange.start(200, MEDIA_TYPE)
         position = start
         # Whatever ends this before all that was asked for is sent, the missing trailer tells the reader.
         while found and not exchange.closed:
-            frames = b"".join(struct.pack(">QI", offset, len(data)) + data for offset, data in found)
+            block = encode_block(position, [data for _, data in found])
             position += len(found)
-            if not exchange.write(frames):
+            if not exchange.write(block):
                 await exchange.drain()
             try:
                 found = await self._read(name, number, position, end)
             except StoreError:
                 break
         if position == end:
-            exchange.write(struct.pack(">QIQ", TRAILER, 8, end - start))
+            exchange.write(encode_trailer(end - start))
         exchange.finish()
 
     async def _read(self, name: str, partition: int, start: int, end: int) -> list[tuple[int, bytes]]:

@@ -5,6 +5,7 @@ Owns its requests and what their answers mean. Knows nothing of Spark, and not w
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,23 +14,23 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
+from holdfast.endpoint.record_blocks import MEDIA_TYPE
 from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.blocks import Block, BlockReader
 from holdfast.pipeline.connection import Connection, answer_of, understood
 from holdfast.pipeline.errors import (
     OffsetRefused,
+    PipelineError,
     RecordsTrimmed,
     ServerAway,
     UnknownQueue,
 )
-from holdfast.pipeline.frames import FrameParser
 from holdfast.pipeline.offsets import Ends, Positions, Range
 
 T = TypeVar("T")
 
 Known = tuple[int, int, str]
 """Partition, a position up to which it was read, and the fingerprint of the last record below that."""
-
-READ_SIZE = 1 << 18
 
 
 class Patience:
@@ -159,10 +160,8 @@ class DataPlane(Connection):
         with understood(self._broker):
             return {int(p): int(o) for p, o in answer["offsets"].items()}
 
-    def records(
-        self, queue: str, epoch: str, part: Range, known: Iterable[Known] = ()
-    ) -> Iterator[list[tuple[int, bytes]]]:
-        """The records of a range as (offset, encoded), in lists as they arrive.
+    def records(self, queue: str, epoch: str, part: Range, known: Iterable[Known] = ()) -> Iterator[Block]:
+        """The records of a range, in blocks as they arrive.
 
         Raises:
             ServerAway: The connection was lost, or the answer cut off; what was given so far is right.
@@ -170,22 +169,31 @@ class DataPlane(Connection):
             OffsetRefused: What is ``known`` is not what is there.
         """
         what = f"queue {queue!r} partition {part.partition}"
-        parser = FrameParser(part.start, part.end, what)
         query = urlencode({"from": part.start, "to": part.end, "epoch": epoch, **_known(known)}, safe=":,")
         response = self._open("GET", f"/queues/{quote(queue, safe='')}/{part.partition}/records?{query}")
+        blocks = BlockReader(lambda size: self._read(lambda: response.read(size)), part.start, part.end, what)
         whole = False
         try:
             if response.status != 200:
                 self._checked(response.status, answer_of(self._read(response.read)))
-            while data := self._read(lambda: response.read1(READ_SIZE)):
-                if records := parser.feed(data):
-                    yield records
-            if not parser.complete:
-                raise ServerAway(f"{self._broker} cut its answer off: {what}, at offset {parser.next} of {part.end}")
+            self._require_blocks(response)
+            yield from blocks
             whole = True
+        except EOFError:
+            raise ServerAway(
+                f"{self._broker} cut its answer off: {what}, at offset {blocks.next} of {part.end}"
+            ) from None
         finally:
             if not whole:
                 self.close()
+
+    def _require_blocks(self, response: http.client.HTTPResponse) -> None:
+        kind = response.headers.get_content_type()
+        if kind != MEDIA_TYPE.decode():
+            raise PipelineError(
+                f"the server at {self._broker} sends records as {kind}, this version reads {MEDIA_TYPE.decode()}",
+                remedy="use the same version of Holdfast on both sides",
+            )
 
     def _unknown(self, queue: str) -> UnknownQueue:
         names: list[str] = []
@@ -207,7 +215,7 @@ def _known(known: Iterable[Known]) -> dict[str, str]:
 
 def read_range(
     plane: DataPlane, queue: str, epoch: str, part: Range, patience: Patience, known: Iterable[Known] = ()
-) -> Iterator[list[tuple[int, bytes]]]:
+) -> Iterator[Block]:
     """Every record of a range exactly once, whatever happens to the server in between: goes on where it broke off.
 
     Raises:
@@ -218,9 +226,9 @@ def read_range(
     at = part.start
     while at < part.end:
         try:
-            for records in plane.records(queue, epoch, Range(part.partition, at, part.end), known):
-                at = records[-1][0] + 1
+            for block in plane.records(queue, epoch, Range(part.partition, at, part.end), known):
+                at = block.first + len(block)
                 patience.succeeded()
-                yield records
+                yield block
         except ServerAway as error:
             patience.failed(error)

@@ -7,12 +7,12 @@ come from one table. Knows nothing of the network.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.records import Record
 from holdfast.exceptions import StoreFormatError
+from holdfast.pipeline.blocks import Block, joined
 from holdfast.pipeline.errors import PipelineError
 from holdfast.store.records import decode_record
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BATCH_ROWS = 8_192
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 1 << 20
 
 Column = tuple[str, str, bool, str]
 """Name, type, whether it may be null, and the record's attribute."""
@@ -73,7 +73,7 @@ def arrow_schema(*, body: bool, headers: bool) -> pa.Schema:
 
 
 class BatchBuilder:
-    """Makes record batches of encoded records of one partition, column by column.
+    """Makes record batches of the records of one partition: of many at once, or where one is not as usual, of each.
 
     Args:
         queue, partition: Where the records are from.
@@ -84,49 +84,70 @@ class BatchBuilder:
         self._queue = queue
         self._partition = partition
         self._schema = arrow_schema(body=body, headers=headers)
-        self._values = attrgetter(*(attribute for *_, attribute in _columns(body, headers)))
+        self._attributes = [attribute for *_, attribute in _columns(body, headers)]
+        self._fields = {*self._attributes, "released_at"} - {"delivered_at"}
 
-    def batches(self, lists: Iterable[list[tuple[int, bytes]]]) -> Iterator[pa.RecordBatch]:
-        """Batches of some 8,192 rows or 8 MB, whichever is reached first.
+    def batches(self, blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
+        """Batches of some 8,192 rows or 1 MB, whichever is reached first.
 
         Raises:
             PipelineError: A record that cannot be decoded, with its position.
         """
-        pending: list[tuple[int, bytes]] = []
-        size = 0
-        for records in lists:
-            pending += records
-            size += sum(len(encoded) for _, encoded in records)
-            if len(pending) >= BATCH_ROWS or size >= BATCH_BYTES:
-                yield self._build(pending)
-                pending, size = [], 0
+        pending: list[Block] = []
+        rows = size = 0
+        for block in blocks:
+            pending.append(block)
+            rows += len(block)
+            size += len(block.content)
+            if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+                yield self._build(joined(pending))
+                pending, rows, size = [], 0, 0
         if pending:
-            yield self._build(pending)
+            yield self._build(joined(pending))
 
-    def _build(self, encoded: list[tuple[int, bytes]]) -> pa.RecordBatch:
+    def _build(self, block: Block) -> pa.RecordBatch:
+        import numpy as np
         import pyarrow as pa
 
-        rows = len(encoded)
-        records = [self._decode(offset, data) for offset, data in encoded]
-        arrays = [
+        from holdfast.pipeline.decoding import columns_of
+
+        rows = len(block)
+        position = [
             pa.repeat(pa.scalar(self._queue), rows),
             pa.repeat(pa.scalar(self._partition, pa.int32()), rows),
-            pa.array([offset for offset, _ in encoded], pa.int64()),
+            pa.array(np.arange(block.first, block.first + rows)),
         ]
-        values = zip(*map(self._values, records), strict=True)
-        for field, column in zip(list(self._schema)[len(arrays) :], values, strict=True):
+        lengths = np.frombuffer(block.lengths, np.uint32).astype(np.int64)
+        fields = columns_of(block.content, block.begin, lengths, self._fields)
+        if fields is None:
+            arrays = self._one_by_one(list(block))
+        else:
+            received, released = fields["received_at"], fields["released_at"]
+            fields["delivered_at"] = np.where(np.isnan(released), received, released)
+            arrays = [_array(fields[attribute], field.type) for attribute, field in self._wanted()]
+        return pa.RecordBatch.from_arrays([*position, *arrays], schema=self._schema)
+
+    def _wanted(self) -> Iterator[tuple[str, pa.Field]]:
+        """Of each column that is the record's own: its attribute there, and what it is to be."""
+        return zip(self._attributes, list(self._schema)[len(_POSITION) :], strict=True)
+
+    def _one_by_one(self, encoded: list[tuple[int, bytes]]) -> list[pa.Array]:
+        records = [self._decode(offset, data) for offset, data in encoded]
+        arrays = []
+        for attribute, field in self._wanted():
+            column = [getattr(record, attribute) for record in records]
             try:
                 arrays.append(_array(column, field.type))
             except Exception:
                 for (offset, _), value in zip(encoded, column, strict=True):
                     self._check(offset, field, value)
                 raise
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return arrays
 
     def _check(self, offset: int, field: pa.Field, value: Any) -> None:
         """Of a column that Arrow does not take, find the record that is to blame."""
         try:
-            _array((value,), field.type)
+            _array([value], field.type)
         except Exception as error:
             raise self._unreadable(offset, f"{field.name}: {type(error).__name__}: {error}") from error
 
@@ -143,13 +164,18 @@ class BatchBuilder:
         )
 
 
-def _array(column: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _array(column: Any, kind: pa.DataType) -> pa.Array:
+    """A column as Arrow has it.
+
+    Raises:
+        OverflowError: A time is none, or beyond what a timestamp can hold.
+    """
     import numpy as np
     import pyarrow as pa
 
     if not pa.types.is_timestamp(kind):
-        return pa.array(column, kind)
-    microseconds = np.rint(np.array(column, float) * 1e6)
+        return column if isinstance(column, pa.Array) else pa.array(column, kind)
+    microseconds = np.rint(np.asarray(column, float) * 1e6)
     if not (np.abs(microseconds) < 2.0**63).all():  # else astype would make some other time of it
         raise OverflowError("seconds beyond what a timestamp can hold")
     return pa.array(microseconds.astype(np.int64), kind)

@@ -1,0 +1,213 @@
+"""Columns of many records at once are those of each record by itself: that decoder is the model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import fields, replace
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from fake_server import block, record
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast.core.records import Record
+from holdfast.pipeline import columns, decoding
+from holdfast.pipeline.columns import BatchBuilder
+from holdfast.pipeline.errors import PipelineError
+from holdfast.store.records import decode_record, encode_record
+
+CUTS = [0, 1, 31, 32, 255, 256, 65_535, 65_536]
+"""Lengths at which MessagePack begins to write another way."""
+
+texts = st.one_of(
+    st.text(max_size=40),
+    st.builds(lambda size, letter: letter * size, st.sampled_from(CUTS), st.sampled_from("aé€😀\0")),
+)
+optional = st.none() | texts
+octets = st.builds(str.encode, texts)
+times = st.floats(-1e11, 1e11) | st.sampled_from([0.0, -0.0, 1.7e9, 0.0000005])
+numbers = st.integers(0, 2**63 - 1) | st.sampled_from([0, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32])
+records = st.builds(
+    Record,
+    sequence=texts,
+    message_number=numbers,
+    action=texts,
+    body=octets,
+    received_at=times,
+    message_id=optional,
+    to=optional,
+    reply_to=optional,
+    relates_to=optional,
+    soap=texts,
+    headers=octets,
+    wants_reply=st.booleans(),
+    released_at=st.none() | times,
+    transport=st.binary(max_size=300),
+)
+shapes = st.tuples(st.booleans(), st.booleans())
+damages = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=3)
+
+
+def built(first: int, encoded: list[bytes], body: bool, headers: bool) -> pa.RecordBatch | str:
+    """What these records come to: rows, or the error's text."""
+    builder = BatchBuilder("orders", 3, body=body, headers=headers)
+    try:
+        (batch,) = builder.batches([block(first, encoded)])
+    except PipelineError as error:
+        return str(error)
+    batch.validate(full=True)
+    return batch
+
+
+def compare(first: int, encoded: list[bytes], body: bool, headers: bool) -> bool:
+    """See that both ways give the same; whether all went at once."""
+    went: list[bool] = []
+
+    def watched(*asked: Any) -> Any:
+        found = decoding_columns(*asked)
+        went.append(found is not None)
+        return found
+
+    decoding_columns = decoding.columns_of
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding, "columns_of", watched)
+        at_once = built(first, encoded, body, headers)
+        patch.setattr(decoding, "columns_of", lambda *_: None)
+        one_by_one = built(first, encoded, body, headers)
+    assert type(at_once) is type(one_by_one)
+    assert at_once == one_by_one
+    if isinstance(at_once, pa.RecordBatch):
+        assert at_once.schema.equals(columns.arrow_schema(body=body, headers=headers))
+    return went == [True]
+
+
+def test_the_fields_are_those_of_a_record_in_their_order():
+    assert [name for name, _ in decoding.FIELDS] == [one.name for one in fields(Record)]
+    encoded = encode_record(record(1))
+    assert tuple(encoded[:2]) == decoding.BEGINNING
+    assert len(msgspec.msgpack.decode(encoded)) == 1 + len(decoding.FIELDS)
+
+
+@given(st.lists(records, min_size=1, max_size=8), shapes, st.integers(0, 2**40))
+def test_whatever_records_there_are_all_go_at_once_and_give_the_same(
+    some: list[Record], shape: tuple[bool, bool], first: int
+):
+    assert compare(first, [encode_record(one) for one in some], *shape)
+
+
+def _of_format_1(one: Record) -> bytes:
+    values = [getattr(one, field.name) for field in fields(Record)]
+    return msgspec.msgpack.encode((1, *values[:12]))
+
+
+def _with(name: str, value: Any) -> Callable[[Record], bytes]:
+    """A record that holds something else in one field than records hold."""
+    place = 1 + [field.name for field in fields(Record)].index(name)
+
+    def encode(one: Record) -> bytes:
+        values = msgspec.msgpack.decode(encode_record(one))
+        values[place] = value
+        return msgspec.msgpack.encode(values)
+
+    return encode
+
+
+NOT_UTF_8 = [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"a\x80"]
+"""Never an octet, too long for what it says, half of a pair, beyond Unicode, cut short, a second without a first."""
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        _of_format_1,
+        lambda one: encode_record(one)[:-1],
+        lambda one: encode_record(one) + b"\0",
+        lambda one: encode_record(one).replace(b"\x9f\x02", b"\x9f\x03", 1),
+        lambda one: b"\xdc\x00\x0f" + encode_record(one)[1:],
+        lambda one: b"",
+        lambda one: b"\x9f\x02",
+        lambda one: b"\x9f\x02" + b"\xdb\xff\xff\xff\xff" * 20,
+        lambda one: bytes(40),
+        _with("sequence", None),
+        _with("sequence", b"octets"),
+        _with("message_number", -1),
+        _with("message_number", 2**63),
+        _with("message_number", "1"),
+        _with("action", None),
+        _with("body", "text"),
+        _with("body", None),
+        _with("received_at", 1_700_000_000),
+        _with("received_at", None),
+        _with("received_at", float("nan")),
+        _with("received_at", float("inf")),
+        _with("received_at", 9.22e12),
+        _with("released_at", float("nan")),
+        _with("released_at", -1e300),
+        _with("message_id", 7),
+        _with("soap", None),
+        _with("headers", "text"),
+        _with("wants_reply", None),
+        _with("wants_reply", 1),
+        _with("transport", "text"),
+        *(_with("body", octets) for octets in NOT_UTF_8),
+        *(_with("headers", octets) for octets in NOT_UTF_8),
+        *((lambda one, odd=odd: encode_record(one).replace(b"urn:uuid", (odd * 8)[:8])) for odd in NOT_UTF_8),
+        *((lambda one, odd=odd: encode_record(one).replace(b"urn:m:", (odd * 6)[:6])) for odd in NOT_UTF_8),
+    ],
+)
+@pytest.mark.parametrize("shape", [(True, True), (False, False)])
+def test_one_record_that_is_not_as_usual_gives_what_it_gives_by_itself(
+    odd: Callable[[Record], bytes], shape: tuple[bool, bool]
+):
+    usual = [record(number, message_id=f"urn:m:{number}") for number in range(5)]
+    encoded = [encode_record(one) for one in usual]
+    for place in (0, 2, 4):
+        compare(40, [*encoded[:place], odd(usual[place]), *encoded[place + 1 :]], *shape)
+
+
+def test_records_of_an_older_format_are_read_between_others():
+    usual = [record(number) for number in range(4)]
+    encoded = [_of_format_1(one) if number % 2 else encode_record(one) for number, one in enumerate(usual)]
+    assert not compare(0, encoded, True, True)
+    batch = built(0, encoded, True, False)
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch["message_number"].to_pylist() == [0, 1, 2, 3]
+
+
+@given(st.lists(records, min_size=1, max_size=4), damages, shapes)
+@example([replace(record(1), sequence="")], [(0, 0)], (True, True))
+def test_of_records_with_octets_changed_both_ways_give_the_same(
+    some: list[Record], damage: list[tuple[int, int]], shape: tuple[bool, bool]
+):
+    encoded = [bytearray(encode_record(one)) for one in some]
+    for at, octet in damage:
+        one = encoded[at % len(encoded)]
+        # Mostly where a record begins, which is what tells how the rest of it lies.
+        one[(at // 7) % min(len(one), 120)] = octet
+    compare(0, [bytes(one) for one in encoded], *shape)
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), shapes)
+def test_of_garbage_both_ways_say_the_same(garbage: list[bytes], shape: tuple[bool, bool]):
+    compare(0, [b"\x9f\x02" + one for one in garbage], *shape)
+    compare(0, garbage, *shape)
+
+
+def test_many_records_cut_into_blocks_anywhere_give_the_same_rows():
+    chance = random.Random(5)
+    encoded = [
+        encode_record(record(number, "x" * chance.choice([0, 30, 300]), to=chance.choice([None, "http://b"])))
+        for number in range(3000)
+    ]
+    whole = pa.Table.from_batches(BatchBuilder("q", 0, body=True, headers=True).batches([block(0, encoded)]))
+    for _ in range(3):
+        cuts = sorted({0, 3000, *chance.sample(range(3000), 40)})
+        blocks = [block(begin, encoded[begin:end]) for begin, end in pairwise(cuts)]
+        table = pa.Table.from_batches(BatchBuilder("q", 0, body=True, headers=True).batches(blocks))
+        assert table.combine_chunks() == whole.combine_chunks()
+    assert whole["message_number"].to_pylist() == [decode_record(one).message_number for one in encoded]
