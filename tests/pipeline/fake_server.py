@@ -12,6 +12,8 @@ from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from fake_sinks import SinkRefusal, Sinks
+
 from holdfast.core.records import Record
 from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_trailer
 from holdfast.pipeline.blocks import Block, BlockReader
@@ -67,6 +69,9 @@ class FakeServer:
 
     ``on_records`` is called before each answer to a request for records, with how many were asked for so far; it
     may return the number of bytes after which the connection is to be cut.
+
+    ``sinks`` take rows. ``on_sink`` is called with each request for one, "POST /sinks/...", and may return ``"before"``
+    to cut the connection before anything is done, or ``"after"`` to cut it before the answer.
     """
 
     def __init__(self) -> None:
@@ -74,6 +79,8 @@ class FakeServer:
         self.requests: list[str] = []
         self.media_type = MEDIA_TYPE.decode()
         self.on_records: Callable[[int], int | None] = lambda asked: None
+        self.sinks = Sinks()
+        self.on_sink: Callable[[str], str | None] = lambda request: None
         self._asked = 0
         self._changed = threading.Condition()
         self._server: ThreadingHTTPServer | None = None
@@ -181,6 +188,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are written one by one
     server: _Server
 
     def log_message(self, *args: Any) -> None:
@@ -192,6 +200,12 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self._answer("PUT")
 
+    def do_POST(self) -> None:
+        self._answer("POST")
+
+    def do_DELETE(self) -> None:
+        self._answer("DELETE")
+
     def _answer(self, method: str) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fake = self.server.fake
@@ -201,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
         fake.requests.append(f"{method} {self.path}")
         try:
             self._dispatch(fake, method, body)
-        except Refusal as refusal:
+        except (Refusal, SinkRefusal) as refusal:
             self._json(refusal.status, refusal.answer)
 
     def _dispatch(self, fake: FakeServer, method: str, body: bytes) -> None:
@@ -210,7 +224,9 @@ class _Handler(BaseHTTPRequestHandler):
         steps = [unquote(step) for step in parts.path.strip("/").split("/")]
         if "known" in query:
             fake.compare(steps[1], re.findall(r"(\d+):(\d+):(\w+)", query["known"]))
-        if steps == ["queues"]:
+        if steps[0] == "sinks":
+            self._sink(fake, method, steps, query, body)
+        elif steps == ["queues"]:
             self._json(200, {"v": 1, "queues": {n: {"partitions": q.bounds()} for n, q in fake.queues.items()}})
         elif steps[2:] == ["ends"]:
             after = {p: int(o) for p, o in re.findall(r"(\d+):(\d+)", query.get("after", ""))}
@@ -228,6 +244,14 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             start, end = int(query["from"]), int(query["to"])
             self._stream(*fake.records(steps[1], int(steps[2]), start, end, query["epoch"]))
+
+    def _sink(self, fake: FakeServer, method: str, steps: list[str], query: dict[str, str], body: bytes) -> None:
+        cut = fake.on_sink(f"{method} {self.path}")
+        answer = fake.sinks.answer(method, steps, query, body) if cut != "before" else {}
+        if cut is None:
+            self._json(200, answer)
+        else:
+            self.close_connection = True
 
     def _json(self, status: int, answer: dict[str, Any]) -> None:
         body = json.dumps(answer).encode()

@@ -101,13 +101,19 @@ class AdminConnection:
         else:
             self.http = http.client.HTTPConnection(host, port, timeout=timeout)
 
-    def send(self, method: str, path: str, body: str | bytes | None = None) -> http.client.HTTPResponse:
+    def send(
+        self, method: str, path: str, body: str | bytes | None = None, kind: str = "application/json"
+    ) -> http.client.HTTPResponse:
         """Send a request and wait for the head of its answer.
+
+        Args:
+            method, path, body: The request.
+            kind: The body's Content-Type.
 
         Raises:
             OSError, http.client.HTTPException: there is none.
         """
-        headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
+        headers = self._headers | ({"Content-Type": kind} if body is not None else {})
         self.http.request(method, self._prefix + path, body=body, headers=headers)
         return self.http.getresponse()
 

@@ -53,32 +53,50 @@ class Connection:
         return self._checked(*self._request(method, path, body=body))
 
     def _request(
-        self, method: str, path: str, wait: float = 0.0, body: str | None = None
+        self, method: str, path: str, wait: float = 0.0, body: str | bytes | None = None, **how: Any
     ) -> tuple[int, dict[str, Any]]:
-        response = self._open(method, path, wait, body)
+        response = self._open(method, path, wait, body, **how)
         return response.status, answer_of(self._read(response.read))
 
-    def _open(self, method: str, path: str, wait: float = 0.0, body: str | None = None) -> http.client.HTTPResponse:
-        """Send a request. A kept connection may have been closed by the server in the meantime: then once anew."""
+    def _open(
+        self,
+        method: str,
+        path: str,
+        wait: float = 0.0,
+        body: str | bytes | None = None,
+        *,
+        kind: str = "application/json",
+        again: bool = True,
+    ) -> http.client.HTTPResponse:
+        """Send a request. A kept connection may have been closed by the server in the meantime: then once anew.
+
+        Args:
+            method, path, body: The request.
+            wait: Seconds by which its answer may be late.
+            kind: The body's Content-Type.
+            again: Whether it may arrive twice.
+        """
         kept = self._connection is not None
         try:
-            return self._send(method, path, wait, body)
+            return self._send(method, path, wait, body, kind)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            if not kept or isinstance(error, TimeoutError):
+            if not (kept and again) or isinstance(error, TimeoutError):
                 raise self._away(error) from error
         try:
-            return self._send(method, path, wait, body)
+            return self._send(method, path, wait, body, kind)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise self._away(error) from error
 
-    def _send(self, method: str, path: str, wait: float, body: str | None) -> http.client.HTTPResponse:
+    def _send(
+        self, method: str, path: str, wait: float, body: str | bytes | None, kind: str
+    ) -> http.client.HTTPResponse:
         if self._connection is None:
             self._connection = self._access.open(self._broker, CONNECT_TIMEOUT)
             self._connection.http.connect()
         self._connection.http.sock.settimeout(TIMEOUT + wait)
-        return self._connection.send(method, path, body)
+        return self._connection.send(method, path, body, kind)
 
     def _read(self, read: Callable[[], bytes]) -> bytes:
         try:

@@ -27,3 +27,35 @@ class RecordsTrimmed(PipelineError):
 
 class IncompleteRead(PipelineError):
     """The server sent other records than exactly those that were asked for."""
+
+
+class SinkBound(PipelineError):
+    """The sink takes the batches of another query."""
+
+
+class BatchRefused(PipelineError):
+    """The sink does not take this batch: a number was left out, or what was staged is gone."""
+
+
+class TokenKnown(PipelineError):
+    """A part was staged under this token before."""
+
+
+class RowRefused(PipelineError):
+    """A row cannot be sent.
+
+    Args:
+        row: Which one of its part, from 0.
+        reason: Why.
+        column: The column that is to blame, "" for none.
+    """
+
+    def __init__(self, row: int, reason: str, column: str = "") -> None:
+        super().__init__(f"row {row} cannot be sent: {reason}")
+        self.row = row
+        self.reason = reason
+        self.column = column
+
+
+class WriteRefused(PipelineError):
+    """A row of the DataFrame cannot be sent, and nothing of the write was."""

@@ -1,4 +1,4 @@
-"""The ``wsrm`` data source: a server's queues as a Spark table or stream.
+"""The ``wsrm`` data source: a server's queues as a Spark table or stream, and rows as reliable messages.
 
 Exactly once into a transactional sink, by Spark's own checkpoint: a range of offsets always gives the same rows.
 No filter is pushed down (Spark 4.3.0 gives wrong rows then): options narrow a read.
@@ -13,11 +13,15 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.batch_reader import WsrmReader
 from holdfast.pipeline.columns import spark_schema
 from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.sink import WsrmStreamWriter, WsrmWriter, planned
 from holdfast.pipeline.stream_reader import WsrmStreamReader
 
 
 class WsrmDataSource(DataSource):
-    """``spark.read.format("wsrm")`` and ``spark.readStream.format("wsrm")``; options: see ReadOptions."""
+    """``format("wsrm")`` of ``spark.read``, ``spark.readStream``, ``df.write`` and ``df.writeStream``.
+
+    Options: see ReadOptions and WriteOptions.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -42,6 +46,14 @@ class WsrmDataSource(DataSource):
                 remedy='add .option("reader", "orders-to-parquet"), another name for each query that reads the queue',
             )
         return WsrmStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> WsrmWriter:
+        """A batch write."""
+        return WsrmWriter(*planned(self.options, schema, overwrite, stream=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> WsrmStreamWriter:
+        """A streaming query's writes."""
+        return WsrmStreamWriter(*planned(self.options, schema, overwrite, stream=True))
 
     def _checked(self, schema: StructType) -> ReadOptions:
         options = ReadOptions.parse(self.options)

@@ -1,0 +1,319 @@
+"""``df.write.format("wsrm")`` and ``df.writeStream.format("wsrm")``: rows become reliable messages, exactly once.
+
+Each task *stages* its rows on the server: durable, seen by nobody. The driver *publishes* what the tasks said they
+staged: one request, atomic, and answered with "already" if the batch was published before. What nobody publishes is
+*discarded*. So nothing is sent of a batch that fails, and nothing twice of one that Spark repeats.
+
+Each method notes where Spark runs it; nothing on ``self`` that a method sets is there in the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline.client import Patience
+from holdfast.pipeline.errors import PipelineError, RowRefused, ServerAway, SinkBound, TokenKnown, WriteRefused
+from holdfast.pipeline.rows import Part, Refused, RowEncoder, RowPlan, plan_rows
+from holdfast.pipeline.sink_client import Batch, SinkPlane, Taken
+from holdfast.pipeline.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("holdfast.pipeline")
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What one task staged: the parts of its rows by their tokens, in order, and the file of those it refused."""
+
+    batch: Batch
+    tokens: tuple[str, ...]
+    rows: int
+    already: bool
+    refused: int
+    refused_file: str
+
+
+def planned(
+    options: Mapping[str, str], schema: StructType, overwrite: bool, *, stream: bool
+) -> tuple[WriteOptions, RowPlan]:
+    """Check a write before anything of it runs.
+
+    Raises:
+        ConfigurationError: An option or a column that cannot be; overwriting.
+    """
+    checked = WriteOptions.parse(options, stream=stream)
+    if overwrite:
+        raise ConfigurationError(
+            "messages that were sent cannot be overwritten",
+            remedy='use outputMode("append")' if stream else 'use mode("append")',
+        )
+    return checked, plan_rows(schema, checked)
+
+
+class _Writer:
+    """What a stream's writer and a batch's have in common."""
+
+    def __init__(self, options: WriteOptions, plan: RowPlan) -> None:
+        self._options = options
+        self._plan = plan
+
+    def _batch(self, context: TaskContext) -> Batch:
+        """In a task: what it writes."""
+        raise NotImplementedError
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: stage its rows, in parts. What was staged is durable when this returns."""
+        context = TaskContext.get()
+        assert context is not None
+        return Staging(self._options, self._plan, self._batch(context), context.partitionId()).write(iterator)
+
+    def _publish(self, messages: Sequence[WriterCommitMessage | None]) -> Batch | None:
+        """In the driver: the whole batch, or nothing; the same again changes nothing."""
+        staged = [one for one in messages if isinstance(one, Staged)]
+        if not staged:
+            return None
+        options, batch = self._options, staged[0].batch
+        tokens = [token for one in staged for token in one.tokens]
+        rows, refused = sum(one.rows for one in staged), sum(one.refused for one in staged)
+        if options.refused and not any(one.already for one in staged):
+            from holdfast.pipeline.refused import place
+
+            place(options.refused, batch.query, batch.number, [one.refused_file for one in staged if one.refused_file])
+        plane = SinkPlane(options.broker, options.access)
+        try:
+            published = Patience(options.away).call(lambda: plane.publish(batch, tokens, rows))
+        finally:
+            plane.close()
+        if not published:
+            log.warning("batch %d of sink %s was published before: nothing is sent again", batch.number, batch.sink)
+        elif refused:
+            log.warning(
+                "batch %d of sink %s: %d rows sent, %d refused rows are in %s",
+                batch.number,
+                batch.sink,
+                rows,
+                refused,
+                options.refused,
+            )
+        else:
+            log.info("batch %d of sink %s: %d rows sent", batch.number, batch.sink, rows)
+        return batch
+
+    def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver, after a failure: never raises, and what the server has published it keeps."""
+        for one in messages:
+            if isinstance(one, Staged):
+                _discard(self._options, one.batch, one.tokens, one.refused_file)
+
+
+class WsrmStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """A streaming query's batches. Spark makes another one for each of them, and for each commit."""
+
+    def _batch(self, context: TaskContext) -> Batch:
+        query, number = streaming_batch(context)
+        return Batch(self._options.sink_id or query, query, number)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """In the driver: all tasks are done. Repeated, with other messages, if Spark dies before it has noted it."""
+        self._publish(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """In the driver: a task, or the commit, failed."""
+        self._discard(messages)
+
+
+class WsrmWriter(_Writer, DataSourceArrowWriter):
+    """One batch write: of a sink that has a name, by a key, or of a sink of its own that is forgotten afterwards."""
+
+    def __init__(self, options: WriteOptions, plan: RowPlan) -> None:
+        super().__init__(options, plan)
+        if options.idempotency_key:
+            self._sink = f"once-{hashlib.sha256(options.idempotency_key.encode()).hexdigest()[:40]}"
+        else:
+            self._sink = options.sink_id or f"write-{uuid.uuid4()}"
+
+    def _batch(self, context: TaskContext) -> Batch:
+        options = self._options
+        if not options.sink_id:
+            return Batch(self._sink, self._sink, 0)
+        assert options.batch_id is not None
+        query = options.query_id or context.getLocalProperty(_QUERY) or _NO_QUERY
+        return Batch(self._sink, query, options.batch_id, jumps=True)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """In the driver: all tasks are done."""
+        batch = self._publish(messages)
+        if batch is not None and self._sink.startswith("write-") and not self._options.sink_id:
+            plane = SinkPlane(self._options.broker, self._options.access)
+            try:
+                plane.forget(batch.sink)
+            except HoldfastError as error:  # what was to be sent is sent
+                log.warning("sink %s is not forgotten, holdfast sinks lists it: %s", batch.sink, error)
+            finally:
+                plane.close()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """In the driver: a task, or the commit, failed."""
+        self._discard(messages)
+
+
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Spark's own names of what it tells the tasks of a streaming query."""
+_NO_QUERY = "batches"
+"""Whose batches those of a sink are that no streaming query writes to."""
+
+
+def streaming_batch(context: TaskContext) -> tuple[str, int]:
+    """The ids of the streaming query, which survives restarts, and of its batch.
+
+    Raises:
+        PipelineError: This Spark does not tell them.
+    """
+    query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+    if not query or not number:
+        raise PipelineError(
+            f"Spark tells this task no {_BATCH if query else _QUERY}, and a batch cannot be sent exactly once",
+            remedy="use a version of Spark that Holdfast is tested with, or foreachBatch with sinkId and batchId",
+        )
+    return query, int(number)
+
+
+class Staging:
+    """One task's rows, on their way to the server.
+
+    Args:
+        options: The write's.
+        plan: Its columns.
+        batch: What the rows are of.
+        partition: The task's number, for messages.
+    """
+
+    def __init__(self, options: WriteOptions, plan: RowPlan, batch: Batch, partition: int) -> None:
+        self._options = options
+        self._plan = plan
+        self._batch = batch
+        self._partition = partition
+        self._plane = SinkPlane(options.broker, options.access)
+        self._patience = Patience(options.away)
+        self._name = f"{partition}-{uuid.uuid4().hex}"
+        self._tokens: list[str] = []
+        self._tried = 0
+        self._rows = 0
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage all of them.
+
+        Raises:
+            WriteRefused: A row cannot be sent, and there is no table for such rows.
+            ServerAway: The server stayed away for longer than is borne.
+            SinkBound, BatchRefused: The sink takes no such batch.
+        """
+        file: Any = None
+        if self._options.refused:
+            from holdfast.pipeline.refused import RefusedFile
+
+            file = RefusedFile(self._options.refused, self._name, self._partition)
+        already = whole = False
+        try:
+            for one in RowEncoder(self._plan).parts(batches):
+                if already:
+                    continue  # Spark wants its rows read
+                refused = [one] if isinstance(one, Refused) else []
+                if isinstance(one, Part):
+                    taken = self._stage(one)
+                    already = taken.already
+                    refused = [one.refused(*told) for told in taken.refused]
+                if refused and file is None:
+                    raise self._unsendable(refused[0])
+                if refused and not already:
+                    file.add(refused)
+            name = file.close() if file else ""
+            whole = True
+        finally:
+            self._plane.close()
+            if not whole:
+                if file is not None:
+                    file.close()
+                _discard(self._options, self._batch, self._tokens, file.name if file and file.rows else "")
+        return Staged(self._batch, tuple(self._tokens), self._rows, already, file.rows if file else 0, name)
+
+    def _stage(self, part: Part) -> Taken:
+        """A part, again and again under other tokens while the server is away."""
+        data = part.encoded()
+        bound = False
+        while True:
+            self._tried += 1
+            token = f"{self._name}-{self._tried}"
+            try:
+                taken = self._plane.stage(self._batch, token, data, tell=bool(self._options.refused))
+            except ServerAway as error:
+                self._patience.failed(error)
+            except TokenKnown as error:
+                self._patience.failed(ServerAway(error.message, remedy=error.remedy))
+            except SinkBound:
+                if bound or not self._options.rebind:
+                    raise
+                bound = True
+                self._patience.call(lambda: self._plane.bind(self._batch.sink, self._batch.query))
+            except RowRefused as error:
+                raise self._unsendable(part.refused(error.row, error.reason, error.column)) from error
+            else:
+                self._patience.succeeded()
+                if not taken.already:
+                    self._tokens.append(token)
+                    self._rows += taken.rows
+                return taken
+
+    def _unsendable(self, refused: Refused) -> WriteRefused:
+        row = refused.batch.slice(refused.index, 1)
+        of = {name: name for name in ("to", "queue", "message_id")} | self._plan.columns
+        named = {of[field] for field in ("key", "to", "queue", "message_id") if field in self._plan.columns}
+        values = ", ".join(f"{name}={_shown(row, name)}" for name in sorted(named))
+        where = f", column {refused.column}" if refused.column else ""
+        return WriteRefused(
+            f"row {refused.position} of partition {self._partition} of batch {self._batch.number} cannot be sent"
+            f"{where}: {refused.reason}" + (f" ({values})" if values else ""),
+            remedy="nothing of the batch was sent: correct the row and start again, or let such rows go to a table "
+            'with .option("refused", "/a/directory")',
+        )
+
+
+def _shown(row: pa.RecordBatch, name: str) -> str:
+    try:
+        return repr(row.column(name)[0].as_py())[:100]
+    except UnicodeDecodeError:
+        return "?"
+
+
+def _discard(options: WriteOptions, batch: Batch, tokens: Sequence[str], file: str) -> None:
+    """One attempt, that never raises: what is left the server sweeps."""
+
+    def attempt(what: Callable[[], None]) -> None:
+        try:
+            what()
+        except Exception as error:  # the failure before it is the one to tell of
+            log.warning("what batch %d of sink %s staged is not discarded: %s", batch.number, batch.sink, error)
+
+    if tokens:
+        plane = SinkPlane(options.broker, options.access)
+        attempt(lambda: plane.discard(batch.sink, list(tokens)))
+        plane.close()
+    if file:
+        from holdfast.pipeline.refused import drop
+
+        attempt(lambda: drop(options.refused, [file]))
+
+
+__all__ = ["Staged", "WsrmStreamWriter", "WsrmWriter", "planned"]

@@ -1,0 +1,147 @@
+"""The options of writes with ``format("wsrm")``: names, defaults, limits. Knows nothing of Spark or of the network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.endpoint.admin_client import Access
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.option_values import (
+    access_of,
+    as_boolean,
+    as_name,
+    as_seconds,
+    as_token,
+    as_url,
+    option,
+    parsed,
+)
+
+_OF_SPARK = "checkpointlocation"
+"""Spark shows a stream's writer this option of its own."""
+
+
+def _sink(name: str, text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", text):
+        raise ConfigurationError(
+            f"option {name}={text!r} cannot be a name on the server",
+            remedy="use letters, digits, dots, hyphens and underscores, 200 of them at most",
+        )
+    return text
+
+
+def _whole(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) >= 1 << 63:
+        raise ConfigurationError(f"option {name}={text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def _directory(name: str, text: str) -> str:
+    if not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]+:/", text):
+        raise ConfigurationError(
+            f"option {name}={text!r} is neither an absolute path nor a URI",
+            remedy="give a directory that the driver and every executor reach: /shared/refused, s3://bucket/refused",
+        )
+    return text.rstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """The checked options of a write, batch or stream. Option names are the camelCase ones of the metadata.
+
+    Args:
+        broker: URL of the server's admin listener as the executors see it. Required.
+        queue: The queue of the server for rows that name none, nor an address, by columns ``queue`` and ``to``.
+        to: The address that those rows are sent to, instead of a queue.
+        action: The Action of rows that have none by a column ``action``.
+        sequence_key: Name of the column whose value keeps rows together: those of one value go out in one Sequence, in
+            their order. Without it all rows of the write are one Sequence.
+        sink_id: Name of the sink on the server: letters, digits, dots, hyphens and underscores. A stream's own is its
+            query id; with a name, another query (a new checkpoint) is refused until it is bound.
+        batch_id: Which batch of ``sinkId`` a batch write is. One not above the last one published sends nothing: so a
+            write can be repeated, and ``foreachBatch`` is exact.
+        query_id: Whose batches ``batchId`` counts, of a batch write. Without it, the streaming query that it runs in.
+        idempotency_key: Of a batch write alone: another write with this key sends nothing.
+        rebind: Whether a sink that another query wrote to becomes this query's, which begins its batches again.
+        refused: Directory of a Parquet table for the rows that cannot be sent. Without it, such a row fails the write.
+        away: Seconds a server that is away is waited for before the write fails.
+        token: The admin listener's token. Spark shows options to whoever may look at the query: ``tokenFile``, or the
+            environment variable ``HOLDFAST_ADMIN_TOKEN`` of the driver, keep it to themselves.
+        token_file: File with the token. This file and those below are read once, in the driver; tasks need none.
+        ca_file: PEM file of the authorities to trust, for https, instead of the system's.
+        certificate_file: PEM file of a certificate to show, with its chain.
+        key_file: PEM file of its key, if that is in another file.
+        proxy: URL of an HTTP proxy to go through.
+    """
+
+    broker: str = field(metadata=option("broker", as_url))
+    queue: str = field(default="", metadata=option("queue", as_name))
+    to: str = field(default="", metadata=option("to", as_name))
+    action: str = field(default="", metadata=option("action", as_name))
+    sequence_key: str = field(default="", metadata=option("sequenceKey", as_name))
+    sink_id: str = field(default="", metadata=option("sinkId", _sink))
+    batch_id: int | None = field(default=None, metadata=option("batchId", _whole))
+    query_id: str = field(default="", metadata=option("queryId", _sink))
+    idempotency_key: str = field(default="", metadata=option("idempotencyKey", as_name))
+    rebind: bool = field(default=False, metadata=option("rebind", as_boolean))
+    refused: str = field(default="", metadata=option("refused", _directory))
+    away: float = field(default=60.0, metadata=option("awaySeconds", as_seconds))
+    token: str = field(default="", metadata=option("token", as_token), repr=False)
+    token_file: str = field(default="", metadata=option("tokenFile", as_name))
+    ca_file: str = field(default="", metadata=option("caFile", as_name))
+    certificate_file: str = field(default="", metadata=option("certificateFile", as_name))
+    key_file: str = field(default="", metadata=option("keyFile", as_name))
+    proxy: str = field(default="", metadata=option("proxy", as_name), repr=False)
+    access: Access = field(default=Access(), repr=False)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, stream: bool) -> WriteOptions:
+        """Options as Spark hands them over: texts, under names whose case does not count.
+
+        Args:
+            options: What was given.
+            stream: Whether a streaming query writes, and not a batch.
+
+        Raises:
+            ConfigurationError: A name nobody knows, with the nearest right one; a value that cannot be used; no broker;
+                options that do not go together.
+        """
+        given = {name: text for name, text in options.items() if name.lower() != _OF_SPARK}
+        values = parsed(cls, given, "sink")
+        made = cls(**values, access=access_of(values))
+        made._check(stream)
+        return made
+
+    def _check(self, stream: bool) -> None:
+        if self.queue and self.to:
+            raise ConfigurationError("options queue and to exclude each other", remedy="leave one of them out")
+        if stream:
+            for name, value in (
+                ("batchId", self.batch_id is not None),
+                ("queryId", self.query_id),
+                ("idempotencyKey", self.idempotency_key),
+            ):
+                if value:
+                    raise ConfigurationError(
+                        f"option {name} is for a batch write; a stream has its own", remedy="leave it out"
+                    )
+            return
+        if self.idempotency_key and (self.sink_id or self.batch_id is not None):
+            raise ConfigurationError(
+                "option idempotencyKey is for a single write, sinkId and batchId for one of many",
+                remedy="leave out one or the other",
+            )
+        if bool(self.sink_id) != (self.batch_id is not None):
+            raise ConfigurationError(
+                "a batch write has options sinkId and batchId both, or neither",
+                remedy='foreachBatch: .option("sinkId", "alerts").option("batchId", batch_id)',
+            )
+        if (self.query_id or self.rebind) and not self.sink_id:
+            raise ConfigurationError(
+                "options queryId and rebind are for a sink that has a name", remedy="add options sinkId and batchId"
+            )
+
+
+__all__ = ["WriteOptions"]

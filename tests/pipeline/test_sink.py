@@ -1,0 +1,414 @@
+"""What tasks stage and what the driver publishes, against a small server, without Spark."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+from fake_server import FakeServer
+from fake_sinks import FIELDS, decode_rows
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline import rows as rows_room
+from holdfast.pipeline.client import Patience
+from holdfast.pipeline.errors import BatchRefused, ServerAway, SinkBound, WriteRefused
+from holdfast.pipeline.rows import Part, RowEncoder
+from holdfast.pipeline.sink import Staged, Staging, WsrmStreamWriter, WsrmWriter, planned
+from holdfast.pipeline.sink_client import Batch
+from holdfast.pipeline.source import WsrmDataSource
+
+ARROW = {"body": pa.string(), "carrier": pa.int32(), "action": pa.string(), "to": pa.string(), "queue": pa.string()}
+SPARK = {pa.string(): StringType(), pa.int32(): IntegerType()}
+
+
+def schema(*names: str) -> StructType:
+    return StructType([StructField(name, SPARK[ARROW[name]]) for name in names])
+
+
+class Query:
+    """A streaming query as its sink sees it: each step makes a writer of its own, as Spark does."""
+
+    def __init__(self, server: FakeServer, query: str = "q1", **options: str) -> None:
+        given = {"broker": server.url, "queue": "out", "action": "urn:a", "awaySeconds": "0", **options}
+        self.options = {name: text for name, text in given.items() if text}
+        self.query = query
+
+    def writer(self, *names: str) -> WsrmStreamWriter:
+        return WsrmDataSource(self.options).streamWriter(schema(*names), False)
+
+    def task(self, batch: int, partition: int, rows: dict[str, list[Any]], size: int = 3) -> Staged:
+        options, plan = planned(self.options, schema(*rows), False, stream=True)
+        table = pa.table({name: pa.array(values, ARROW[name]) for name, values in rows.items()})
+        sink = options.sink_id or self.query
+        return Staging(options, plan, Batch(sink, self.query, batch), partition).write(
+            iter(table.to_batches(max_chunksize=size))
+        )
+
+    def run(self, batch: int, *tasks: dict[str, list[Any]]) -> None:
+        staged = [self.task(batch, partition, rows) for partition, rows in enumerate(tasks)]
+        self.writer(*tasks[0]).commit(list(staged), batch)
+
+
+def bodies(*names: Any) -> dict[str, list[Any]]:
+    return {"body": [f"<{name}/>" for name in names]}
+
+
+def test_rows_are_published_in_the_order_of_tasks_and_then_of_rows(server: FakeServer) -> None:
+    Query(server).run(0, bodies("a", "b", "c", "d"), bodies(), bodies("e"))
+    sink = server.sinks["q1"]
+    assert sink.bodies == ["<a/>", "<b/>", "<c/>", "<d/>", "<e/>"]
+    assert sink.rows[0] == {
+        "key": None, "queue": "out", "to": None, "action": "urn:a", "headers": None, "body": b"<a/>",
+        "message_id": None, "relates_to": None, "reply_to": None,
+    }  # fmt: skip
+
+
+def test_a_batch_without_rows_is_published_so_that_the_next_one_follows_it(server: FakeServer) -> None:
+    query = Query(server)
+    query.run(0, bodies("a"))
+    query.run(1, bodies())
+    query.run(2, bodies("b"))
+    assert server.sinks["q1"].bodies == ["<a/>", "<b/>"]
+
+
+def test_a_commit_without_messages_asks_nobody(server: FakeServer) -> None:
+    Query(server).writer("body").commit([], 0)
+    Query(server).writer("body").commit([None], 0)
+    assert server.requests == []
+
+
+def test_a_repeated_batch_sends_nothing_and_its_rows_are_read_to_their_end(server: FakeServer) -> None:
+    query = Query(server)
+    query.run(0, bodies("a", "b"))
+    staged = query.task(0, 0, bodies("a", "b"))
+    assert (staged.already, staged.tokens) == (True, ())
+    query.writer("body").commit([staged], 0)
+    assert server.sinks["q1"].bodies == ["<a/>", "<b/>"]
+
+
+def test_a_large_task_goes_out_in_parts(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_room, "PART_BYTES", 100)
+    staged = Query(server).task(0, 0, bodies(*range(20)))
+    assert len(staged.tokens) == 5
+    Query(server).writer("body").commit([staged], 0)
+    assert server.sinks["q1"].bodies == [f"<{number}/>" for number in range(20)]
+
+
+def test_each_row_says_where_it_goes_and_one_that_does_not_goes_where_the_option_says(server: FakeServer) -> None:
+    rows = {"body": ["<a/>", "<b/>", "<c/>"], "to": ["http://x", None, None], "queue": [None, "q", None]}
+    Query(server).run(0, {**rows, "action": ["urn:x", None, None]})
+    found = [(row["to"], row["queue"], row["action"]) for row in server.sinks["q1"].rows]
+    assert found == [("http://x", None, "urn:x"), (None, "q", "urn:a"), (None, "out", "urn:a")]
+
+
+def test_the_key_is_told_as_text_whatever_its_type(server: FakeServer) -> None:
+    Query(server, sequenceKey="carrier").run(0, {**bodies("a", "b"), "carrier": [17, None]})
+    assert [row["key"] for row in server.sinks["q1"].rows] == ["17", None]
+
+
+# --- what a DataFrame may have -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "says", "remedy"),
+    [
+        ([("body", IntegerType())], {}, "column body is a int", "to_xml"),
+        ([("action", StringType())], {}, "no column body", "select()"),
+        ([("body", StringType())], {"action": ""}, "no column action", '.option("action", ...)'),
+        ([("body", StringType())], {"queue": ""}, "no column queue or to", '.option("queue", ...)'),
+        ([("body", StringType()), ("carrier", StringType())], {}, "no use for column carrier", "select() it away"),
+        ([("body", StringType()), ("to", BinaryType())], {}, "column to is a binary", "cast"),
+        ([("body", StringType())], {"sequenceKey": "carrier"}, "no column carrier", "its columns are body"),
+        (
+            [("body", StringType()), ("k", ArrayType(LongType()))],
+            {"sequenceKey": "k"},
+            "column k is a array<bigint>",
+            "cast it to a string",
+        ),
+        ([("body", StringType()), ("body", StringType())], {}, "two columns body", "select() one"),
+    ],
+)
+def test_columns_that_cannot_be_written_are_refused_when_the_write_is_planned(
+    fields: list[Any], options: dict[str, str], says: str, remedy: str
+) -> None:
+    given = {"broker": "http://127.0.0.1:1", "queue": "out", "action": "urn:a", **options}
+    with pytest.raises(ConfigurationError) as caught:
+        planned(
+            {name: text for name, text in given.items() if text},
+            StructType([StructField(*field) for field in fields]),
+            False,
+            stream=True,
+        )
+    assert says in caught.value.message
+    assert remedy in caught.value.remedy
+
+
+def test_binary_bodies_and_headers_are_taken_and_every_type_of_key_that_has_a_text() -> None:
+    fields = {"body": BinaryType(), "headers": BinaryType(), "k": LongType()}
+    _, plan = planned(
+        {"broker": "http://127.0.0.1:1", "to": "http://x", "action": "urn:a", "sequenceKey": "k"},
+        StructType([StructField(name, kind) for name, kind in fields.items()]),
+        False,
+        stream=False,
+    )
+    assert plan.columns == {"key": "k", "body": "body", "headers": "headers"}
+    batch = pa.record_batch({"body": [b"<a/>"], "headers": [b"<h/>"], "k": [2**40]})
+    (part,) = RowEncoder(plan).parts(iter([batch]))
+    assert isinstance(part, Part)
+    assert decode_rows(part.encoded()) == [
+        dict.fromkeys(FIELDS)
+        | {"key": "1099511627776", "to": "http://x", "action": "urn:a", "headers": b"<h/>", "body": b"<a/>"}
+    ]
+
+
+def test_overwriting_is_refused(server: FakeServer) -> None:
+    source = WsrmDataSource(Query(server).options)
+    with pytest.raises(ConfigurationError, match=r'mode\("append"\)'):
+        source.writer(schema("body"), True)
+    with pytest.raises(ConfigurationError, match=r'outputMode\("append"\)'):
+        source.streamWriter(schema("body"), True)
+
+
+# --- rows that cannot be sent --------------------------------------------------------------------------------------
+
+
+def test_a_row_the_server_refuses_fails_the_task_and_is_named(server: FakeServer) -> None:
+    rows = {"body": ["<a/>", "<b/>", "<c/>", "<d/>", "no"], "carrier": [1, 2, 3, 4, 55]}
+    with pytest.raises(WriteRefused) as caught:
+        Query(server, sequenceKey="carrier").task(7, 3, rows)
+    assert (
+        "row 4 of partition 3 of batch 7 cannot be sent, column body: the body is no XML element (carrier=55)"
+        in str(caught.value)
+    )
+    assert not server.sinks["q1"].staged
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ({"body": ["<a/>", None]}, "body is null"),
+        ({"body": ["<a/>", "<b/>"], "action": ["urn:a", None]}, "action is null"),
+        ({"body": ["<a/>", "<b/>"], "to": ["http://x", None]}, "it has neither queue nor to"),
+        (
+            {"body": ["<a/>", "<b/>"], "to": ["http://x"] * 2, "queue": [None, "q"]},
+            "it has a queue and an address, and must have one of them",
+        ),
+    ],
+)
+def test_a_row_without_what_it_must_have_fails_the_task_and_what_was_staged_is_discarded(
+    server: FakeServer, rows: dict[str, list[Any]], reason: str
+) -> None:
+    options = {"queue": ""} if "to" in rows else {}
+    options |= {"action": ""} if "action" in rows else {}
+    with pytest.raises(WriteRefused, match=f"row 1 of partition 0 of batch 0 cannot be sent, column .*: {reason}"):
+        Query(server, **options).task(0, 0, rows)
+
+
+def test_text_that_is_not_utf_8_is_a_row_that_cannot_be_sent(server: FakeServer) -> None:
+    options, plan = planned(Query(server).options, schema("body", "to"), False, stream=True)
+    raw = pa.array([b"http://x", b"\xff", None], pa.binary())
+    to = pa.StringArray.from_buffers(3, raw.buffers()[1], raw.buffers()[2], raw.buffers()[0], raw.null_count)
+    batch = pa.record_batch({"body": pa.array(["<a/>", "<b/>", "<c/>"]), "to": to})
+    with pytest.raises(WriteRefused, match=r"row 1 .* column to: to is not UTF-8"):
+        Staging(options, plan, Batch("q1", "q1", 0), 0).write(iter([batch]))
+
+
+def table(path: Path) -> list[dict[str, Any]]:
+    found = pyarrow.dataset.dataset(path, partitioning="hive", exclude_invalid_files=False, ignore_prefixes=["_"])
+    return sorted(
+        found.to_table().to_pylist(),
+        key=lambda row: (row["refused_batch"], row["refused_partition"], row["refused_row"]),
+    )
+
+
+def test_refused_rows_go_to_the_table_with_all_their_columns_and_the_others_are_sent(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    query = Query(server, refused=str(tmp_path), sequenceKey="carrier")
+    first = {"body": ["<a/>", "no", None, "<d/>"], "carrier": [1, 2, 3, 4]}
+    query.run(0, first, {"body": ["nor this"], "carrier": [5]})
+    assert server.sinks["q1"].bodies == ["<a/>", "<d/>"]
+    found = table(tmp_path)
+    assert [(row["refused_partition"], row["refused_row"], row["carrier"], row["body"]) for row in found] == [
+        (0, 1, 2, "no"), (0, 2, 3, None), (1, 0, 5, "nor this"),
+    ]  # fmt: skip
+    assert [row["refused_reason"] for row in found] == [
+        "the body is no XML element",
+        "body is null",
+        "the body is no XML element",
+    ]
+    assert {(row["refused_query"], row["refused_batch"]) for row in found} == {("q1", 0)}
+
+
+def test_a_repeated_batch_replaces_its_own_refused_rows_however_it_is_cut(server: FakeServer, tmp_path: Path) -> None:
+    query = Query(server, refused=str(tmp_path))
+    query.run(0, {"body": ["no"]})
+    server.on_sink = lambda request: "before" if "/batches/" in request else None
+    staged = [query.task(1, 0, {"body": ["<a/>", "no"]}), query.task(1, 1, {"body": ["nor"]})]
+    with pytest.raises(ServerAway):
+        query.writer("body").commit(list(staged), 1)
+    query.writer("body").abort(list(staged), 1)
+    server.on_sink = lambda request: None
+    for _ in range(2):  # once more, as after a death between the publication and Spark's note of it
+        query.run(1, {"body": ["<a/>", "no", "nor"]})
+    assert [(row["refused_batch"], row["body"]) for row in table(tmp_path)] == [(0, "no"), (1, "no"), (1, "nor")]
+    assert server.sinks["q1"].bodies == ["<a/>"]
+    assert list((tmp_path / "_staged").iterdir()) == []
+
+
+# --- sinks with names, and batch writes ----------------------------------------------------------------------------
+
+
+def test_a_new_checkpoint_is_refused_by_a_sink_with_a_name_until_the_user_says_so(server: FakeServer) -> None:
+    Query(server, "q1", sinkId="alerts").run(0, bodies("a"))
+    with pytest.raises(SinkBound):
+        Query(server, "q2", sinkId="alerts").task(0, 0, bodies("b"))
+    Query(server, "q2", sinkId="alerts", rebind="true").run(0, bodies("b"))
+    assert server.sinks["alerts"].bodies == ["<a/>", "<b/>"]
+
+
+def test_a_batch_that_was_left_out_is_refused(server: FakeServer) -> None:
+    query = Query(server)
+    query.run(0, bodies("a"))
+    with pytest.raises(BatchRefused):
+        query.task(2, 0, bodies("b"))
+
+
+class Context:
+    def __init__(self, **properties: str) -> None:
+        self._properties = properties
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self._properties.get(name)
+
+
+def batch_write(server: FakeServer, rows: dict[str, list[Any]], context: Any = None, **options: str) -> WsrmWriter:
+    """What Spark does in a batch write; the writer that did it."""
+    query = Query(server, **options)
+    writer = WsrmDataSource(query.options).writer(schema(*rows), False)
+    checked, plan = planned(query.options, schema(*rows), False, stream=False)
+    batch = writer._batch(context or Context())
+    staged = Staging(checked, plan, batch, 0).write(iter(pa.table(rows).to_batches()))
+    writer.commit([staged])
+    return writer
+
+
+def test_a_batch_write_of_its_own_sends_every_time_and_leaves_no_sink(server: FakeServer) -> None:
+    batch_write(server, bodies("a"))
+    batch_write(server, bodies("a"))
+    assert server.sinks.sinks == {}
+    assert [sink.bodies for sink in server.sinks.forgotten.values()] == [["<a/>"], ["<a/>"]]
+
+
+def test_a_batch_write_with_a_key_sends_once(server: FakeServer) -> None:
+    for _ in range(2):
+        batch_write(server, bodies("a"), idempotencyKey="2026-11-22 / alerts")
+    (sink,) = server.sinks.sinks.values()
+    assert sink.bodies == ["<a/>"]
+
+
+def test_batches_that_the_user_counts_are_sent_once_each_and_may_leave_numbers_out(server: FakeServer) -> None:
+    for batch in ("20261120", "20261122", "20261122", "20261121"):
+        batch_write(server, bodies(batch), sinkId="nightly", batchId=batch)
+    assert server.sinks["nightly"].bodies == ["<20261120/>", "<20261122/>"]
+
+
+def test_the_batches_of_foreach_batch_are_those_of_its_query(server: FakeServer) -> None:
+    query = Context(**{"sql.streaming.queryId": "q1"})
+    batch_write(server, bodies("a"), query, sinkId="alerts", batchId="0")
+    with pytest.raises(SinkBound):
+        batch_write(server, bodies("b"), Context(**{"sql.streaming.queryId": "q2"}), sinkId="alerts", batchId="0")
+    batch_write(server, bodies("b"), query, sinkId="alerts", batchId="1", queryId="q1")
+    assert server.sinks["alerts"].bodies == ["<a/>", "<b/>"]
+
+
+# --- failures, all of them -----------------------------------------------------------------------------------------
+
+
+def failures() -> Iterator[tuple[str, ...]]:
+    """Where the one who writes dies, or a request is lost, in each of two attempts at a batch."""
+    places = ("none", "staging", "staged", "publish before", "publish after", "published", "part before", "part after")
+    return itertools.product(places, places)  # type: ignore[return-value]
+
+
+class Died(Exception):
+    """A process of the query is no more."""
+
+
+@pytest.mark.parametrize("attempts", list(failures()), ids="-".join)
+@pytest.mark.parametrize("parts", [False, True], ids=["one part", "many parts"])
+def test_whatever_fails_in_a_batch_its_rows_are_sent_once_and_in_order(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, attempts: tuple[str, ...], parts: bool
+) -> None:
+    if parts:
+        monkeypatch.setattr(rows_room, "PART_BYTES", 1)
+    query = Query(server, awaySeconds="60")
+    monkeypatch.setattr("holdfast.pipeline.sink.Patience", partial(Patience, sleep=lambda seconds: None))
+    for batch in range(3):
+        for place in (*(attempts if batch != 1 else reversed(attempts)), "none"):
+            try:
+                attempt(server, query, batch, place)
+                break
+            except Died:
+                continue
+    expected = [f"<r{batch}-{task}-{row}/>" for batch in range(3) for task in range(2) for row in range(3)]
+    assert server.sinks["q1"].bodies == expected
+    assert not server.sinks["q1"].staged
+
+
+def attempt(server: FakeServer, query: Query, batch: int, place: str) -> None:
+    """One attempt of Spark at a batch, which something happens to."""
+    lost = {
+        "publish before": "/batches/",
+        "publish after": "/batches/",
+        "part before": "/parts",
+        "part after": "/parts",
+    }
+    faults = [(lost[place], place.split()[1])] if place in lost else []
+
+    def fail(request: str) -> str | None:
+        return faults.pop()[1] if faults and faults[0][0] in request else None
+
+    server.on_sink = fail
+    staged: list[Any] = []
+    for task in range(2):
+        if task == 1 and place == "staging":
+            raise Died
+        staged.append(query.task(batch, task, bodies(*(f"r{batch}-{task}-{row}" for row in range(3)))))
+    if place == "staged":
+        raise Died
+    query.writer("body").commit(staged, batch)
+    if place == "published":
+        raise Died
+
+
+def test_a_server_that_is_away_is_waited_for_and_then_told_of(server: FakeServer) -> None:
+    query = Query(server, awaySeconds="0.2")
+    server.stop()
+    with pytest.raises(ServerAway, match=r"tried for 0.2 s"):
+        query.task(0, 0, bodies("a"))
+
+
+def test_abort_never_raises_and_never_takes_back_what_is_published(server: FakeServer) -> None:
+    query = Query(server)
+    staged = query.task(0, 0, bodies("a"))
+    query.writer("body").commit([staged], 0)
+    query.writer("body").abort([staged, None], 0)
+    assert server.sinks["q1"].bodies == ["<a/>"]
+    server.stop()
+    query.writer("body").abort([staged, None], 0)
