@@ -27,7 +27,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import TransportError
 from holdfast.http.server import event_loop_factory
-from holdfast.pipeline.offsets import positions_of
+from holdfast.pipeline.offsets import parse
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy
 
@@ -384,7 +384,7 @@ class Demo:
     def _take(self, event: dict[str, Any]) -> None:
         if event["event"] == "batch":
             self._landed = event["total"]
-            self._landed_to = positions_of(event["end"], QUEUE)
+            self._landed_to = parse(event["end"]).queues[QUEUE].positions
 
     # --- what is told ---------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ drawn whole, or between a pair of marker lines while the rest of it is written b
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import inspect
 import json
@@ -536,25 +537,23 @@ def incidents() -> str:
 # --- Spark -----------------------------------------------------------------------------------------------------------
 
 
-def spark_options() -> str:
-    """The options of the ``wsrm`` source."""
-    node = _class_of("pipeline/options.py", "ReadOptions")
+def spark_options(room: str = "options", name: str = "ReadOptions") -> str:
+    """The options of the ``wsrm`` source, or of another class that is made as that one."""
+    cls = getattr(importlib.import_module(f"holdfast.pipeline.{room}"), name)
+    node = _class_of(f"pipeline/{room}.py", name)
     meanings = dict(split_docstring(ast.get_docstring(node) or "")[1]["Args"])
     lines = ["| option | default | meaning |", "| --- | --- | --- |"]
-    for field in node.body:
-        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
-            continue
-        assert isinstance(field.value, ast.Call)
-        given = {one.arg: one.value for one in field.value.keywords}
-        if "metadata" not in given:
+    for field in dataclasses.fields(cls):
+        if not field.metadata:
             continue  # made of the others
-        option = _texts(given["metadata"])[0]  # type: ignore[arg-type]
-        if "default" in given:
-            value = ast.literal_eval(given["default"])
-            default = f"`{str(value).lower()}`" if value != "" else "none"
+        if field.default is dataclasses.MISSING:
+            default = "required"
+        elif field.default in ("", None, (), frozenset()):
+            default = "none"
         else:
-            default = "this machine's cores" if "default_factory" in given else "required"
-        lines.append(f"| `{option}` | {default} | {meanings[field.target.id]} |")
+            default = f"`{str(field.default).lower()}`"
+        alias = f" Also called `{field.metadata['alias']}`." if field.metadata["alias"] else ""
+        lines.append(f"| `{field.metadata['name']}` | {default} | {meanings[field.name]}{alias} |")
     return "\n".join(lines)
 
 

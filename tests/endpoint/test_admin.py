@@ -224,6 +224,24 @@ async def test_cursors_are_listed_with_how_far_behind_they_are(admin: Client) ->
     assert b'holdfast_cursor_age_seconds{cursor="spark",kind="reader",queue="inbox"}' in metrics
 
 
+async def test_the_first_record_from_a_time_on_is_found_as_readers_see_its_time(
+    admin: Client,
+) -> None:
+    await admin.send(40)
+    _, data = await admin.ask("/queues/inbox/0/records?from=0&to=40")
+    micros = [round(record.delivered_at * 1e6) for _, record in unframe(data)[0]]
+    epoch = await admin.epoch()
+    for at in [0, *micros, micros[-1] + 1]:
+        status, answer = await admin.ask(f"/queues/inbox/offsets?at=0:{at}&epoch={epoch}")
+        expected = next((offset for offset, one in enumerate(micros) if one >= at), 40)
+        assert (status, answer) == (200, {"epoch": epoch, "offsets": {"0": expected}})
+    assert (await admin.ask("/queues/inbox/offsets?at=0:1&epoch=0123"))[0] == 409
+    assert (await admin.ask("/queues/inbox/offsets?at=7:1"))[0] == 400
+    assert (await admin.ask("/queues/inbox/offsets?at=0"))[0] == 400
+    assert (await admin.ask("/queues/inbox/offsets"))[0] == 400
+    assert (await admin.ask("/queues/other/offsets?at=0:1"))[0] == 404
+
+
 # --- fingerprints -------------------------------------------------------------------------------------------------
 
 

@@ -355,6 +355,10 @@ def test_cursors_stand_in_all_workers_and_a_new_worker_changes_no_number_and_no_
     ends = plane.ends("inbox")
     prints = plane.fingerprints("inbox", ends.epoch, ends.ends)
     known = [(partition, ends.ends[partition], text) for partition, text in prints.items() if text]
+    assert plane.all_ends() == {"inbox": ends}
+    assert plane.offsets_at("inbox", ends.epoch, dict.fromkeys(ends.ends, 0)) == ends.firsts
+    assert plane.offsets_at("inbox", ends.epoch, dict.fromkeys(ends.ends, 2**52)) == ends.ends
+    assert plane.offsets_at("inbox", ends.epoch, {3: 2**52}) == {3: ends.ends[3]}
     assert plane.advance_cursor("inbox", "spark", ends.epoch, ends.ends, known) == ends.ends
     assert plane.cursor("inbox", "spark") == (ends.epoch, ends.ends)
     with pytest.raises(OffsetRefused):

@@ -17,7 +17,7 @@ from fake_sinks import SinkRefusal, Sinks
 from holdfast.core.records import Record
 from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_trailer
 from holdfast.pipeline.blocks import Block, BlockReader
-from holdfast.store.records import encode_record
+from holdfast.store.records import decode_record, encode_record
 from holdfast.testing.ports import free_ports
 
 
@@ -81,6 +81,8 @@ class FakeServer:
         self.on_records: Callable[[int], int | None] = lambda asked: None
         self.sinks = Sinks()
         self.on_sink: Callable[[str], str | None] = lambda request: None
+        self.version = 1
+        self.finds_times = True
         self._asked = 0
         self._changed = threading.Condition()
         self._server: ThreadingHTTPServer | None = None
@@ -126,7 +128,7 @@ class FakeServer:
 
         with self._changed:
             self._changed.wait_for(news, timeout=wait)
-            return {"v": 1, "queue": name, "epoch": queue.epoch, "partitions": queue.bounds()}
+            return {"v": self.version, "queue": name, "epoch": queue.epoch, "partitions": queue.bounds()}
 
     def records(self, name: str, partition: int, start: int, end: int, epoch: str) -> tuple[bytes, int | None]:
         queue = self._queue(name)
@@ -146,6 +148,16 @@ class FakeServer:
         queue = self._queue(name)
         found = {p: queue.fingerprint(int(p), position) for p, position in at.items()}
         return {"epoch": queue.epoch, "fingerprints": found}
+
+    def offsets_at(self, name: str, at: dict[str, int]) -> dict[str, Any]:
+        queue = self._queue(name)
+        found = {}
+        for partition, micros in at.items():
+            records = [decode_record(one) for one in queue.partitions[int(partition)]]
+            first = queue.firsts.get(int(partition), 0)
+            later = (o for o, r in enumerate(records) if o >= first and round(r.delivered_at * 1e6) >= micros)
+            found[partition] = next(later, len(records))
+        return {"epoch": queue.epoch, "offsets": found}
 
     def compare(self, name: str, known: list[tuple[str, str, str]]) -> None:
         for partition, position, fingerprint in known:
@@ -227,7 +239,8 @@ class _Handler(BaseHTTPRequestHandler):
         if steps[0] == "sinks":
             self._sink(fake, method, steps, query, body)
         elif steps == ["queues"]:
-            self._json(200, {"v": 1, "queues": {n: {"partitions": q.bounds()} for n, q in fake.queues.items()}})
+            found = {n: {"epoch": q.epoch, "partitions": q.bounds()} for n, q in fake.queues.items()}
+            self._json(200, {"v": fake.version, "queues": found})
         elif steps[2:] == ["ends"]:
             after = {p: int(o) for p, o in re.findall(r"(\d+):(\d+)", query.get("after", ""))}
             self._json(200, fake.ends(steps[1], float(query.get("wait", 0)), after, self.server))
@@ -237,6 +250,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(
                 200, fake.fingerprints(steps[1], {p: int(o) for p, o in re.findall(r"(\d+):(\d+)", query["at"])})
             )
+        elif steps[2:] == ["offsets"] and fake.finds_times:
+            at = {p: int(o) for p, o in re.findall(r"(\d+):(\d+)", query["at"])}
+            self._json(200, fake.offsets_at(steps[1], at))
+        elif steps[2:] == ["offsets"]:
+            raise Refusal(404, f"there is no {self.path} here")
         elif steps[2] == "cursors" and method == "GET":
             self._json(200, fake.cursor(steps[1], steps[3]))
         elif steps[2] == "cursors":

@@ -3,17 +3,17 @@ from __future__ import annotations
 import pytest
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.options import ReadOptions, usable_cores
+from holdfast.pipeline.options import ReadOptions
 
 BROKER = {"broker": "http://127.0.0.1:8081/"}
 
 
 def test_the_broker_is_all_that_must_be_given():
     options = ReadOptions.parse(BROKER)
-    assert options == ReadOptions("http://127.0.0.1:8081")
-    assert (options.queue, options.reader, options.starting) == ("inbox", "", "earliest")
+    assert options == ReadOptions("http://127.0.0.1:8081", ("inbox",))
+    assert (options.queues, options.reader, options.starting) == (("inbox",), "", "earliest")
     assert (options.max_rows, options.body, options.headers) == (100_000, True, False)
-    assert options.tasks == usable_cores()
+    assert options.tasks is None
 
 
 def test_names_are_found_whatever_their_case_because_spark_makes_them_lower_case():
@@ -25,7 +25,7 @@ def test_names_are_found_whatever_their_case_because_spark_makes_them_lower_case
         "Body": "FALSE",
     }
     options = ReadOptions.parse(given)
-    assert (options.max_rows, options.starting, options.wait, options.body) == (7, {0: 12, 1: 0}, 0.0, False)
+    assert (options.max_rows, options.starting, options.wait, options.body) == (7, {"inbox": {0: 12, 1: 0}}, 0.0, False)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_right_one():
@@ -71,7 +71,31 @@ def test_no_broker_is_refused_with_an_example():
         ("body", "yes"),
         ("startingOffsets", "oldest"),
         ("startingOffsets", "[1]"),
-        ("startingOffsets", '{"0": -1}'),
+        ("broker", "http://127.0.0.1:8081,http://127.0.0.1:8082"),
+        ("queue", "orders,,returns"),
+        ("queue", "orders,orders"),
+        ("queuePattern", "orders-("),
+        ("read", "lettres"),
+        ("timestampType", "arrived"),
+        ("partitions", "0,x"),
+        ("partitions", "-1"),
+        ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "-1"),
+        ("endingTimestamp", "253402300800000000"),
+        ("startingOffsetsByTimestamp", "1767225600000"),
+        ("startingOffsetsByTimestamp", '{"0": "soon"}'),
+        ("endingOffsetsByTimestamp", '{"0": 1.5}'),
+        ("maxTriggerDelay", "soon"),
+        ("maxTriggerDelay", "-5s"),
+        ("maxTriggerDelay", "5 parsecs"),
+        ("minPartitions", "0"),
+        ("minRowsPerBatch", "-2"),
+        ("failOnDataLoss", "never"),
+        ("startingOffsets", '{"0": -3}'),
+        ("startingOffsets", '{"0": 9223372036854775808}'),
+        ("startingOffsets", '{"-1": 3}'),
+        ("startingOffsets", '{"orders": {"0": 3}}'),
+        ("endingOffsets", '{"0": -2}'),
         ("startingOffsets", '{"zero": 1}'),
         ("startingOffsets", '{"0": 1.5}'),
         ("startingOffsets", '{"0": true}'),
@@ -79,5 +103,106 @@ def test_no_broker_is_refused_with_an_example():
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_by_the_options_own_name(name: str, value: str):
-    with pytest.raises(ConfigurationError, match=name):
+    with pytest.raises(ConfigurationError, match=name) as caught:
         ReadOptions.parse({**BROKER, name.lower(): value})
+    assert caught.value.remedy or "is " in str(caught.value)
+
+
+# --- several queues, times, and what Spark's Kafka source calls them --------------------------------------------------
+
+
+def test_several_queues_are_named_with_commas_and_their_offsets_by_their_names():
+    given = {**BROKER, "queue": "orders, returns", "startingOffsets": '{"returns": {"0": 8, "1": -1}}'}
+    options = ReadOptions.parse(given)
+    assert options.queues == ("orders", "returns")
+    assert options.starting == {"returns": {0: 8, 1: -1}}
+
+
+@pytest.mark.parametrize(
+    ("options", "says", "remedy"),
+    [
+        ({"queue": "a,b", "startingOffsets": '{"0": 1}'}, "several queues are read", "name the queues"),
+        ({"queuePattern": "a.*", "startingOffsets": '{"0": 1}'}, "several queues are read", "name the queues"),
+        ({"queue": "orders", "endingOffsets": '{"order": {"0": 1}}'}, "which is not read", "did you mean 'orders'"),
+        ({"queuePattern": "a.*", "startingOffsets": '{"b": {"0": 1}}'}, "which is not read", "the query reads a"),
+        ({"queue": "a", "queuePattern": "a.*"}, "queue and queuePattern exclude each other", "leave one"),
+        ({"startingOffsets": "latest", "startingTimestamp": "0"}, "exclude each other", "leave one"),
+        ({"endingOffsetsByTimestamp": '{"0": 1}', "endingTimestamp": "0"}, "exclude each other", "leave one"),
+        ({"startingTimestamp": "2000", "endingTimestamp": "1000"}, "lies before", "other way round"),
+        ({"minRowsPerBatch": "10", "maxRowsPerBatch": "9"}, "is above maxRowsPerBatch", "smaller"),
+        ({"minPartitions": "3", "tasks": "2"}, "is above tasks=2", "larger"),
+        ({"queue": "orders", "subscribe": "orders"}, "queue and subscribe are one", "leave one"),
+        ({"kafka.bootstrap.servers": "b:9092"}, "no option kafka.bootstrap.servers", "option broker, a URL"),
+        ({"groupIdPrefix": "x"}, "no option groupIdPrefix", "option reader"),
+        ({"assign": '{"orders": [0]}'}, "no option assign", "option partitions"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_with_what_to_do(options: dict, says: str, remedy: str):
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        ReadOptions.parse({**BROKER, **options})
+    assert remedy in caught.value.remedy
+
+
+NINE = 1_767_258_000_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-01-01T09:00:00Z", "2026-01-01 09:00", "2026-01-01T10:00:00+01:00", "20260101T090000Z", "1767258000000"],
+)
+def test_a_time_is_a_text_with_or_without_a_zone_or_milliseconds(text: str):
+    options = ReadOptions.parse({**BROKER, "startingTimestamp": text, "endingTimestamp": "2026-01-02"})
+    assert options.starting_at == NINE
+    assert options.ending_at == NINE + 15 * 3_600_000_000
+
+
+def test_times_are_given_for_each_partition_as_kafkas_source_has_them():
+    given = {
+        "queue": "a,b",
+        "startingOffsetsByTimestamp": '{"a": {"0": 1767258000000}, "b": {"1": "2026-01-01T09:00Z"}}',
+    }
+    assert ReadOptions.parse({**BROKER, **given}).starting_times == {"a": {0: NINE}, "b": {1: NINE}}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("15m", 900), ("15 minutes", 900), ("1h", 3600), ("2", 2)]
+)
+def test_a_span_of_time_has_a_unit_or_is_in_seconds(text: str, seconds: float):
+    assert ReadOptions.parse({**BROKER, "maxTriggerDelay": text}).max_delay == seconds
+
+
+def test_a_program_for_sparks_kafka_source_changes_its_broker_and_little_else():
+    kafkas = {
+        "subscribe": "orders,returns",
+        "startingOffsets": '{"orders":{"0":23,"1":-2},"returns":{"0":-1}}',
+        "maxOffsetsPerTrigger": "5000",
+        "minOffsetsPerTrigger": "1000",
+        "maxTriggerDelay": "15m",
+        "minPartitions": "8",
+        "failOnDataLoss": "false",
+        "includeHeaders": "true",
+    }
+    options = ReadOptions.parse({**BROKER, **{name.lower(): value for name, value in kafkas.items()}})
+    assert options.queues == ("orders", "returns")
+    assert options.starting == {"orders": {0: 23, 1: -2}, "returns": {0: -1}}
+    assert (options.max_rows, options.min_rows, options.max_delay, options.min_tasks) == (5000, 1000, 900, 8)
+    assert (options.fail_on_loss, options.headers) == (False, True)
+    assert ReadOptions.parse({**BROKER, "subscribePattern": "orders-.*"}).pattern == "orders-.*"
+    for name, value in (("startingTimestamp", "1"), ("endingTimestamp", "1"), ("endingOffsets", "latest")):
+        ReadOptions.parse({**BROKER, name: value})
+
+
+def test_an_error_has_the_name_that_was_given():
+    with pytest.raises(ConfigurationError, match="option maxOffsetsPerTrigger='0'"):
+        ReadOptions.parse({**BROKER, "maxoffsetspertrigger": "0"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("endingOffsets", '{"0": 5}'), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", "{}"), ("partitions", "0")],
+)
+def test_what_only_a_batch_read_can_do_is_refused_in_a_stream(name: str, value: str):
+    options = ReadOptions.parse({**BROKER, "reader": "spark", name: value})
+    with pytest.raises(ConfigurationError, match=f"option {name} is of batch reads") as caught:
+        options.check_stream()
+    assert "availableNow" in caught.value.remedy

@@ -63,15 +63,15 @@ async def test_a_query_never_goes_on_over_records_it_has_not_read_whatever_the_s
     await server.send(5, "lost")
     first = await asyncio.to_thread(server.reader().initialOffset)
     end = await asyncio.to_thread(advance, server.reader(), first)
-    assert end["0"] == 10
+    assert end["inbox/0"] == 10
     await server.stop()
 
     shutil.rmtree(tmp_path / "inbox")
     shutil.copytree(tmp_path / "copy", tmp_path / "inbox")
     await server.start()
     await server.send(8, "after")
-    assert first["0"] == 0, "where nothing was read, nothing can differ"
-    assert (await asyncio.to_thread(advance, server.reader(), first))["0"] == 13
+    assert first["inbox/0"] == 0, "where nothing was read, nothing can differ"
+    assert (await asyncio.to_thread(advance, server.reader(), first))["inbox/0"] == 13
     reader = server.reader()
 
     def read_again() -> None:
@@ -105,5 +105,5 @@ async def test_a_store_that_was_only_moved_goes_on(tmp_path: Path) -> None:
     await server.send(3, "after")
     again = server.reader()
     await asyncio.to_thread(again.commit, end)
-    assert (await asyncio.to_thread(advance, again, end))["0"] == 8
+    assert (await asyncio.to_thread(advance, again, end))["inbox/0"] == 8
     await server.stop()

@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StructType
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.batch_reader import WsrmReader
 from holdfast.pipeline.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
-from holdfast.pipeline.offsets import positions_of, to_offset
+from holdfast.pipeline.offsets import Place, Places, parse
 from holdfast.pipeline.source import WsrmDataSource
 from holdfast.pipeline.stream_reader import WsrmStreamReader
 
@@ -50,7 +50,7 @@ def offset(server: FakeServer, **positions: int) -> dict[str, Any]:
     """As the source makes it of what the server holds."""
     at = {int(key[1:]): value for key, value in positions.items()}
     prints = {partition: server.queues["orders"].fingerprint(partition, position) for partition, position in at.items()}
-    return to_offset("orders", "e1", at, prints)
+    return Places({"orders": Place("e1", at, {one: text for one, text in prints.items() if text})}).to_json()
 
 
 def rows(reader: WsrmStreamReader | WsrmReader, partitions: Any) -> list[tuple[int, int, int]]:
@@ -143,7 +143,7 @@ def test_a_stream_in_sparks_order_of_calls_reads_every_row_once(orders: FakeServ
         start = end
     assert sorted(found) == TRUTH
     assert start == offset(orders, p0=120, p1=8)
-    assert positions_of(reader.reportLatestOffset() or {}, "orders") == {0: 120, 1: 8}
+    assert parse(reader.reportLatestOffset() or {}).queues["orders"].positions == {0: 120, 1: 8}
     assert orders.queues["orders"].cursors["spark"] == {"0": 92, "1": 8}
 
 

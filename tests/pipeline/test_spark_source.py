@@ -12,7 +12,7 @@ from fake_server import FakeServer, record
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from holdfast.pipeline.columns import spark_schema
-from holdfast.pipeline.offsets import positions_of
+from holdfast.pipeline.offsets import parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,7 +132,7 @@ def test_a_running_stream_sees_what_arrives_and_moves_the_cursor(sink: Sink, ord
     assert sum(p["numInputRows"] for p in progress) == 321
     source = next(p["sources"][0] for p in reversed(progress) if p["numInputRows"])
     for name in ("endOffset", "latestOffset"):
-        assert positions_of(json.loads(source[name]), "orders") == {0: 300, 1: 21}
+        assert parse(json.loads(source[name])).queues["orders"].positions == {0: 300, 1: 21}
 
 
 def test_a_queue_that_was_created_anew_is_refused_on_the_old_checkpoint(sink: Sink, orders: FakeServer):

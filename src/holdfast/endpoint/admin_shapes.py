@@ -91,6 +91,13 @@ class FingerprintsQuery(ReadersQuery, kw_only=True):
     at: Annotated[str, Meta(description="partition:position, with commas.")]
 
 
+class OffsetsQuery(Shape, kw_only=True):
+    """Which times."""
+
+    epoch: Annotated[str | None, Meta(description="The queue's, as it was when the reader began.")] = None
+    at: Annotated[str, Meta(description="partition:microseconds since 1970, with commas.")]
+
+
 class RecordsQuery(ReadersQuery, kw_only=True):
     """Which records: from <= offset < to."""
 
@@ -284,6 +291,13 @@ class Fingerprints(Shape):
 
     epoch: str
     fingerprints: dict[str, str]
+
+
+class OffsetsAt(Shape):
+    """The first record from a time on, of each partition that was asked for; its end if there is none."""
+
+    epoch: str
+    offsets: dict[str, int]
 
 
 class Place(Shape):

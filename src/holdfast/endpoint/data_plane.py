@@ -19,13 +19,15 @@ from holdfast.endpoint.admin_shapes import (
     FingerprintsQuery,
     Move,
     Offsets,
+    OffsetsAt,
+    OffsetsQuery,
     Place,
     QueueList,
     RecordsQuery,
 )
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import ages
-from holdfast.endpoint.places import partition_in
+from holdfast.endpoint.places import offset_at, partition_in
 from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_trailer
 from holdfast.exceptions import ConfigurationError, StoreError
 
@@ -71,6 +73,15 @@ class DataPlane:
                 Fingerprints,
                 FingerprintsQuery,
                 errors=(*_READ, 416),
+            ),
+            Route(
+                "GET",
+                one + "/offsets",
+                self._offsets,
+                "The first records that were delivered at some times or later",
+                OffsetsAt,
+                OffsetsQuery,
+                errors=_READ,
             ),
             Route(
                 "GET",
@@ -170,6 +181,16 @@ class DataPlane:
         readers = self._app.readers[name]
         found = {str(one): await readers.fingerprint(one, position) for one, position in at.items()}
         return {"epoch": queue.epoch, "fingerprints": found}
+
+    async def _offsets(self, asked: Asked, name: str) -> object:
+        queue = self._check_queue(name, asked.query.epoch)
+        at = _pairs("at", asked.query.at)
+        self._check_partitions(queue, at)
+        # Half a microsecond less, as readers see microseconds to which the time is rounded.
+        engine, found = self._app.engine, {}
+        for partition, micros in at.items():
+            found[str(partition)] = await offset_at(engine, queue, partition, (micros - 0.5) / 1e6)
+        return {"epoch": queue.epoch, "offsets": found}
 
     # --- records --------------------------------------------------------------------------------------------------
 

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from holdfast.pipeline import offsets
+from holdfast.pipeline import bounds, offsets
 from holdfast.pipeline.client import DataPlane, Patience
-from holdfast.pipeline.options import ReadOptions
-from holdfast.pipeline.tasks import WsrmPartition, read_task
+from holdfast.pipeline.errors import OffsetRefused
+from holdfast.pipeline.offsets import Ends, QueueRange, Range
+from holdfast.pipeline.options import RECEIVED, ReadOptions
+from holdfast.pipeline.position_values import ByQueue
+from holdfast.pipeline.tasks import Part, WsrmPartition, pickled, read_task, unpickled
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 class WsrmReader(DataSourceReader):
-    """A batch read: from startingOffsets to endingOffsets as they stand when the read is planned. Uses no cursor."""
+    """A batch read: from where to where is decided when the read is planned. Uses no cursor."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+
+    def __getstate__(self) -> dict[str, Any]:
+        return pickled(self._options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(unpickled(state))  # type: ignore[misc]
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver, once for each loaded DataFrame."""
@@ -28,16 +37,52 @@ class WsrmReader(DataSourceReader):
         plane = DataPlane(options.broker, options.access)
         patience = Patience(options.away)
         try:
-            ends = patience.call(lambda: plane.ends(options.queue))
-            start = {**ends.firsts, **offsets.resolve(options.starting, ends, "startingOffsets")}
-            end = {**ends.ends, **offsets.resolve(options.ending, ends, "endingOffsets")}
-            prints = patience.call(lambda: plane.fingerprints(options.queue, ends.epoch, end))
+            there = patience.call(lambda: bounds.queues_there(plane, options))
+            if not there:
+                raise bounds.no_match(options)
+            ranges: list[QueueRange] = []
+            known: dict[str, list[offsets.Known]] = {}
+            for queue, ends in there.items():
+                ranges += patience.call(lambda one=ends: self._ranges(plane, one))  # type: ignore[misc]
+                at = {part.partition: part.end for name, part in ranges if name == queue}
+                found = patience.call(lambda q=queue, e=ends, a=at: plane.fingerprints(q, e.epoch, a)) if at else {}  # type: ignore[misc]
+                known[queue] = [(one, at[one], text) for one, text in sorted(found.items()) if text]
         finally:
             plane.close()
-        known = tuple((partition, end[partition], text) for partition, text in sorted(prints.items()) if text)
-        ranges = [offsets.Range(p, start[p], end[p]) for p in sorted(end) if end[p] > start[p]]
-        return [WsrmPartition(ends.epoch, part, known) for part in offsets.plan(ranges, options.tasks)]
+        plan = offsets.plan(ranges, options.tasks, options.min_tasks)
+        return [
+            WsrmPartition(tuple(self._part(there[queue], part, known[queue]) for queue, part in task)) for task in plan
+        ]
+
+    def _ranges(self, plane: DataPlane, ends: Ends) -> list[QueueRange]:
+        """What is to be read of one queue."""
+        options = self._options
+        start, end = bounds.start_of(plane, options, ends), bounds.end_of(plane, options, ends)
+        if strange := sorted(options.partitions - set(end)):
+            raise OffsetRefused(
+                f"option partitions names {strange[0]}, but queue {ends.queue!r} has no such",
+                remedy=f"its partitions are {', '.join(map(str, sorted(end)))}",
+            )
+        wanted = [
+            (ends.queue, Range(p, start[p], end[p])) for p in sorted(options.partitions or end) if end[p] > start[p]
+        ]
+        left, gone = offsets.split_trimmed(wanted, {ends.queue: ends})
+        bounds.refuse_or_tell(gone, options, "are asked for")
+        return left
+
+    def _part(self, ends: Ends, part: Range, known: Sequence[offsets.Known]) -> Part:
+        options = self._options
+        since = until = None
+        if options.time_of == RECEIVED:
+            since = _time(options.starting_at, options.starting_times, ends.queue, part.partition)
+            until = _time(options.ending_at, options.ending_times, ends.queue, part.partition)
+        own = tuple(one for one in known if one[0] == part.partition)
+        return Part(ends.queue, ends.epoch, part, own, since, until)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""
         return read_task(self._options, partition)
+
+
+def _time(time: int | None, times: ByQueue | None, queue: str, partition: int) -> int | None:
+    return time if times is None else times.get(queue, {}).get(partition)

@@ -25,12 +25,12 @@ from holdfast.pipeline.errors import (
     ServerAway,
     UnknownQueue,
 )
-from holdfast.pipeline.offsets import Ends, Positions, Range
+from holdfast.pipeline.offsets import Ends, Known, Positions, Range
 
 T = TypeVar("T")
 
-Known = tuple[int, int, str]
-"""Partition, a position up to which it was read, and the fingerprint of the last record below that."""
+VERSION = 1
+"""Of the data plane, as its answers have it in ``v``."""
 
 
 class Patience:
@@ -103,6 +103,13 @@ class DataPlane(Connection):
         """The names of the server's queues."""
         return sorted(self._json("GET", "/queues")["queues"])
 
+    def all_ends(self) -> dict[str, Ends]:
+        """What each of the server's queues holds."""
+        answer = self._json("GET", "/queues")
+        with understood(self._broker):
+            self._check_version(answer)
+            return {str(name): _ends_of(str(name), one) for name, one in answer["queues"].items()}
+
     def ends(self, queue: str, *, wait: float = 0.0, after: Positions | None = None) -> Ends:
         """What the queue holds; held back up to ``wait`` seconds while nothing is above ``after``.
 
@@ -116,14 +123,35 @@ class DataPlane(Connection):
             "GET", f"/queues/{quote(queue, safe='')}/ends?{urlencode(query, safe=':,')}", wait
         )
         if status == 404:
-            raise self._unknown(queue)
+            raise self.unknown(queue)
         answer = self._checked(status, answer)
         with understood(self._broker):
-            return Ends(
-                queue,
-                str(answer["epoch"]),
-                {int(p): (int(b["first"]), int(b["end"])) for p, b in answer["partitions"].items()},
+            self._check_version(answer)
+            return _ends_of(queue, answer)
+
+    def offsets_at(self, queue: str, epoch: str, times: Positions) -> Positions:
+        """The first record of some partitions that was delivered at a time or later, or the end of the partition.
+
+        Args:
+            queue: The queue.
+            epoch: Its epoch.
+            times: Partition -> microseconds since 1970.
+
+        Raises:
+            OffsetRefused: The queue has another epoch.
+            PipelineError: The server is too old to know.
+        """
+        at = ",".join(f"{partition}:{time}" for partition, time in sorted(times.items()))
+        query = urlencode({"epoch": epoch, "at": at}, safe=":,")
+        status, answer = self._request("GET", f"/queues/{quote(queue, safe='')}/offsets?{query}")
+        if status in (404, 405) and queue in self.queues():
+            raise PipelineError(
+                f"the server at {self._broker} cannot find offsets by time: it is older than this client",
+                remedy="bring the server to the version of the client, or give offsets",
             )
+        answer = self._checked(status, answer)
+        with understood(self._broker):
+            return {int(partition): int(offset) for partition, offset in answer["offsets"].items()}
 
     def cursor(self, queue: str, name: str) -> tuple[str, Positions] | None:
         """Epoch and positions of a cursor, None if there is none of that name."""
@@ -195,10 +223,18 @@ class DataPlane(Connection):
                 remedy="use the same version of Holdfast on both sides",
             )
 
-    def _unknown(self, queue: str) -> UnknownQueue:
-        names: list[str] = []
+    def _check_version(self, answer: dict[str, Any]) -> None:
+        if answer["v"] != VERSION:
+            raise PipelineError(
+                f"the server at {self._broker} speaks version {answer['v']} of the data plane, this client {VERSION}",
+                remedy="bring Holdfast in the driver and the executors to the version of the server",
+            )
+
+    def unknown(self, queue: str, names: list[str] | None = None) -> UnknownQueue:
+        """That there is no such queue, and which there are."""
         with suppress(HoldfastError, KeyError):  # it only helps the message
-            names = self.queues()
+            names = self.queues() if names is None else names
+        names = names or []
         nearest = get_close_matches(queue, names, n=1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"its queues are: {', '.join(names) or 'none yet'}"
         return UnknownQueue(f"the server at {self._broker} has no queue {queue!r}", remedy=hint)
@@ -206,6 +242,11 @@ class DataPlane(Connection):
     @staticmethod
     def _cursor_path(queue: str, name: str) -> str:
         return f"/queues/{quote(queue, safe='')}/cursors/{quote(name, safe='')}"
+
+
+def _ends_of(queue: str, answer: dict[str, Any]) -> Ends:
+    partitions = {int(p): (int(b["first"]), int(b["end"])) for p, b in answer["partitions"].items()}
+    return Ends(queue, str(answer["epoch"]), partitions)
 
 
 def _known(known: Iterable[Known]) -> dict[str, str]:

@@ -166,16 +166,21 @@ def sentence(text: str) -> str:
 def _between(text: str) -> str:
     """From which offset to which, by partition, as far as the report tells."""
     told = [json.loads(found) if found else {} for found in _OFFSETS.findall(text)]
-    ranges = [{name: at for name, at in offset.items() if name.isdigit()} for offset in told]
+    ranges = [{name: at for name, at in offset.items() if name.rpartition("/")[2].isdigit()} for offset in told]
     if len(ranges) != 2:
         return ""
     start, end = ranges
     parts = [
-        f"partition {name} offsets {start.get(name, 'its first')} to {at}"
+        f"{_partition(name)} offsets {start.get(name, 'its first')} to {at}"
         for name, at in end.items()
         if start.get(name) != at
     ]
     return f" of {', '.join(parts)}" if parts else ""
+
+
+def _partition(name: str) -> str:
+    queue, mark, number = name.rpartition("/")
+    return f"queue {queue} partition {number}" if mark else f"partition {number}"
 
 
 def flags(landed: LandedBatch) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.body_columns import CORRUPT, ENVELOPE, BodyColumns
 from holdfast.pipeline.client import DataPlane, Patience
-from holdfast.pipeline.offsets import Positions, known_of, positions_of
+from holdfast.pipeline.errors import OffsetRefused
+from holdfast.pipeline.offsets import Positions, parse
 from holdfast.pipeline.reading import MAX_ELEMENTS
 
 if TYPE_CHECKING:
@@ -268,6 +269,7 @@ def settle(
 
     Raises:
         ServerAway: For a minute; harmless, the next run's first batch moves the cursor.
+        OffsetRefused: The checkpoint is of another queue.
     """
     done = [int(name) for name in files.names(spark, f"{checkpoint}/commits") if name.isdigit()]
     if not done:
@@ -275,9 +277,13 @@ def settle(
     lines = files.read_text(spark, f"{checkpoint}/offsets/{max(done)}").splitlines()
     offset = json.loads(lines[2])  # version, settings, then one line for each source
     plane = DataPlane(broker, access)
-    positions, known = positions_of(offset, queue), known_of(offset, queue)
-    name, epoch = reader or reader_of(spark, checkpoint), str(offset["epoch"])
+    place = parse(offset).queues.get(queue)
+    if place is None:
+        raise OffsetRefused(
+            f"the checkpoint {checkpoint} is not of queue {queue!r}", remedy="name the queue that was landed with it"
+        )
+    name = reader or reader_of(spark, checkpoint)
     try:
-        return Patience(60.0).call(lambda: plane.advance_cursor(queue, name, epoch, positions, known))
+        return Patience(60.0).call(lambda: plane.advance_cursor(queue, name, place.epoch, place.positions, place.known))
     finally:
         plane.close()

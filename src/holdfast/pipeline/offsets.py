@@ -1,31 +1,41 @@
 """Offsets of a stream as Spark's checkpoint keeps them, and the sharing of work. Pure: no Spark, no network, no clock.
 
-An offset is a flat JSON object with its identity inside, so that a checkpoint cannot be used on another queue, nor on
+An offset is a flat JSON object with its identity inside, so that a checkpoint cannot be used on other queues, nor on
 one that was put back to an older copy and grew on:
-``{"v": 2, "queue": "orders", "epoch": "6f1c", "before": "0:9f3c,1:77e0", "0": 1200, "1": 1180}``. ``before`` has the
-fingerprint of the last record below the position, where the server knew one. A partition that is absent stands at 0.
-Version 1 had no fingerprints.
+``{"v": 3, "orders/epoch": "6f1c", "orders/before": "0:9f3c,1:77e0", "orders/0": 1200, "orders/1": 1180}``. ``before``
+has the fingerprint of the last record below a position, where the server knew one. A partition that is absent stands
+at 0. What a batch holds follows from the two offsets around it alone: where it does not begin at what the one before
+ended with, since a queue joined or records were deleted unread, its end says so, ``"orders/begins": "0:700"``.
+``skipped`` counts the records that were deleted before the stream could read them. Versions 1 and 2 were of one queue,
+``{"v": 2, "queue": "orders", "epoch": "6f1c", "before": "0:9f3c", "0": 1200}``, and are still read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
-from holdfast.pipeline.errors import OffsetRefused, RecordsTrimmed
+from holdfast.pipeline.errors import OffsetRefused
 
-VERSION = 2
-_READ = (1, 2)
-_IDENTITY = ("v", "queue", "epoch", "before")
+VERSION = 3
+_ONE_QUEUE = (1, 2)
 MIN_TASK_ROWS = 5_000
 """Below this a second task costs more (about 50 ms) than it saves."""
+TASK_ROWS = 50_000
+"""Of a large read a task has about so many, if nobody says how many tasks there are to be."""
+FEW_TASKS = 4
+"""So many tasks there are as soon as each has ``MIN_TASK_ROWS``, if nobody says."""
 
-_BEFORE = re.compile(r"(?:[0-9]+:[0-9a-f]+(?:,[0-9]+:[0-9a-f]+)*)?")
+_PAIRS = re.compile(r"(?:[0-9]+:[0-9a-f]+(?:,[0-9]+:[0-9a-f]+)*)?")
+_BEGINS = re.compile(r"(?:[0-9]+:[0-9]+(?:,[0-9]+:[0-9]+)*)?")
 
 Offset = dict[str, Any]
 Positions = dict[int, int]
+Known = tuple[int, int, str]
+"""Partition, a position up to which it was read, and the fingerprint of the last record below that."""
+K = TypeVar("K", int, tuple[str, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,78 +71,170 @@ class Range:
         return self.end - self.start
 
 
-def to_offset(
-    queue: str, epoch: str, positions: Mapping[int, int], fingerprints: Mapping[int, str] | None = None
-) -> Offset:
-    """The offset as Spark keeps it; always in the same order, for Spark compares texts."""
-    prints = fingerprints or {}
-    before = ",".join(f"{partition}:{prints[partition]}" for partition in sorted(prints) if prints[partition])
-    head = {"v": VERSION, "queue": queue, "epoch": epoch, "before": before}
-    return {**head, **{str(partition): positions[partition] for partition in sorted(positions)}}
+QueueRange = tuple[str, Range]
+"""A range, and the queue it is of."""
 
 
-def fingerprints_of(offset: Mapping[str, Any]) -> dict[int, str]:
-    """The fingerprints in an offset; none in one of version 1.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a stream stands in one queue.
+
+    Args:
+        epoch: The queue's.
+        positions: Partition -> offset: all below is read.
+        fingerprints: Of the last record below a position, as far as they are known.
+        begins: Where the batch that ends here begins in a partition, if that is not where the one before ended.
+    """
+
+    epoch: str
+    positions: Positions
+    fingerprints: dict[int, str] = field(default_factory=dict)
+    begins: Positions = field(default_factory=dict)
+
+    @property
+    def known(self) -> list[Known]:
+        """What the server may compare."""
+        prints = sorted(self.fingerprints.items())
+        return [(one, self.positions[one], text) for one, text in prints if text and one in self.positions]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a stream stands.
+
+    Args:
+        queues: In each queue.
+        skipped: Records that were deleted before it could read them, since it began.
+    """
+
+    queues: dict[str, Place]
+    skipped: int = 0
+
+    def to_json(self) -> Offset:
+        """The offset as Spark keeps it; always in the same order, for Spark compares texts."""
+        offset: Offset = {"v": VERSION}
+        if self.skipped:
+            offset["skipped"] = self.skipped
+        for queue, place in sorted(self.queues.items()):
+            offset[f"{queue}/epoch"] = place.epoch
+            for name, pairs in (("before", place.fingerprints), ("begins", place.begins)):
+                if text := ",".join(f"{one}:{value}" for one, value in sorted(pairs.items()) if value != ""):
+                    offset[f"{queue}/{name}"] = text
+            offset |= {f"{queue}/{one}": position for one, position in sorted(place.positions.items())}
+        return offset
+
+    @property
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Where it stands in each partition of each queue."""
+        return {(queue, one): at for queue, place in self.queues.items() for one, at in place.positions.items()}
+
+
+def parse(offset: Mapping[str, Any]) -> Places:
+    """An offset of a checkpoint.
 
     Raises:
-        OffsetRefused: They cannot be read.
+        OffsetRefused: It is of another version, or is no offset at all.
     """
-    before = offset.get("before", "")
-    found = _BEFORE.fullmatch(before) if isinstance(before, str) else None
-    if found is None:
+    version = offset.get("v")
+    if type(version) is int and version in _ONE_QUEUE:
+        return _parse_one_queue(offset)
+    if type(version) is not int or version != VERSION:
+        raise OffsetRefused(
+            f"the checkpoint's offset {dict(offset)} was not written by this version of Holdfast",
+            remedy="use the version that wrote the checkpoint, or start the query with a new checkpoint",
+        )
+    parts: dict[str, dict[str, Any]] = {}
+    for key, value in offset.items():
+        queue, mark, name = key.rpartition("/")
+        if mark:
+            parts.setdefault(queue, {})[name] = value
+        elif key not in ("v", "skipped"):
+            raise _unreadable(offset)
+    skipped = offset.get("skipped", 0)
+    if type(skipped) is not int or skipped < 0:
         raise _unreadable(offset)
-    pairs = [pair.split(":") for pair in before.split(",") if pair]
-    return {int(partition): fingerprint for partition, fingerprint in pairs}
+    return Places({queue: _place(part, offset) for queue, part in parts.items()}, skipped)
 
 
-def known_of(offset: Mapping[str, Any], queue: str) -> list[tuple[int, int, str]]:
-    """What the server may compare: partition, position, and the fingerprint of the last record below it."""
-    positions = positions_of(offset, queue)
-    return [(one, positions[one], text) for one, text in sorted(fingerprints_of(offset).items()) if one in positions]
+def _parse_one_queue(offset: Mapping[str, Any]) -> Places:
+    queue = offset.get("queue")
+    if not isinstance(queue, str) or "begins" in offset:
+        raise _unreadable(offset)
+    part = {name: value for name, value in offset.items() if name not in ("v", "queue")}
+    return Places({queue: _place(part, offset)})
+
+
+def _place(part: dict[str, Any], offset: Mapping[str, Any]) -> Place:
+    epoch, before, begins = part.pop("epoch", None), part.pop("before", ""), part.pop("begins", "")
+    texts = isinstance(epoch, str) and isinstance(before, str) and isinstance(begins, str)
+    if not texts or not _PAIRS.fullmatch(before) or not _BEGINS.fullmatch(begins):
+        raise _unreadable(offset)
+    if not all(_is_number(name) and type(value) is int and value >= 0 for name, value in part.items()):
+        raise _unreadable(offset)
+    return Place(
+        epoch,
+        {int(name): value for name, value in part.items()},
+        {int(one): text for one, text in _pairs(before)},
+        {int(one): int(text) for one, text in _pairs(begins)},
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _pairs(text: str) -> Iterable[tuple[str, str]]:
+    for pair in text.split(","):
+        one, mark, value = pair.partition(":")
+        if mark:
+            yield one, value
 
 
 def _unreadable(offset: Mapping[str, Any]) -> OffsetRefused:
     return OffsetRefused(f"the checkpoint's offset {dict(offset)} cannot be read", remedy="restore the checkpoint")
 
 
-def positions_of(offset: Mapping[str, Any], queue: str, epoch: str | None = None) -> Positions:
-    """The positions in an offset that was made by ``to_offset``.
-
-    Raises:
-        OffsetRefused: It is of another version, queue or epoch, or is no offset at all.
-    """
-    if type(offset.get("v")) is not int or offset["v"] not in _READ:
-        raise OffsetRefused(
-            f"the checkpoint's offset {dict(offset)} was not written by this version of Holdfast",
-            remedy="use the version that wrote the checkpoint, or start the query with a new checkpoint",
-        )
-    if offset.get("queue") != queue:
-        raise OffsetRefused(
-            f"the checkpoint is of queue {offset.get('queue')!r}, but the query reads {queue!r}",
-            remedy="set the option queue back, or start the query with a new checkpoint",
-        )
-    if epoch is not None and offset.get("epoch") != epoch:
-        raise OffsetRefused(
-            f"queue {queue!r} is not the one the checkpoint was made with: its epoch is {epoch}, "
-            f"the checkpoint's is {offset.get('epoch')}. Its store was created anew, or broker names another server",
-            remedy="set the option broker back, restore the store, or start the query with a new checkpoint",
-        )
-    positions = {key: value for key, value in offset.items() if key not in _IDENTITY}
-    if not all(key.isdigit() and type(value) is int and value >= 0 for key, value in positions.items()):
-        raise _unreadable(offset)
-    return {int(key): value for key, value in positions.items()}
+# --- what lies between two offsets ------------------------------------------------------------------------------------
 
 
-def ranges_between(start: Mapping[str, Any], end: Mapping[str, Any], queue: str) -> list[Range]:
-    """What lies between two offsets, by partition; partitions without a record are left out.
+def ranges_between(start: Places, end: Places) -> list[QueueRange]:
+    """What lies between two offsets, by queue and partition; partitions without a record are left out.
 
     Raises:
         OffsetRefused: The offsets are of different epochs, or the end lies below the start.
     """
-    until = positions_of(end, queue)
-    since = positions_of(start, queue, str(end.get("epoch")))
-    _refuse_backwards(queue, since, until)
-    return [Range(p, since.get(p, 0), until[p]) for p in sorted(until) if until[p] > since.get(p, 0)]
+    ranges: list[QueueRange] = []
+    for queue, place in sorted(end.queues.items()):
+        before = start.queues.get(queue)
+        since = dict(before.positions) if before is not None else {}
+        if before is not None:
+            check_epoch(queue, before.epoch, place.epoch)
+            _refuse_backwards(queue, since, place.positions)
+            _refuse_backwards(queue, {one: since.get(one, 0) for one in place.begins}, place.begins)
+        since |= place.begins
+        _refuse_backwards(queue, place.begins, place.positions)
+        until = place.positions
+        ranges += [(queue, Range(p, since.get(p, 0), until[p])) for p in sorted(until) if until[p] > since.get(p, 0)]
+    return ranges
+
+
+def check_epoch(queue: str, theirs: str, ours: str) -> None:
+    """See that a checkpoint is of the queue that is there.
+
+    Args:
+        queue: Its name.
+        theirs: The checkpoint's epoch.
+        ours: The queue's.
+
+    Raises:
+        OffsetRefused: It is not.
+    """
+    if theirs != ours:
+        raise OffsetRefused(
+            f"queue {queue!r} is not the one the checkpoint was made with: its epoch is {ours}, "
+            f"the checkpoint's is {theirs}. Its store was created anew, or broker names another server",
+            remedy="set the option broker back, restore the store, or start the query with a new checkpoint",
+        )
 
 
 def _refuse_backwards(queue: str, since: Positions, until: Positions) -> None:
@@ -145,19 +247,91 @@ def _refuse_backwards(queue: str, since: Positions, until: Positions) -> None:
             )
 
 
-def advance(start: Mapping[str, Any], ends: Ends, max_rows: int | None = None) -> Offset:
-    """The next offset: everything there is, or ``max_rows`` rows shared fairly over the partitions.
+def split_trimmed(ranges: Iterable[QueueRange], there: Mapping[str, Ends]) -> tuple[list[QueueRange], list[QueueRange]]:
+    """What of the ranges is still there, and what is deleted."""
+    left: list[QueueRange] = []
+    gone: list[QueueRange] = []
+    for queue, part in ranges:
+        first = min(max(part.start, there[queue].firsts.get(part.partition, 0)), part.end)
+        for found, start, end in ((gone, part.start, first), (left, first, part.end)):
+            if start < end:
+                found.append((queue, Range(part.partition, start, end)))
+    return left, gone
+
+
+def advance(
+    start: Places, there: Mapping[str, Ends], joining: Mapping[str, Positions], max_rows: int | None = None
+) -> tuple[Places, list[QueueRange]]:
+    """The next offset: everything there is, or ``max_rows`` rows shared fairly over the partitions of all queues.
+
+    Args:
+        start: Where the stream stands.
+        there: What each queue holds that is read.
+        joining: Of the queues that ``start`` does not know, where to begin.
+        max_rows: None for no limit.
+
+    Returns:
+        The offset, with the fingerprints of the places that stay the same; and what is skipped, since it is deleted.
 
     Raises:
-        OffsetRefused: The queue has another epoch, or ends below ``start``.
+        OffsetRefused: A queue has another epoch, or ends below ``start``.
     """
-    since = positions_of(start, ends.queue, ends.epoch)
-    _refuse_backwards(ends.queue, since, ends.ends)
-    until = ends.ends if max_rows is None else share(since, ends.ends, max_rows)
-    return to_offset(ends.queue, ends.epoch, until)
+    since: dict[tuple[str, int], int] = {}
+    ends: dict[tuple[str, int], int] = {}
+    begins: dict[str, Positions] = {queue: {} for queue in there}
+    lost: list[QueueRange] = []
+    for queue, one in there.items():
+        before = start.queues.get(queue)
+        if before is not None:
+            check_epoch(queue, before.epoch, one.epoch)
+        stands = dict.fromkeys(one.ends, 0) | (before.positions if before is not None else joining[queue])
+        _refuse_backwards(queue, stands, one.ends)
+        _, gone = split_trimmed([(queue, Range(p, at, one.ends[p])) for p, at in stands.items()], there)
+        lost += gone
+        begins[queue] = {part.partition: part.end for _, part in gone}
+        if before is None:
+            begins[queue] = {p: at for p, at in {**stands, **begins[queue]}.items() if at}
+        stands |= begins[queue]
+        since |= {(queue, p): stands[p] for p in one.ends}
+        ends |= {(queue, p): end for p, end in one.ends.items()}
+    until = ends if max_rows is None else share(since, ends, max_rows)
+    queues = {}
+    for queue, one in there.items():
+        before = start.queues.get(queue)
+        positions = {p: until[queue, p] for p in sorted(one.ends)}
+        same = before.fingerprints if before is not None and before.positions == positions else {}
+        queues[queue] = Place(one.epoch, positions, same, begins[queue])
+    skipped = start.skipped + sum(part.rows for _, part in lost)
+    return Places(queues, skipped), lost
 
 
-def share(since: Positions, ends: Positions, max_rows: int) -> Positions:
+def has_moved(start: Places, end: Places) -> bool:
+    """Whether there is a batch between two offsets: rows, or what is to be said to be skipped. A queue that joins
+    without a row is none."""
+    before = start.positions
+    return any(at != before.get(where, 0) for where, at in end.positions.items() if where[0] in start.queues) or any(
+        at > place.begins.get(one, 0)
+        for queue, place in end.queues.items()
+        if queue not in start.queues
+        for one, at in place.positions.items()
+    )
+
+
+def with_fingerprints(places: Places, fingerprints: Mapping[str, Mapping[int, str]]) -> Places:
+    """The same places, with what is known of the records below them in some queues."""
+    queues = {
+        queue: replace(place, fingerprints={one: text for one, text in fingerprints[queue].items() if text})
+        if queue in fingerprints
+        else place
+        for queue, place in places.queues.items()
+    }
+    return replace(places, queues=queues)
+
+
+# --- the sharing of work ----------------------------------------------------------------------------------------------
+
+
+def share(since: Mapping[K, int], ends: Mapping[K, int], max_rows: int) -> dict[K, int]:
     """Positions at most ``max_rows`` rows further: equal shares, and what some do not need goes to the others."""
     until = {partition: since.get(partition, 0) for partition in sorted(ends)}
     while max_rows > 0 and (behind := [p for p in until if until[p] < ends[p]]):
@@ -169,49 +343,61 @@ def share(since: Positions, ends: Positions, max_rows: int) -> Positions:
     return until
 
 
-def plan(ranges: list[Range], tasks: int) -> list[tuple[Range, ...]]:
-    """Divide ranges, kept in order, into at most ``tasks`` parts of about equal size, none needlessly small.
+def plan(ranges: list[QueueRange], tasks: int | None, least: int = 1) -> list[tuple[QueueRange, ...]]:
+    """Divide ranges, kept in order, into parts of about equal size. Read one part after the other, the parts give the
+    ranges' own order.
 
-    Read one part after the other, the parts give the ranges' own order.
+    Args:
+        ranges: What is to be read.
+        tasks: So many parts at most, none needlessly small. None: four, or one for each ``TASK_ROWS``, if more.
+        least: So many parts at least, as far as there are rows.
     """
-    total = sum(r.rows for r in ranges)
-    size = max(MIN_TASK_ROWS, -(-total // tasks))
-    parts: list[list[Range]] = []
-    room = 0
-    for part in ranges:
+    total = sum(part.rows for _, part in ranges)
+    most = tasks if tasks is not None else max(FEW_TASKS, least, -(-total // TASK_ROWS))
+    count = min(most, max(total // MIN_TASK_ROWS, least, 1), total)
+    parts: list[list[QueueRange]] = [[] for _ in range(count)]
+    number = done = 0
+    for queue, part in ranges:
         start = part.start
         while start < part.end:
-            if room == 0:
-                parts.append([])
-                room = size
-            end = min(part.end, start + room)
-            parts[-1].append(Range(part.partition, start, end))
-            room -= end - start
+            end = min(part.end, start + total * (number + 1) // count - done)
+            parts[number].append((queue, Range(part.partition, start, end)))
+            done += end - start
+            number += done == total * (number + 1) // count
             start = end
     return [tuple(part) for part in parts]
 
 
+# --- places by option -------------------------------------------------------------------------------------------------
+
+LATEST, EARLIEST = -1, -2
+"""What offsets may be given as, beside their own number."""
+
+
 def resolve(position: str | Positions, ends: Ends, option: str) -> Positions:
-    """A position given by option, as an offset for every partition, or for those it names.
+    """A position in one queue given by option, as an offset for every partition, or for those it names. It may lie
+    below what is still there.
 
     Raises:
         OffsetRefused: It names a partition that is not there, or an offset above its end.
-        RecordsTrimmed: It names records that are deleted.
     """
     if position == "latest":
         return ends.ends
     if isinstance(position, str):
         return ends.firsts
+    resolved: Positions = {}
     for partition, offset in position.items():
-        first, end = ends.partitions.get(partition, (0, -1))
-        if offset > end:
-            there = f"ends at {end}" if end >= 0 else f"is not there (partitions: {sorted(ends.partitions)})"
+        if partition not in ends.partitions:
             raise OffsetRefused(
-                f"option {option} asks for {offset}, but queue {ends.queue!r} partition {partition} {there}"
+                f"option {option} names partition {partition}, but queue {ends.queue!r} has no such "
+                f"(partitions: {sorted(ends.partitions)})",
+                remedy="name those that are there, or none: a partition that is not named has a default",
             )
-        if offset < first:
-            raise RecordsTrimmed(
-                f"option {option} asks for {offset}, but queue {ends.queue!r} partition {partition} begins at {first}",
-                remedy="start at earliest, or at an offset that is still there",
+        first, end = ends.partitions[partition]
+        if offset > end:
+            raise OffsetRefused(
+                f"option {option} asks for {offset}, but queue {ends.queue!r} partition {partition} ends at {end}",
+                remedy="give an offset that is there, or -1 for the end",
             )
-    return dict(position)
+        resolved[partition] = {LATEST: end, EARLIEST: first}.get(offset, offset)
+    return resolved

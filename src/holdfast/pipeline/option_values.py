@@ -20,10 +20,11 @@ def as_url(name: str, text: str) -> str:
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
-    if not usable or parts.query or parts.fragment or parts.username:
+    if not usable or parts.query or parts.fragment or parts.username or "," in text:
         raise ConfigurationError(
             f"option {name}={text!r} is not the URL of a server",
-            remedy="give the address of its admin listener, for example http://127.0.0.1:8081",
+            remedy="give the address of one admin listener, for example http://127.0.0.1:8081"
+            + (": a query reads one server, and union() joins what several gave" if "," in text else ""),
         )
     return text.rstrip("/")
 
@@ -65,34 +66,49 @@ def as_seconds(name: str, text: str) -> float:
     return value
 
 
-def option(name: str, parse: Callable[[str, str], Any]) -> dict[str, Any]:
-    """The metadata of a dataclass's field that is an option of this name."""
-    return {"name": name, "parse": parse}
+def option(name: str, parse: Callable[[str, str], Any], alias: str = "") -> dict[str, Any]:
+    """The metadata of a dataclass's field that is an option of this name, and may be given under another."""
+    return {"name": name, "parse": parse, "alias": alias}
 
 
-def parsed(cls: Any, options: Mapping[str, str], what: str) -> dict[str, Any]:
+def parsed(cls: Any, options: Mapping[str, str], what: str, foreign: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The values of options as Spark hands them over: texts, under names whose case does not count.
 
     Args:
         cls: A dataclass whose fields were made with ``option``.
+        options: The texts.
         what: ``source`` or ``sink``, for messages.
+        foreign: What to do instead of options that others have, by their names in lower case.
 
     Raises:
-        ConfigurationError: A name nobody knows, with the nearest right one; a value that cannot be used; no broker.
+        ConfigurationError: A name nobody knows, with the nearest right one; two names of one option; a value that
+            cannot be used; no broker.
     """
-    known = {f.metadata["name"].lower(): f for f in cls.__dataclass_fields__.values() if f.metadata}
+    fields = [f for f in cls.__dataclass_fields__.values() if f.metadata]
+    known = {name.lower(): f for f in fields for name in (f.metadata["name"], f.metadata["alias"]) if name}
     values: dict[str, Any] = {}
     for given, text in options.items():
         one = known.get(given.lower())
         if one is None:
-            raise _unknown(given, [f.metadata["name"] for f in known.values()], what)
-        values[one.name] = one.metadata["parse"](one.metadata["name"], str(text))
+            if remedy := (foreign or {}).get(given.lower()):
+                raise ConfigurationError(f"the wsrm {what} has no option {given}", remedy=remedy)
+            raise _unknown(given, [f.metadata["name"] for f in fields], what)
+        if one.name in values:
+            name, alias = one.metadata["name"], one.metadata["alias"]
+            raise ConfigurationError(f"options {name} and {alias} are one", remedy="leave one of them out")
+        values[one.name] = one.metadata["parse"](_written(one.metadata, given), str(text))
     if "broker" not in values:
         raise ConfigurationError(
             f"the wsrm {what} has no option broker",
             remedy='add .option("broker", "http://127.0.0.1:8081"), the address of the server\'s admin listener',
         )
     return values
+
+
+def _written(metadata: Mapping[str, Any], given: str) -> str:
+    """The name that was given as it is written, since Spark makes it lower case."""
+    names: tuple[str, ...] = (metadata["name"], metadata["alias"])
+    return next(name for name in names if name.lower() == given.lower())
 
 
 def access_of(values: Mapping[str, Any]) -> Access:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 from holdfast.core.queues import check_reader
 from holdfast.endpoint.admin_client import Access
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.offsets import EARLIEST
 from holdfast.pipeline.option_values import (
     access_of,
     as_boolean,
@@ -22,9 +22,40 @@ from holdfast.pipeline.option_values import (
     option,
     parsed,
 )
+from holdfast.pipeline.position_values import (
+    LATEST_TIME,
+    ByQueue,
+    Position,
+    as_partitions,
+    as_pattern,
+    as_position,
+    as_queues,
+    as_span,
+    as_time,
+    as_times,
+    of_queues,
+    one_of,
+)
 
-Position = str | dict[int, int]
-"""``"earliest"``, ``"latest"``, or partition -> offset."""
+INBOX = "inbox"
+"""The queue that is read if none is named."""
+MESSAGES = "messages"
+READS = (MESSAGES,)
+"""What a read may give."""
+DELIVERED, RECEIVED = "delivered", "received"
+
+_ELSEWHERE = {
+    "kafka.bootstrap.servers": "the server is named by option broker, a URL: http://127.0.0.1:8081",
+    "kafka.group.id": "a stream's place on the server is named by option reader",
+    "groupidprefix": "a stream's place on the server is named by option reader",
+    "assign": "give option queue; a batch read takes some partitions of it by option partitions: 0,3",
+    "startingoffsetsbytimestampstrategy": "a time behind the last record is the end of its partition",
+    "kafkaconsumer.polltimeoutms": "option awaySeconds is how long a server is waited for",
+    "fetchoffset.numretries": "option awaySeconds is how long a server is waited for",
+    "fetchoffset.retryintervalms": "option awaySeconds is how long a server is waited for",
+    "maxrecordsperpartition": "options tasks and minPartitions say into how many parts a read is cut",
+}
+"""Options of Spark's Kafka source that this one has no like of, and what there is instead."""
 
 
 def usable_cores() -> int:
@@ -46,42 +77,41 @@ def _wait(name: str, text: str) -> float:
     return value
 
 
-def _position(name: str, text: str) -> Position:
-    if text in ("earliest", "latest"):
-        return text
-    try:
-        given = json.loads(text)
-        return {_whole(partition): _whole(offset) for partition, offset in given.items()}
-    except (ValueError, AttributeError):
-        raise ConfigurationError(
-            f"option {name}={text!r} is no position in a queue",
-            remedy='give earliest, latest, or an offset for each partition: {"0": 120, "1": 8}',
-        ) from None
-
-
-def _whole(value: Any) -> int:
-    number = int(value)
-    if isinstance(value, bool | float) or number < 0:
-        raise ValueError(value)
-    return number
-
-
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """The checked options of a read, batch or stream. Option names are the camelCase ones of the metadata.
 
     Args:
         broker: URL of the server's admin listener as the executors see it. Required.
-        queue: The queue to read.
-        reader: Name of the cursor a stream keeps on the server: letters, digits, dots, hyphens and underscores.
-            Required for a stream; two queries that read one queue need two names.
-        starting: Where a stream whose cursor is not on the server yet, or a batch read, starts. A partition that is not
-            named starts at its earliest record.
-        ending: Where a batch read ends; a stream ignores it. A partition that is not named is read to its end.
+        queues: The queue to read, or several with commas between them; ``inbox`` if neither this nor
+            ``queuePattern`` is given.
+        pattern: A regular expression instead: every queue whose whole name it matches. One that appears while a stream
+            runs joins at its beginning.
+        read: What a batch read gives: ``messages``.
+        reader: Name of the cursor a stream keeps on the server, in each queue that it reads: letters, digits, dots,
+            hyphens and underscores. Required for a stream; two queries that read one queue need two names.
+        starting: Where a stream whose cursor is not on the server yet, or a batch read, starts: ``earliest``,
+            ``latest``, or offsets. A partition that is not named starts at its earliest record.
+        starting_at: The same as a time: the first record of each partition from then on. See ``timestampType``.
+        starting_times: The same as a time for each partition. One that is not named starts at its earliest record.
+        ending: Where a batch read ends: ``latest`` or offsets. A partition that is not named is read to its end.
+        ending_at: The same as a time: before the first record from then on.
+        ending_times: The same as a time for each partition. One that is not named is read to its end.
+        time_of: Which time these are compared with: when a record was ``delivered`` into its queue, as the column
+            ``delivered_at`` has it, or ``received`` by the server, as ``received_at``.
+        partitions: Only those partitions of each queue, by number: ``0,3``. Batch reads only.
+        sequence: Only messages of the Sequence with this Identifier.
+        action: Only messages with this wsa:Action.
         max_rows: Rows of one micro-batch at most.
+        min_rows: A micro-batch waits until there are so many rows, or until ``maxTriggerDelay`` is over.
+        max_delay: How long rows wait for a micro-batch to be full: ``500ms``, ``30s``, ``15m``, ``1h``.
+        fail_on_loss: Whether a read fails where records were deleted before they were read. If not, they are skipped:
+            the log names them, and the stream's offset counts them as ``skipped``.
         wait: Seconds the server may hold back an answer that nothing is new (0..60).
         away: Seconds a server that is away is waited for before the query fails.
-        tasks: Spark partitions of one read at most.
+        tasks: Spark partitions of one read at most. Without it as many as have 5,000 rows each, up to four, or one for
+            each 50,000 rows if that is more: the driver does not know how many cores the executors have.
+        min_tasks: Spark partitions of one read at least, as far as there are rows.
         body: Whether there is a ``body`` column.
         headers: Whether there is a ``headers`` column.
         token: The admin listener's token. Spark shows options to whoever may look at the query: ``tokenFile``, or the
@@ -94,16 +124,30 @@ class ReadOptions:
     """
 
     broker: str = field(metadata=option("broker", as_url))
-    queue: str = field(default="inbox", metadata=option("queue", as_name))
+    queues: tuple[str, ...] = field(default=(), metadata=option("queue", as_queues, "subscribe"))
+    pattern: str = field(default="", metadata=option("queuePattern", as_pattern, "subscribePattern"))
+    read: str = field(default=MESSAGES, metadata=option("read", one_of(READS)))
     reader: str = field(default="", metadata=option("reader", _reader))
-    starting: Position = field(default="earliest", metadata=option("startingOffsets", _position))
-    ending: Position = field(default="latest", metadata=option("endingOffsets", _position))
-    max_rows: int = field(default=100_000, metadata=option("maxRowsPerBatch", as_positive))
+    starting: Position = field(default="earliest", metadata=option("startingOffsets", as_position))
+    starting_at: int | None = field(default=None, metadata=option("startingTimestamp", as_time))
+    starting_times: ByQueue | None = field(default=None, metadata=option("startingOffsetsByTimestamp", as_times))
+    ending: Position = field(default="latest", metadata=option("endingOffsets", as_position))
+    ending_at: int | None = field(default=None, metadata=option("endingTimestamp", as_time))
+    ending_times: ByQueue | None = field(default=None, metadata=option("endingOffsetsByTimestamp", as_times))
+    time_of: str = field(default=DELIVERED, metadata=option("timestampType", one_of((DELIVERED, RECEIVED))))
+    partitions: frozenset[int] = field(default=frozenset(), metadata=option("partitions", as_partitions))
+    sequence: str = field(default="", metadata=option("sequence", as_name))
+    action: str = field(default="", metadata=option("action", as_name))
+    max_rows: int = field(default=100_000, metadata=option("maxRowsPerBatch", as_positive, "maxOffsetsPerTrigger"))
+    min_rows: int = field(default=1, metadata=option("minRowsPerBatch", as_positive, "minOffsetsPerTrigger"))
+    max_delay: float = field(default=900.0, metadata=option("maxTriggerDelay", as_span))
+    fail_on_loss: bool = field(default=True, metadata=option("failOnDataLoss", as_boolean))
     wait: float = field(default=0.4, metadata=option("waitSeconds", _wait))
     away: float = field(default=60.0, metadata=option("awaySeconds", as_seconds))
-    tasks: int = field(default_factory=usable_cores, metadata=option("tasks", as_positive))
+    tasks: int | None = field(default=None, metadata=option("tasks", as_positive))
+    min_tasks: int = field(default=1, metadata=option("minPartitions", as_positive))
     body: bool = field(default=True, metadata=option("body", as_boolean))
-    headers: bool = field(default=False, metadata=option("headers", as_boolean))
+    headers: bool = field(default=False, metadata=option("headers", as_boolean, "includeHeaders"))
     token: str = field(default="", metadata=option("token", as_token), repr=False)
     token_file: str = field(default="", metadata=option("tokenFile", as_name))
     ca_file: str = field(default="", metadata=option("caFile", as_name))
@@ -117,11 +161,65 @@ class ReadOptions:
         """Options as Spark hands them over: texts, under names whose case does not count.
 
         Raises:
-            ConfigurationError: A name nobody knows, with the nearest right one; a value that cannot be used; no broker.
+            ConfigurationError: A name nobody knows, with the nearest right one; a value that cannot be used; no broker;
+                two that exclude each other.
         """
-        values = parsed(cls, options, "source")
-        if values.get("ending") == "earliest":
-            raise ConfigurationError(
-                "option endingOffsets=earliest would read nothing", remedy="give latest or offsets"
-            )
+        values = parsed(cls, options, "source", _ELSEWHERE)
+        for fields in (
+            ("queues", "pattern"),
+            ("starting", "starting_at", "starting_times"),
+            ("ending", "ending_at", "ending_times"),
+        ):
+            given = [cls.__dataclass_fields__[name].metadata["name"] for name in fields if name in values]
+            if len(given) > 1:
+                raise ConfigurationError(
+                    f"options {' and '.join(given)} exclude each other", remedy="leave one of them out"
+                )
+        if values.get("read", MESSAGES) == MESSAGES and not values.get("pattern"):
+            values.setdefault("queues", (INBOX,))
+        queues, pattern = values.get("queues", ()), values.get("pattern", "")
+        for name in ("starting", "starting_times", "ending", "ending_times"):
+            if isinstance(values.get(name), dict):
+                option_name = cls.__dataclass_fields__[name].metadata["name"]
+                values[name] = of_queues(option_name, values[name], queues, pattern)
+        _check_sizes(values)
         return cls(**values, access=access_of(values))
+
+    def check_stream(self) -> None:
+        """See that a stream can be read with these.
+
+        Raises:
+            ConfigurationError: A name for its place is missing, or it is told what only a batch read can do.
+        """
+        if not self.reader:
+            raise ConfigurationError(
+                "a stream needs a name for its place on the server, and has no option reader",
+                remedy='add .option("reader", "orders-to-parquet"), another name for each query that reads the queue',
+            )
+        fields = type(self).__dataclass_fields__
+        for name in ("read", "ending", "ending_at", "ending_times", "partitions"):
+            if getattr(self, name) != fields[name].default:
+                raise ConfigurationError(
+                    f"option {fields[name].metadata['name']} is of batch reads, and this is a stream",
+                    remedy="leave it out; a stream that is to end has the trigger availableNow",
+                )
+
+
+def _check_sizes(values: Mapping[str, Any]) -> None:
+    ending = values.get("ending")
+    if ending == "earliest" or (isinstance(ending, dict) and any(EARLIEST in one.values() for one in ending.values())):
+        raise ConfigurationError("option endingOffsets would read nothing", remedy="give latest, -1, or offsets")
+    if values.get("min_rows", 1) > values.get("max_rows", 100_000):
+        raise ConfigurationError(
+            f"option minRowsPerBatch={values['min_rows']} is above maxRowsPerBatch",
+            remedy="give a smaller one, or a larger maxRowsPerBatch",
+        )
+    if "tasks" in values and values.get("min_tasks", 1) > values["tasks"]:
+        raise ConfigurationError(
+            f"option minPartitions={values['min_tasks']} is above tasks={values['tasks']}",
+            remedy="leave tasks out, or give a larger one",
+        )
+    if values.get("starting_at", 0) > values.get("ending_at", LATEST_TIME):
+        raise ConfigurationError(
+            "option endingTimestamp lies before startingTimestamp", remedy="give them the other way round"
+        )

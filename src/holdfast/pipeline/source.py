@@ -6,7 +6,7 @@ No filter is pushed down (Spark 4.3.0 gives wrong rows then): options narrow a r
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from holdfast.exceptions import ConfigurationError
@@ -30,21 +30,16 @@ class WsrmDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns; ``body`` and ``headers`` come and go by option."""
-        options = ReadOptions.parse(self.options)
-        return spark_schema(body=options.body, headers=options.headers)
+        return _schema(ReadOptions.parse(self.options))
 
-    def reader(self, schema: StructType) -> WsrmReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
         return WsrmReader(self._checked(schema))
 
     def streamReader(self, schema: StructType) -> WsrmStreamReader:
         """A stream."""
         options = self._checked(schema)
-        if not options.reader:
-            raise ConfigurationError(
-                "a stream needs a name for its place on the server, and has no option reader",
-                remedy='add .option("reader", "orders-to-parquet"), another name for each query that reads the queue',
-            )
+        options.check_stream()
         return WsrmStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> WsrmWriter:
@@ -57,13 +52,17 @@ class WsrmDataSource(DataSource):
 
     def _checked(self, schema: StructType) -> ReadOptions:
         options = ReadOptions.parse(self.options)
-        ours = spark_schema(body=options.body, headers=options.headers)
+        ours = _schema(options)
         if schema != ours:
             raise ConfigurationError(
                 f"the wsrm source has the columns {ours.simpleString()}; .schema() asked for {schema.simpleString()}",
                 remedy="leave .schema() away and select() columns; options body and headers add the large ones",
             )
         return options
+
+
+def _schema(options: ReadOptions) -> StructType:
+    return spark_schema(body=options.body, headers=options.headers)
 
 
 __all__ = ["WsrmDataSource"]

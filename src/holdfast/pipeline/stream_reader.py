@@ -8,57 +8,80 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from holdfast.pipeline import offsets
-from holdfast.pipeline.client import DataPlane, Known, Patience
+from holdfast.pipeline import bounds, offsets
+from holdfast.pipeline.client import DataPlane, Patience
 from holdfast.pipeline.errors import OffsetRefused, ServerAway
+from holdfast.pipeline.offsets import Ends, Place, Places, Positions, QueueRange
 from holdfast.pipeline.options import ReadOptions
-from holdfast.pipeline.tasks import WsrmPartition, read_task
+from holdfast.pipeline.tasks import Part, WsrmPartition, pickled, read_task, unpickled
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("holdfast.pipeline")
 
+LOOK_EVERY = 0.1
+"""Seconds between two looks at several queues, which no server waits for together."""
+
 
 class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream, whose place on the server is held by the cursor named by option ``reader``.
+    """A stream, whose place on the server is held by the cursor named by option ``reader``, in each queue.
 
     The server keeps every record from the cursor on. The cursor follows one batch behind: Spark says that a batch
     is done only when the next one starts.
     """
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._options = options
+        self._clock = clock
+        self._sleep = sleep
         self._plane = DataPlane(options.broker, options.access)
         self._patience = Patience(options.away)
         self._start: dict[str, Any] | None = None
-        self._known: offsets.Ends | None = None
-        self._target: offsets.Ends | None = None
+        self._known: dict[str, Ends] | None = None
+        self._target: dict[str, Ends] | None = None
+        self._joined: dict[str, Positions] = {}
+        self._left: set[str] = set()
+        self._committed: dict[str, Positions] = {}
+        self._planned: dict[str, Any] = {}
+        """The last offset that was given, in this run."""
+        self._skipped = 0
+        """Records that were deleted while a batch was away that is repeated now."""
+        self._waiting_since: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self._options}
+        return pickled(self._options)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["options"])  # type: ignore[misc]
+        self.__init__(unpickled(state))  # type: ignore[misc]
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """In the driver: ``maxRowsPerBatch``."""
         return ReadMaxRows(self._options.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """In the driver, before anything else: this run ends where the queue ends now."""
-        self._target = self._known = self._patience.call(lambda: self._plane.ends(self._options.queue))
+        """In the driver, before anything else: this run ends where the queues end now."""
+        self._target = self._known = self._patience.call(lambda: bounds.queues_there(self._plane, self._options))
+
+    # --- where it begins ------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """In the driver: the cursor's place; the cursor is created by ``startingOffsets`` if there is none.
+        """In the driver: the cursors' places; a cursor is created where the options say if there is none.
 
-        Spark asks again after a crash in its first batch, and must get the same answer: so the place is durable on
+        Spark asks again after a crash in its first batch, and must get the same answer: so the places are durable on
         the server before this returns.
         """
         if self._start is None:
@@ -66,12 +89,27 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._start
 
     def _initial(self) -> dict[str, Any]:
-        queue, reader = self._options.queue, self._options.reader
-        ends = self._plane.ends(queue)
+        there = bounds.queues_there(self._plane, self._options)
+        if not there:
+            log.warning("nothing is read yet: %s", bounds.no_match(self._options))
+        places = {}
+        for queue, ends in there.items():
+            positions = self._begin(ends, lambda one=ends: bounds.start_of(self._plane, self._options, one))  # type: ignore[misc]
+            prints = self._plane.fingerprints(queue, ends.epoch, positions)
+            places[queue] = Place(ends.epoch, positions, prints)
+        return Places(places).to_json()
+
+    def _begin(self, ends: Ends, start: Callable[[], Positions]) -> Positions:
+        """Where the cursor in a queue stands; it is created at ``start`` if there is none."""
+        queue, reader = ends.queue, self._options.reader
         found = self._plane.cursor(queue, reader)
         if found is None:
-            start = {**ends.firsts, **offsets.resolve(self._options.starting, ends, "startingOffsets")}
-            return self._with_fingerprints(ends.epoch, self._plane.advance_cursor(queue, reader, ends.epoch, start))
+            wanted = [(queue, offsets.Range(p, at, ends.ends[p])) for p, at in start().items()]
+            _, gone = offsets.split_trimmed(wanted, {queue: ends})
+            bounds.refuse_or_tell(gone, self._options, "are asked for")
+            positions = {part.partition: part.start for _, part in wanted}
+            positions |= {part.partition: part.end for _, part in gone}
+            return self._plane.advance_cursor(queue, reader, ends.epoch, positions)
         epoch, positions = found
         if epoch != ends.epoch:
             raise OffsetRefused(
@@ -79,45 +117,144 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 remedy=f"delete it (DELETE /queues/{queue}/cursors/{reader}), or give another name with option reader",
             )
         log.warning("the stream goes on where reader %s of queue %s stood: %s", reader, queue, positions)
-        return self._with_fingerprints(epoch, {**ends.firsts, **positions})
+        return {**ends.firsts, **positions}
 
-    def _with_fingerprints(
-        self, epoch: str, positions: offsets.Positions, known: Sequence[Known] = ()
-    ) -> dict[str, Any]:
-        """The offset; raises OffsetRefused if what is known is not what is there."""
-        queue = self._options.queue
-        return offsets.to_offset(queue, epoch, positions, self._plane.fingerprints(queue, epoch, positions, known))
+    def _join(self, ends: Ends) -> Positions:
+        """Where a queue begins that the checkpoint does not know: at its first record, unless its cursor is there."""
+        if ends.queue not in self._joined:
+            self._joined[ends.queue] = self._patience.call(lambda: self._begin(ends, lambda: ends.firsts))
+            log.info("queue %s joins, from %s on", ends.queue, self._joined[ends.queue])
+        return self._joined[ends.queue]
+
+    # --- how far the next batch goes ------------------------------------------------------------------------------
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """In the driver: how far the next batch goes; ``start`` itself if nothing is new, or the server is away."""
-        ends = self._target
-        if ends is None:
-            after = offsets.positions_of(start, self._options.queue)
+        places = self._still_read(offsets.parse(start))
+        there = self._target
+        if there is None:
             try:
-                ends = self._plane.ends(self._options.queue, wait=self._options.wait, after=after)
+                there = self._look(places)
             except ServerAway as error:
                 self._patience.failed(error)
                 return start
             self._patience.succeeded()
-            self._known = ends
-        queue = self._options.queue
-        end = offsets.advance(start, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-        if not offsets.ranges_between(start, end, queue):
+            self._known = there
+        places = self._still_there(places, there)
+        joining = {queue: self._join(ends) for queue, ends in there.items() if queue not in places.queues}
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end, lost = offsets.advance(places, there, joining, most)
+        bounds.refuse_or_tell(lost, self._options, "this stream has not read")
+        if not offsets.has_moved(places, end) or self._is_early(places, end, lost):
             return start
-        # A store that was put back to an older copy and grew on has the same epoch, and other records below start.
-        known, positions = offsets.known_of(start, queue), offsets.positions_of(end, queue)
-        return self._patience.call(lambda: self._with_fingerprints(end["epoch"], positions, known))
+        self._waiting_since = None
+        end = self._counted(end)
+        self._planned = self._patience.call(lambda: self._with_fingerprints(places, end)).to_json()
+        return self._planned
+
+    def _still_read(self, places: Places) -> Places:
+        """See that the options still mean the queues of the checkpoint."""
+        strange = [queue for queue in places.queues if not bounds.is_read(self._options, queue)]
+        if strange and self._options.fail_on_loss:
+            read = self._options.pattern or ", ".join(self._options.queues)
+            raise OffsetRefused(
+                f"the checkpoint is of queue {strange[0]!r}, but the query reads {read!r}",
+                remedy="set the option queue back, or start the query with a new checkpoint; with "
+                "failOnDataLoss=false the queue is left",
+            )
+        return self._leave(places, strange)
+
+    def _still_there(self, places: Places, there: Mapping[str, Ends]) -> Places:
+        """See that the server has the queues of the checkpoint: one that a pattern matched may be gone."""
+        gone = [queue for queue in places.queues if queue not in there]
+        if gone and self._options.fail_on_loss:
+            raise self._plane.unknown(gone[0], list(there))
+        return self._leave(places, gone)
+
+    def _leave(self, places: Places, queues: Sequence[str]) -> Places:
+        for queue in queues:
+            if queue not in self._left:
+                self._left.add(queue)
+                log.warning("queue %s is left at %s, since failOnDataLoss is false", queue, places.queues[queue])
+        left = {queue: place for queue, place in places.queues.items() if queue not in queues}
+        return Places(left, places.skipped)
+
+    def _look(self, places: Places) -> dict[str, Ends]:
+        """What there is, as soon as there is more than is known, or after a while. One attempt."""
+        after = dict(places.positions)
+        if self._waiting_since is not None and self._known is not None:  # what there is is known, and too little
+            after |= {(queue, p): end for queue, one in self._known.items() for p, end in one.ends.items()}
+        options = self._options
+        if len(options.queues) == 1:
+            (queue,) = options.queues
+            known = {partition: at for (name, partition), at in after.items() if name == queue}
+            return {queue: self._plane.ends(queue, wait=options.wait, after=known)}
+        until = self._clock() + options.wait
+        while True:
+            there = bounds.queues_there(self._plane, options)
+            ends = {(queue, p): end for queue, one in there.items() for p, end in one.ends.items()}
+            left = until - self._clock()
+            if left <= 0 or any(end > after.get(where, 0) for where, end in ends.items()):
+                return there
+            self._sleep(min(left, LOOK_EVERY))
+
+    def _is_early(self, start: Places, end: Places, lost: Sequence[QueueRange]) -> bool:
+        """Whether a batch is to wait until it is larger."""
+        rows = sum(part.rows for _, part in offsets.ranges_between(start, end))
+        if self._target is not None or lost or rows >= self._options.min_rows:
+            return False
+        now = self._clock()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        return now - self._waiting_since < self._options.max_delay
+
+    def _counted(self, end: Places) -> Places:
+        """With what was found to be skipped in a batch that was repeated."""
+        skipped, self._skipped = self._skipped, 0
+        return Places(end.queues, end.skipped + skipped)
+
+    def _with_fingerprints(self, start: Places, end: Places) -> Places:
+        """With what tells the last records from others; raises OffsetRefused if what is known is not what is there:
+        a store that was put back to an older copy and grew on has the same epoch, and other records below start."""
+        found = {}
+        for queue, place in end.queues.items():
+            before = start.queues.get(queue)
+            if before is None or before.positions != place.positions:
+                known = before.known if before is not None else []
+                found[queue] = self._plane.fingerprints(queue, place.epoch, place.positions, known)
+        return offsets.with_fingerprints(end, found)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """In the driver: the queue's end when it was last asked for, so that Spark's progress tells the lag."""
-        known = self._known
-        return offsets.to_offset(known.queue, known.epoch, known.ends) if known else None
+        """In the driver: the queues' ends when they were last asked for, so that Spark's progress tells the lag."""
+        if self._known is None:
+            return None
+        return Places({queue: Place(ends.epoch, ends.ends) for queue, ends in self._known.items()}).to_json()
+
+    # --- one batch ------------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """In the driver: who reads what. Asks nobody, so a batch that is repeated is cut the same way."""
-        ranges = offsets.ranges_between(start, end, self._options.queue)
-        known = tuple(offsets.known_of(end, self._options.queue))
-        return [WsrmPartition(end["epoch"], part, known) for part in offsets.plan(ranges, self._options.tasks)]
+        """In the driver: who reads what. Asks nobody, so a batch that is repeated is cut the same way; but one that
+        is repeated and may lack what was deleted meanwhile: of that is said and counted what is missing."""
+        until = offsets.parse(end)
+        ranges = offsets.ranges_between(offsets.parse(start), until)
+        if not self._options.fail_on_loss and end != self._planned:
+            ranges = self._patience.call(lambda: self._still_kept(ranges))
+        parts = {
+            (queue, p): Part(queue, place.epoch, offsets.Range(p, 0, 0), tuple(k for k in place.known if k[0] == p))
+            for queue, place in until.queues.items()
+            for p in place.positions
+        }
+        plan = offsets.plan(ranges, self._options.tasks, self._options.min_tasks)
+        return [
+            WsrmPartition(tuple(replace(parts[queue, part.partition], range=part) for queue, part in task))
+            for task in plan
+        ]
+
+    def _still_kept(self, ranges: list[QueueRange]) -> list[QueueRange]:
+        there = {queue: self._plane.ends(queue) for queue in {queue for queue, _ in ranges}}
+        left, gone = offsets.split_trimmed(ranges, there)
+        self._skipped += bounds.refuse_or_tell(gone, self._options, "a batch that is repeated is to read")
+        return left
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""
@@ -125,14 +262,15 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """In the driver: all below ``end`` is in the sink. Cumulative, so one that gets lost does not matter."""
-        options = self._options
-        positions, known = offsets.positions_of(end, options.queue), offsets.known_of(end, options.queue)
-        try:
-            self._plane.advance_cursor(options.queue, options.reader, str(end["epoch"]), positions, known)
-        except ServerAway as error:
-            log.warning(
-                "cursor %s of queue %s not moved, the next batch will: %s", options.reader, options.queue, error
-            )
+        reader = self._options.reader
+        for queue, place in offsets.parse(end).queues.items():
+            if self._committed.get(queue) == place.positions or not bounds.is_read(self._options, queue):
+                continue
+            try:
+                self._plane.advance_cursor(queue, reader, place.epoch, place.positions, place.known)
+                self._committed[queue] = place.positions
+            except ServerAway as error:
+                log.warning("cursor %s of queue %s not moved, the next batch will: %s", reader, queue, error)
 
     def stop(self) -> None:
         """In the driver, at the end of most runs."""

@@ -2,31 +2,75 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from holdfast.pipeline import offsets
-from holdfast.pipeline.client import DataPlane, Known, Patience, read_range
+from holdfast import __version__
+from holdfast.pipeline.bounds import refuse_or_tell
+from holdfast.pipeline.client import DataPlane, Patience, read_range
 from holdfast.pipeline.columns import BatchBuilder
+from holdfast.pipeline.errors import PipelineError, RecordsTrimmed
+from holdfast.pipeline.offsets import Known, Range
 from holdfast.pipeline.options import ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger("holdfast.pipeline")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A range of one partition of a queue.
+
+    Args:
+        queue: Its name.
+        epoch: Its epoch.
+        range: Which records.
+        known: What the server is to compare.
+        since, until: Only what was received since <= received_at < until, microseconds since 1970; None for no limit.
+    """
+
+    queue: str
+    epoch: str
+    range: Range
+    known: tuple[Known, ...] = ()
+    since: int | None = None
+    until: int | None = None
+
 
 @dataclass
 class WsrmPartition(InputPartition):
-    """What one task reads: ranges of the queue's partitions, one after the other."""
+    """What one task reads: ranges of queues' partitions, one after the other."""
 
-    epoch: str
-    ranges: tuple[offsets.Range, ...]
-    known: tuple[Known, ...] = ()
+    parts: tuple[Part, ...]
 
     def __post_init__(self) -> None:
         super().__init__(None)
+
+
+def pickled(options: ReadOptions) -> dict[str, Any]:
+    """What a task gets of a reader."""
+    return {"version": __version__, "options": options}
+
+
+def unpickled(state: dict[str, Any]) -> ReadOptions:
+    """The options, in a task.
+
+    Raises:
+        PipelineError: Another version of Holdfast has pickled them.
+    """
+    if state.get("version") != __version__:
+        raise PipelineError(
+            f"the driver runs Holdfast {state.get('version')}, and this executor {__version__}",
+            remedy="install one version on the driver and on all executors",
+        )
+    options: ReadOptions = state["options"]
+    return options
 
 
 def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -36,9 +80,46 @@ def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.Re
     plane = DataPlane(options.broker, options.access)
     patience = Patience(options.away)
     try:
-        for part in partition.ranges:
-            builder = BatchBuilder(options.queue, part.partition, body=options.body, headers=options.headers)
-            known = [one for one in partition.known if one[0] == part.partition]
-            yield from builder.batches(read_range(plane, options.queue, partition.epoch, part, patience, known))
+        for part in partition.parts:
+            for batch in _read_part(options, plane, patience, part):
+                narrowed = _narrowed(batch, options, part)
+                if narrowed.num_rows:
+                    yield narrowed
     finally:
         plane.close()
+
+
+def _read_part(options: ReadOptions, plane: DataPlane, patience: Patience, part: Part) -> Iterator[pa.RecordBatch]:
+    """Every record of the range; without those that are deleted meanwhile, if the options bear that."""
+    wanted = part.range
+    while wanted.start < wanted.end:
+        builder = BatchBuilder(part.queue, wanted.partition, body=options.body, headers=options.headers)
+        try:
+            for batch in builder.batches(read_range(plane, part.queue, part.epoch, wanted, patience, part.known)):
+                wanted = Range(wanted.partition, wanted.start + batch.num_rows, wanted.end)
+                yield batch
+        except RecordsTrimmed:
+            if options.fail_on_loss:
+                raise
+            first = patience.call(lambda: plane.ends(part.queue)).firsts[wanted.partition]
+            gone = Range(wanted.partition, wanted.start, min(max(first, wanted.start + 1), wanted.end))
+            refuse_or_tell([(part.queue, gone)], options, "this task was to read")
+            wanted = Range(wanted.partition, gone.end, wanted.end)
+
+
+def _narrowed(batch: pa.RecordBatch, options: ReadOptions, part: Part) -> pa.RecordBatch:
+    """The rows that the options ask for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    masks = [
+        pc.equal(batch.column(name), value)
+        for name, value in (("sequence", options.sequence), ("action", options.action))
+        if value
+    ]
+    received = batch.column("received_at").cast(pa.int64()) if (part.since, part.until) != (None, None) else None
+    masks += [pc.greater_equal(received, part.since)] if part.since is not None else []
+    masks += [pc.less(received, part.until)] if part.until is not None else []
+    for mask in masks[1:]:
+        masks[0] = pc.and_(masks[0], mask)
+    return batch.filter(masks[0]) if masks else batch
