@@ -101,6 +101,7 @@ API: list[tuple[str, str, list[str]]] = [
     ("The store", "holdfast.store", ["open_store"]),
     ("Spark", "holdfast.pipeline", ["session"]),
     ("Landing", "holdfast.pipeline.landing", ["land", "LandedBatch", "read_landed", "reland", "settle"]),
+    ("Mediation", "holdfast.pipeline.mediation", ["parse_xml", "validate", "split", "to_xml", "infer_schema", "XSD"]),
     ("Tests of your own code", "holdfast.testing", ["pair", "lossy", "message"]),
     ("The pytest plugin", "holdfast.pytest_plugin", ["holdfast_pair"]),
 ]
@@ -113,6 +114,9 @@ FILES = {
     "holdfast.pytest_plugin": ["pytest_plugin.py"],
     "holdfast.pipeline": ["pipeline/session.py"],
     "holdfast.pipeline.landing": ["pipeline/landing.py"],
+    "holdfast.pipeline.mediation": [
+        f"pipeline/mediation/{room}.py" for room in ("parsing", "problems", "writing", "inference", "xsd")
+    ],
 }
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -1,0 +1,349 @@
+"""A pipeline as it is told: frozen values. A field is a key of the file; its annotation says what may be written there.
+
+How a file becomes these values is ``file``'s, what contradicts what is ``checks``'s. Knows no Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from holdfast.broker.config_values import (
+    TEXT,
+    Count,
+    Duration,
+    File,
+    Flag,
+    Kind,
+    Name,
+    Names,
+    QueueName,
+    Text,
+    Unfit,
+    Url,
+    one_of,
+    several,
+    told_type,
+    told_value,
+)
+from holdfast.pipeline.reading import LENIENCIES, MAX_ELEMENTS
+
+_ROWS = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def _rows_name(value: Any, _base: Path) -> str:
+    if not isinstance(value, str) or _ROWS.fullmatch(value) is None:
+        raise Unfit(
+            f"no rows can be called {told_value(value)}",
+            "SQL has to know them: up to 64 letters, digits and underscores, and no digit first.",
+        )
+    return value
+
+
+def _place(value: Any, base: Path) -> str:
+    if not isinstance(value, str) or not value:
+        raise Unfit(f"{told_value(value)} is not a path", "Write it in quotes.")
+    return value if "://" in value else str(base / value)
+
+
+def _texts(value: Any, _base: Path) -> Mapping[str, str]:
+    if not isinstance(value, dict):
+        raise Unfit(f"{told_type(value)} is not a table", 'Write { name = "value" }.')
+    told = {name: str(one).lower() if isinstance(one, bool) else one for name, one in value.items()}
+    for name, one in told.items():
+        if not isinstance(one, str | int | float):
+            raise Unfit(f"'{name}' is {told_type(one)}", "Write text, a number, or true or false.")
+    return {name: str(one) for name, one in told.items()}
+
+
+def _function(value: Any, _base: Path) -> str | Callable[..., Any]:
+    if callable(value):
+        return value  # type: ignore[no-any-return] # of a pipeline in Python
+    if not isinstance(value, str) or _FUNCTION.fullmatch(value) is None:
+        raise Unfit(f"{told_value(value)} names no function", 'Write "module:function".')
+    return value
+
+
+_LENIENT = "one or several of " + ", ".join(f'`"{name}"`' for name in LENIENCIES)
+
+ROWS = Kind("a name that SQL knows: letters, digits, underscores", _rows_name)
+PLACE = Kind("a path, or the URL of a file system that Spark knows", _place)
+TEXTS = Kind("a table of texts", _texts)
+FUNCTION = Kind("a function, `module:function`", _function)
+TABLE_FORMATS = ("parquet", "csv", "json", "delta")
+
+RowsName = Annotated[str, ROWS]
+RowsNames = Annotated[tuple[str, ...], several(ROWS, "the name of a source, a table or a step, or a list of them")]
+SinkNames = Annotated[tuple[str, ...], several(TEXT, "the name of a sink, or a list")]
+Place = Annotated[str, PLACE]
+Texts = Annotated[Mapping[str, str], TEXTS]
+Function = Annotated[Any, FUNCTION]
+Lenient = Annotated[tuple[str, ...], several(one_of({name: name for name in LENIENCIES}), _LENIENT)]
+TableFormat = Annotated[str, one_of({name: name for name in TABLE_FORMATS})]
+SinkFormat = Annotated[str, one_of({"parquet": "parquet", "delta": "delta"})]
+Output = Annotated[str, one_of({"append": "append", "complete": "complete"})]
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """A queue whose messages are the pipeline's rows: the columns of ``format("wsrm")``.
+
+    Args:
+        name: What its rows are called.
+        broker: URL of the server's admin listener, as the executors see it.
+        queue: The queue.
+        token_file: The listener's token, nothing else. Without it that in the environment variable
+            HOLDFAST_ADMIN_TOKEN counts, if it is set.
+        options: Further options of the source, by its own names.
+    """
+
+    name: RowsName
+    broker: Url
+    queue: QueueName = "inbox"
+    token_file: File | None = None
+    options: Texts | None = None
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A table to join with. It is listed anew for each batch, so that it may grow meanwhile.
+
+    Args:
+        name: What its rows are called.
+        path: Where it is.
+        format: What it is; without it, what its name ends with says so.
+        schema: Its columns, as DDL; without it they are looked up when the pipeline starts.
+        options: Options of Spark's reader of that format.
+    """
+
+    name: RowsName
+    path: Place
+    format: TableFormat | None = None
+    schema: Text = ""
+    options: Texts | None = None
+
+
+@dataclass(frozen=True)
+class ParsePlan:
+    """XML read into columns: one struct. What says which is one of ``xsd``, ``schema``, ``schema_file`` and ``infer``.
+
+    Args:
+        xsd: An XML Schema. The files it takes in are read, too, and none from a network.
+        element: The element that is expected, ``{namespace}local`` or the local name; with an XSD that declares one
+            element only it is that.
+        schema: The fields, as DDL.
+        schema_file: The same in a file, or as Spark's JSON of it, in which metadata can say more.
+        infer: Infer the fields from so many messages, once: what comes of it is kept with the checkpoint.
+        column: Where the XML is.
+        into: The column for the struct.
+        validate: Hold the XML against the XSD, too.
+        lenient: What is passed over instead of being a problem, as of ``holdfast land``.
+        max_elements: XML with more elements is not read.
+    """
+
+    xsd: File | None = None
+    element: Text = ""
+    schema: Text = ""
+    schema_file: File | None = None
+    infer: Count | None = None
+    column: Text = "body"
+    into: RowsName = "parsed"
+    validate: Flag = True
+    lenient: Lenient = ()
+    max_elements: Count = MAX_ELEMENTS
+
+
+@dataclass(frozen=True)
+class ValidatePlan:
+    """What rows must be like.
+
+    Args:
+        rules: What is told of a row that fails, and the SQL condition that must be true; where it is null, it fails.
+        xsd: An XML Schema that the XML must be valid by.
+        element: The element that is expected; without it any that the XSD declares.
+        column: Where the XML is.
+    """
+
+    rules: Texts | None = None
+    xsd: File | None = None
+    element: Text = ""
+    column: Text = "body"
+
+
+@dataclass(frozen=True)
+class XmlPlan:
+    """Rows written as XML, one element each.
+
+    Args:
+        element: The element's name, ``{namespace}local``; with an XSD the local name is enough.
+        columns: What it holds: columns, or SQL with an alias, such as ``"o.id AS id"``. One struct alone: its fields.
+            Without it all columns.
+        xsd: An XML Schema: says what is an attribute, of which namespace, in which order; and what comes of it is held
+            against it.
+        into: The column for the XML.
+        qualified: Without an XSD: whether children are of the element's namespace, or of none.
+        prefix: Of the element's namespace; without it, it is the default namespace.
+    """
+
+    element: Text
+    columns: Names = ()
+    xsd: File | None = None
+    into: RowsName = "body"
+    qualified: Flag = True
+    prefix: Text = ""
+
+
+@dataclass(frozen=True)
+class StatePlan:
+    """Makes the SQL of a step go over all batches, as Spark's stream does, and not over one batch.
+
+    Args:
+        time: The column of its inputs that says when it happened.
+        late: How late a row may come. Windows are closed, and their state is let go of, when rows are so much newer.
+        output: ``append``: each result once, when it is final. ``complete``: all results with each batch, for a table
+            that is replaced.
+    """
+
+    time: Text = "delivered_at"
+    late: Duration = 600.0
+    output: Output = "append"
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """A step: rows from rows above it. It has one of ``sql``, ``python``, ``parse``, ``validate`` and ``xml``.
+
+    Args:
+        name: What its rows are called.
+        sql: A SELECT over sources, tables and steps above, by their names.
+        python: A function of DataFrames that gives one: ``module:function``, the module beside the file or installed.
+        parse: XML into columns.
+        validate: What rows must be like.
+        xml: Columns into XML.
+        input: The rows it is made of; for ``python`` as many as the function takes. SQL says so itself.
+        keep: Rows with problems go on, with the column ``problems``, instead of to the dead letters.
+        state: Lets SQL with windows or aggregates go over all batches.
+    """
+
+    name: RowsName
+    sql: Text = ""
+    python: Function | None = None
+    parse: ParsePlan | None = None
+    validate: ValidatePlan | None = None
+    xml: XmlPlan | None = None
+    input: RowsNames = ()
+    keep: Flag = False
+    state: StatePlan | None = None
+
+
+@dataclass(frozen=True)
+class RoutePlan:
+    """Which rows go where. Of the routes of one input, the first whose condition is true takes a row.
+
+    Args:
+        input: The rows.
+        to: The sinks.
+        when: An SQL condition; without one it takes every row.
+        onwards: The rows it takes go on to the routes below as well.
+    """
+
+    input: RowsName
+    to: SinkNames
+    when: Text = ""
+    onwards: Flag = False
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """Where rows go, by one of ``queue``, ``to``, ``table`` and ``console``.
+
+    What is sent is told by SQL expressions over the row: a column, or a text in single quotes.
+
+    Args:
+        name: What it is called; the server knows it as PIPELINE.NAME.
+        queue: A queue of the broker.
+        to: The address of one of the broker's forwarders.
+        table: The path of a table.
+        console: Print so many rows of each batch, to try things out.
+        broker: URL of the server's admin listener; without it that of the source.
+        token_file: The listener's token. Without it as of the source.
+        body: The XML to send.
+        action: Its Action.
+        key: Rows of the same key are delivered in their order; without it each row may overtake others.
+        order: What the rows of a key are ordered by; without it their place in the queue they came from.
+        headers: SOAP headers to send along, as XML.
+        message_id: Its MessageID; without it the server makes one.
+        relates_to: Its RelatesTo.
+        reply_to: Its ReplyTo.
+        format: Of the table.
+        options: Further options of the sink, by its own names.
+    """
+
+    name: Name
+    queue: QueueName | None = None
+    to: Url | None = None
+    table: Place | None = None
+    console: Count | None = None
+    broker: Url | None = None
+    token_file: File | None = None
+    body: Text = "body"
+    action: Text = "action"
+    key: Text = ""
+    order: Names = ()
+    headers: Text = ""
+    message_id: Text = ""
+    relates_to: Text = ""
+    reply_to: Text = ""
+    format: SinkFormat = "parquet"
+    options: Texts | None = None
+
+    @property
+    def sends(self) -> bool:
+        """Whether its rows become messages."""
+        return self.queue is not None or self.to is not None
+
+
+@dataclass(frozen=True)
+class DeadLettersPlan:
+    """The table of rows that failed: each with the step, the reasons, its place in the queue, and all of it as JSON.
+
+    Args:
+        table: Its path.
+        format: What it is.
+    """
+
+    table: Place
+    format: SinkFormat = "parquet"
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """A pipeline.
+
+    Args:
+        name: What it is called; the server knows its sinks by that.
+        checkpoint: Directory of its progress. It belongs to what the sinks hold: keep, move and delete them together.
+        interval: From the start of a batch to the next.
+        parameters: What is written as ``${name}`` in any text below, unless ``--set`` says otherwise.
+        sources: Queues to read.
+        tables: Tables to join with.
+        steps: What is made of them, one after the other.
+        routes: Which rows go to which sink.
+        sinks: Where rows go.
+        dead_letters: Where rows go that fail.
+    """
+
+    name: Name
+    checkpoint: Place
+    interval: Duration = 10.0
+    parameters: Texts | None = None
+    sources: tuple[SourcePlan, ...] = ()
+    tables: tuple[TablePlan, ...] = ()
+    steps: tuple[StepPlan, ...] = ()
+    routes: tuple[RoutePlan, ...] = ()
+    sinks: tuple[SinkPlan, ...] = ()
+    dead_letters: DeadLettersPlan | None = None

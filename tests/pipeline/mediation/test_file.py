@@ -1,0 +1,424 @@
+"""Pipelines in files: whatever is wrong in them is said at once, with line, key and mend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from holdfast.broker.config_tables import kind_of
+from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
+from holdfast.pipeline.mediation import plan
+from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
+from holdfast.pipeline.mediation.graph import Graph
+from holdfast.pipeline.mediation.plan import PipelinePlan, StepPlan
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
+
+TOP = """\
+name = "orders"
+checkpoint = "checkpoint"
+[dead_letters]
+table = "dead"
+[sources.orders]
+broker = "http://127.0.0.1:8081"
+[sinks.out]
+queue = "out"
+[[routes]]
+input = "orders"
+to = "out"
+"""
+"""Eleven lines that are right; mistakes stand below."""
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "o.xsd").write_bytes((EXAMPLE / "order.xsd").read_bytes())
+    (tmp_path / "t.csv").write_text("id\n1\n")
+    (tmp_path / "own.py").write_text("def same(rows):\n    return rows\nvalue = 1\n")
+    (tmp_path / "broken.py").write_text("import nothing_of_that_name\n")
+    (tmp_path / "bad.json").write_text("{")
+    return tmp_path
+
+
+def saved(here: Path, text: str) -> Path:
+    file = here / "orders.toml"
+    file.write_text(text)
+    return file
+
+
+def mistakes(here: Path, text: str) -> list[Mistake]:
+    with pytest.raises(ConfigurationMistakes) as caught:
+        read_pipeline(saved(here, text))
+    for one in caught.value.mistakes:
+        assert str(one) in str(caught.value)
+        assert one.remedy[0].isupper() or one.remedy[0] in "\"'$"
+    return list(caught.value.mistakes)
+
+
+def step(keys: str) -> str:
+    """A step below the top, that a route of its own leads on."""
+    return TOP + f'[[routes]]\ninput = "one"\nto = "out"\n[steps.one]\n{keys}\n'
+
+
+INPUT = 'input = "orders"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "what", "remedy"),
+    [
+        (TOP + "[sinsk.x]\n", 12, "sinsk", "there is no key 'sinsk' here", "Did you mean 'sinks'?"),
+        (TOP.replace("[sources.orders]", "[sources.1st]"), 5, "sources.1st", "no rows can be called", "SQL has to"),
+        (TOP.replace("8081", "8081/?token=x"), 6, "sources.orders.broker", "there is a password", "Take it out"),
+        (TOP.replace("http:", "ftp:"), 6, "sources.orders.broker", "is not an http", "Such as"),
+        (
+            TOP + '[sources.orders.options]\nmaxRowsPerBach = "1"\n',
+            12,
+            "sources.orders.options",
+            "the wsrm source has no option maxRowsPerBach",
+            "Did you mean maxRowsPerBatch?",
+        ),
+        (TOP.replace('queue = "out"\n', ""), 7, "sinks.out", "it does not say where rows go", "Give it one of queue"),
+        (
+            TOP.replace('queue = "out"', 'queue = "out"\nconsole = 5'),
+            7,
+            "sinks.out",
+            "it has both queue and console",
+            "Give it one of",
+        ),
+        (
+            TOP.replace('queue = "out"', 'table = "out"\nkey = "x"'),
+            9,
+            "sinks.out.key",
+            "only messages",
+            "Leave it out.",
+        ),
+        (TOP.replace('to = "out"', 'to = "uot"'), 11, "routes[1].to", "there is no sink 'uot'", "Did you mean 'out'?"),
+        (
+            TOP.replace('input = "orders"', 'input = "odrers"'),
+            10,
+            "routes[1].input",
+            "there is no source, table or step 'odrers'",
+            "Did you mean 'orders'?",
+        ),
+        (TOP + '[[routes]]\ninput = "orders"\nto = "out"\n', 12, "routes[2]", "no row comes here", "Give that one"),
+        (TOP + "[sinks.more]\nqueue = 'more'\n", 12, "sinks.more", "no route leads to it", "Write [[routes]]"),
+        (
+            TOP.replace('[dead_letters]\ntable = "dead"\n', "") + 'when = "true"\n',
+            1,
+            "",
+            "rows of 'orders' that no route takes have nowhere to go",
+            "Write a last route",
+        ),
+        (TOP + '[tables.t]\npath = "t.cvs"\n', 13, "tables.t.path", "its name does not say what it is", "Write format"),
+        (TOP + '[tables.t]\npath = "u.csv"\n', 13, "tables.t.path", "there is no", "Paths start where this file is."),
+        (
+            TOP + '[tables.orders]\npath = "t.csv"\n',
+            12,
+            "tables.orders",
+            "one of the sources is called so",
+            "Give each",
+        ),
+        (
+            TOP + f"[steps.one]\n{INPUT}python = 'own:same'\n",
+            12,
+            "steps.one",
+            "nothing is made of it",
+            "Write [[routes]]",
+        ),
+        (step(""), 15, "steps.one", "it does not say what it does", "Give it one of sql, python, parse"),
+        (step('sql = "SELECT 1"\npython = "own:same"'), 15, "steps.one", "it has both sql and python", "Give it one"),
+        (step('python = "own:same"'), 15, "steps.one", "'input' is missing", 'Write input = "orders".'),
+        (
+            step('input = "two"\npython = "own:same"\n[steps.two]\nsql = "SELECT * FROM one"'),
+            16,
+            "steps.one.input",
+            "'two' is not above it",
+            "A step is made of what stands above it",
+        ),
+        (
+            step('input = "ordres"\npython = "own:same"'),
+            16,
+            "steps.one.input",
+            "there is no source, table or step",
+            "Did you mean 'orders'?",
+        ),
+        (step(INPUT + 'sql = "SELECT * FROM orders"'), 16, "steps.one.input", "SQL says itself", "Leave input out."),
+        (step(INPUT + 'python = "own"'), 17, "steps.one.python", "names no function", 'Write "module:function".'),
+        (step(INPUT + 'python = "own:other"'), 17, "steps.one.python", "own has no function other", "Write it there"),
+        (step(INPUT + 'python = "own:value"'), 17, "steps.one.python", "own has no function value", "Write it there"),
+        (step(INPUT + 'python = "broken:f"'), 17, "steps.one.python", "ModuleNotFoundError", "Modules are looked for"),
+        (step(INPUT + 'python = "own:same"\nstate = {}'), 18, "steps.one.state", "only SQL has state", "Leave it out."),
+        (step('sql = "SELECT 1 FROM orders"\nkeep = true'), 17, "steps.one.keep", "SQL finds no problems", "Leave it"),
+        (step(INPUT + "parse = {}"), 17, "steps.one.parse", "does not say what fields", "Give it one of"),
+        (step(INPUT + 'parse.into = "o"'), 17, "steps.one.parse", "does not say what fields", "Give it one of xsd"),
+        (
+            step(INPUT + 'parse = {infer = 5, xsd = "o.xsd"}'),
+            17,
+            "steps.one.parse",
+            "both xsd and infer",
+            "Give it one",
+        ),
+        (step(INPUT + 'parse.xsd = "p.xsd"'), 17, "steps.one.parse.xsd", "cannot be read", "Paths start where"),
+        (step(INPUT + 'parse.xsd = "t.csv"'), 17, "steps.one.parse.xsd", "is no XML", "Give an XSD."),
+        (step(INPUT + 'parse.xsd = "o.xsd"'), 17, "steps.one.parse.element", "declares 2 elements", "Name one of them"),
+        (
+            step(INPUT + 'parse = {xsd = "o.xsd", element = "oder"}'),
+            17,
+            "steps.one.parse.element",
+            "declares no element 'oder'",
+            "Did you mean 'order'?",
+        ),
+        (
+            step(INPUT + 'parse.schema_file = "bad.json"'),
+            17,
+            "steps.one.parse.schema_file",
+            "holds no schema",
+            "Write DDL",
+        ),
+        (
+            step(INPUT + 'parse = {schema = "a INT", lenient = "emtpy"}'),
+            17,
+            "steps.one.parse.lenient",
+            "is not one of",
+            "Write one of",
+        ),
+        (
+            step(INPUT + 'parse = {schema = "a INT", max_elements = 0}'),
+            17,
+            "steps.one.parse.max_elements",
+            "0 is not a whole number from 1",
+            "Write a number",
+        ),
+        (
+            step(INPUT + "validate = {column = 'body'}"),
+            17,
+            "steps.one.validate",
+            "it does not say by what",
+            "Give it rules",
+        ),
+        (
+            step(INPUT + "validate = {rules = {a = 'true'}, element = 'x'}"),
+            17,
+            "steps.one.validate.element",
+            "only an XSD knows elements",
+            "Leave it out",
+        ),
+        (
+            step(INPUT + 'xml = {columns = "a"}'),
+            17,
+            "steps.one.xml",
+            "'element' is missing",
+            "Write element = … there.",
+        ),
+        (
+            step(INPUT + 'xml = {element = "no", xsd = "o.xsd"}'),
+            17,
+            "steps.one.xml.element",
+            "no element 'no'",
+            "Name one",
+        ),
+        (
+            step('input = ["orders", "t"]\nvalidate.rules.a = "true"\n[tables.t]\npath = "t.csv"'),
+            16,
+            "steps.one.input",
+            "it is made of one",
+            "Join them first",
+        ),
+        (
+            step('sql = "SELECT * FROM t"\n[tables.t]\npath = "t.csv"'),
+            7,
+            "sinks.out",
+            "rows of two queries",
+            "Give each",
+        ),
+        (
+            TOP.replace('queue = "out"', 'table = "out"') + '[steps.one]\nsql = "SELECT 1 FROM orders"\n[[routes]]\n'
+            'input = "one"\nto = "out"\n',
+            7,
+            "sinks.out",
+            "two kinds of rows go there",
+            "Give each a table",
+        ),
+        (
+            step('sql = "SELECT * FROM orders JOIN more"\n[sources.more]\nbroker = "http://h:1"'),
+            15,
+            "steps.one",
+            "it is made of two queues",
+            "Have one of them landed",
+        ),
+        (
+            step(
+                'sql = "SELECT * FROM orders"\nstate = {}\n[steps.two]\nsql = "SELECT * FROM one"\nstate = {}\n'
+                '[[routes]]\ninput = "two"\nto = "other"\n[sinks.other]\nqueue = "other"'
+            ),
+            18,
+            "steps.two",
+            "it goes through two steps with state, one and two",
+            "One is all there can be",
+        ),
+        (
+            step('sql = "SELECT * FROM orders WHERE a > ${lmit}"\n[parameters]\nlimit = "5"'),
+            16,
+            "steps.one.sql",
+            "there is no parameter 'lmit'",
+            "Did you mean ${limit}?",
+        ),
+        (TOP.replace('name = "orders"\n', ""), 1, "", "'name' is missing", "Write name = … there."),
+        (TOP + "[parameters]\na = [1]\n", 12, "parameters", "'a' is a list", "Write text"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_key_and_mend(
+    here: Path, text: str, line: int, key: str, what: str, remedy: str
+) -> None:
+    found = mistakes(here, text)
+    told = [one for one in found if one.key == key and what in one.what]
+    assert told, found
+    assert remedy in told[0].remedy, told
+    assert told[0].line == line, told
+
+
+def test_every_mistake_is_told_at_once_in_the_order_of_lines(here: Path) -> None:
+    text = step(INPUT + 'python = "own:other"').replace("8081", "8081/?token=x").replace('to = "out"', 'to = "uot"')
+    assert [one.line for one in mistakes(here, text)] == [6, 11, 14, 17]
+
+
+def test_the_example_has_no_mistake_and_is_read_once_for_all_sinks() -> None:
+    told = read_pipeline(EXAMPLE / "orders.toml", {"work": "somewhere"})
+    assert told.checkpoint == str(EXAMPLE / "somewhere/orders.checkpoint")
+    (query,) = Graph(told).queries()
+    assert [one.name for one in query.steps] == ["read", "checked", "known", "confirmed"]
+    assert [one.name for one in query.sinks] == ["first", "others"]
+
+
+def test_a_parameter_that_there_is_not_is_told_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigurationError, match="has no parameter 'larg'") as caught:
+        read_pipeline(EXAMPLE / "orders.toml", {"larg": "5"})
+    assert caught.value.remedy == "did you mean large?"
+    routes = read_pipeline(EXAMPLE / "orders.toml", {"large": "5"}).routes
+    assert routes[0].when == "tier = 'gold' OR o.amount.value > 5"
+
+
+def test_each_key_has_a_kind_or_is_a_table() -> None:
+    tables = [getattr(plan, name) for name in vars(plan) if name.endswith("Plan")]
+    assert PipelinePlan in tables
+    for table in tables:
+        for name in get_type_hints(table):
+            kind = kind_of(table, name)
+            assert kind is None or kind.told
+
+
+IN_PYTHON = """\
+from holdfast.pipeline.mediation import parse_xml
+
+def read(orders):
+    return parse_xml(orders, schema="id INT")
+
+def pipeline(p):
+    p.settings(name="orders", checkpoint="checkpoint")
+    p.parameter("broker", "http://127.0.0.1:8081")
+    orders = p.source("orders", broker="${broker}")
+    read_ = p.step("read_", read, orders)
+    large = p.step("large", sql="SELECT * FROM read_ WHERE parsed.id > 5")
+    p.route(large, "out")
+    p.sink("out", queue="out")
+    p.dead_letters(table="dead")
+"""
+
+
+def test_a_pipeline_in_python_is_the_same_plan(here: Path) -> None:
+    file = here / "orders.py"
+    file.write_text(IN_PYTHON)
+    told = read_pipeline(file, {"broker": "http://127.0.0.1:9"})
+    assert told.sources[0].broker == "http://127.0.0.1:9"
+    assert told.checkpoint == str(here / "checkpoint")
+    assert [(one.name, callable(one.python), one.sql) for one in told.steps] == [
+        ("read_", True, ""),
+        ("large", False, "SELECT * FROM read_ WHERE parsed.id > 5"),
+    ]
+    assert told.routes[0].to == ("out",)
+
+
+def test_a_mistake_in_python_is_told_with_the_line_of_its_call(here: Path) -> None:
+    file = here / "orders.py"
+    file.write_text(IN_PYTHON.replace('queue="out"', 'quue="out"').replace("read, orders", 'read, "odrers"'))
+    with pytest.raises(ConfigurationMistakes) as caught:
+        read_pipeline(file)
+    assert [(one.line, one.key) for one in caught.value.mistakes][:2] == [
+        (10, "steps.read_.input"),
+        (13, "sinks.out.quue"),
+    ]
+    assert caught.value.mistakes[0].remedy == "Did you mean 'orders'?"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("def pipelin(p): ...", "has no pipeline"),
+        ("raise ValueError('no')", "failed: ValueError: no"),
+        ("def", "Syntax"),
+    ],
+)
+def test_a_python_file_without_a_pipeline_is_refused(here: Path, text: str, what: str) -> None:
+    (here / "orders.py").write_text(text)
+    with pytest.raises(ConfigurationError, match=what):
+        read_pipeline(here / "orders.py")
+
+
+def test_a_program_can_make_a_plan_without_a_file() -> None:
+    told = Pipeline()
+    told.settings(name="x", checkpoint="c")
+    told.source("orders", broker="http://127.0.0.1:8081")
+    told.sink("show", console=5)
+    told.route("orders", "show")
+    assert told.plan().sinks[0].console == 5
+
+
+# --- what is made of what ---------------------------------------------------------------------------------------------
+
+
+def queries(here: Path, text: str) -> dict[str, tuple[list[str], list[str], list[str]]]:
+    def names(steps: tuple[StepPlan, ...]) -> list[str]:
+        return [one.name for one in steps]
+
+    found = Graph(read_pipeline(saved(here, text))).queries()
+    return {one.name: (names(one.stream), names(one.steps), [sink.name for sink in one.sinks]) for one in found}
+
+
+STATEFUL = (
+    TOP.replace('input = "orders"', 'input = "read"')
+    + """\
+[steps.read]
+input = "orders"
+parse.schema = "id INT"
+[steps.hourly]
+sql = "SELECT window(delivered_at, '1 hour') AS hour, count(*) AS many FROM read -- not orders"
+state.late = "5m"
+[steps.named]
+sql = "SELECT hour.start, many, 'read' AS what FROM hourly"
+[sinks.hours]
+table = "hours"
+[[routes]]
+input = "named"
+to = "hours"
+"""
+)
+
+
+def test_a_step_with_state_is_a_query_of_its_own_and_dead_letters_stay_with_the_first(here: Path) -> None:
+    assert queries(here, STATEFUL) == {
+        "orders": ([], ["read"], ["out"]),
+        "hourly": (["read", "hourly"], ["named"], ["hours"]),
+    }
+    alone = STATEFUL.replace('[[routes]]\ninput = "read"\nto = "out"\n', "").replace('[sinks.out]\nqueue = "out"\n', "")
+    assert queries(here, alone) == {
+        "orders": ([], ["read"], []),
+        "hourly": (["read", "hourly"], ["named"], ["hours"]),
+    }
+
+
+def test_results_that_are_given_again_are_not_sent(here: Path) -> None:
+    text = STATEFUL.replace('state.late = "5m"', 'state.output = "complete"').replace('table = "hours"', 'queue = "h"')
+    (one,) = mistakes(here, text)
+    assert (one.key, one.what) == ("sinks.hours", "all results would be sent again with each batch")
