@@ -472,11 +472,11 @@ def routes() -> str:
     lines = ["| request | what it does | takes | answers, refusals |", "| --- | --- | --- | --- |"]
     for route in Admin(holdfast.Destination(":memory:")).routes.table:
         takes = [field.encode_name for field in msgspec.structs.fields(route.query)]
-        if route.body is not None:
+        if not isinstance(route.body, str | None):
             takes += [f"{{{field.encode_name}}}" for field in msgspec.structs.fields(route.body)]
         answer = "204" if route.answer is None else "200"
         refusals = ", ".join(str(status) for status in (answer, *route.errors))
-        words = ", ".join(f"`{one}`" for one in takes)
+        words = ", ".join(f"`{one}`" for one in takes) + (f"; `{route.body}`" if isinstance(route.body, str) else "")
         lines.append(f"| `{route.method} /{plain_path(route.path)}` | {route.summary} | {words} | {refusals} |")
     return "\n".join(lines)
 

@@ -165,4 +165,12 @@ def test_every_number_that_several_workers_answer_with_has_a_rule() -> None:
         assert amounts(route.answer) <= known, route.path
 
 
-ONE_ANSWERS = (Joined.ANY, Joined.SEQUENCE, Joined.MESSAGE, Joined.PARTITION, Joined.STREAM, Joined.METRICS)
+ONE_ANSWERS = (
+    Joined.ANY,
+    Joined.SEQUENCE,
+    Joined.MESSAGE,
+    Joined.PARTITION,
+    Joined.STREAM,
+    Joined.METRICS,
+    Joined.SINK,
+)

@@ -27,7 +27,7 @@ async def deliver(app: Destination, partition: int, count: int) -> None:
     for number in range(count):
         record = Record("urn:s", number, "urn:a", b"<a/>", app.engine.clock())
         offset = app.queue.append(partition, record)
-        inbound.commit.then(partial(inbound._delivered, [(app.queue, partition, offset, record)]))
+        inbound.commit.then(partial(inbound.delivered, [(app.queue, partition, offset, record)]))
     app.engine.touch()
     await app.engine.settled()
 

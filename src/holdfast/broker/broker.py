@@ -72,6 +72,7 @@ class Broker:
         if read_again is not None:
             self.destination.reload = self.reload if post is None else self._reload_all
         self.destination.on_recovered = self._recovered
+        self.destination.addresses = lambda: self.forwarders.addresses()
         self.service = Service(self.destination, _listeners(config), post)
 
     def _recovered(self) -> None:

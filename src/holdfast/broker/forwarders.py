@@ -5,6 +5,7 @@ How a record is sent on, again and in which Sequence is the core's (``core.outbo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.broker.config import ForwarderConfig
@@ -132,6 +133,11 @@ class Forwarders:
     def replying(self, queue: str) -> bool:
         """Whether requests in a queue are sent on to somebody who may reply."""
         return any(config.queue == queue and config.offer is not False for config in self.configs.values())
+
+    def addresses(self) -> dict[str, str]:
+        """Address -> the queue whose records go there and nowhere else."""
+        shared = Counter(config.queue for config in self.configs.values())
+        return {config.to: config.queue for config in self.configs.values() if shared[config.queue] == 1}
 
     def outboxes(self, destination: Destination, name: str) -> Sequence[Outbox]:
         """A forwarder's, by partition."""

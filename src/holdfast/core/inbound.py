@@ -258,9 +258,10 @@ class Inbound:
     def take_plain(self, record: Record) -> None:
         """A message that came without a Sequence header into the queue, durably."""
         deliveries: list[Delivery] = [(self.queue, 0, self.queue.append(0, record), record)]
-        self.commit.then(partial(self._delivered, deliveries))
+        self.commit.then(partial(self.delivered, deliveries))
 
-    def _delivered(self, deliveries: list[Delivery], now: float) -> None:
+    def delivered(self, deliveries: list[Delivery], now: float) -> None:
+        """What was put into queues is durable: whoever follows, reads or handles it is told."""
         for queue, partition, offset, record in deliveries:
             queue.stored(partition, offset, now, record)
             self.effects.append(Delivered(queue.name, partition, offset, record))
@@ -280,7 +281,7 @@ class Inbound:
         # What becomes of a request when the Sequence ends is settled with that.
         if number not in destination.awaiting and not (awaits_reply and destination.is_settling):
             destination.acknowledge(number)
-        self._delivered(deliveries, now)
+        self.delivered(deliveries, now)
         self.answers.stored(destination, number, envelope, back_channel, now)
 
     # --- ends -----------------------------------------------------------------------------------------------------
@@ -340,7 +341,7 @@ class Inbound:
         now: float,
     ) -> None:
         destination.settle(decision)
-        self._delivered(deliveries, now)
+        self.delivered(deliveries, now)
         self.answers.settled(destination, now)
 
     def _remember(self, destination: RMDestination, now: float, *, by_source: bool) -> None:

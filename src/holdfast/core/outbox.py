@@ -45,6 +45,13 @@ def replies_queue(key: str) -> str:
     return f"replies/{key}"
 
 
+def derived_message_id(*what: str | int) -> str:
+    """A MessageID that follows from something, the same each time, and tells nobody of what."""
+    digits = blake2b(repr(what).encode(), digest_size=16).hexdigest()
+    # RFC 9562 5.8: a UUID whose making is one's own says so by two of its digits
+    return f"urn:uuid:{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+
 Choice = tuple[Versions, bool]
 """What CreateSequence may be sent with: versions, and whether with an Offer."""
 
@@ -276,10 +283,7 @@ class Outbox:
         """
         if self.forwarding is None or not record.wants_reply:
             return record.message_id
-        what = repr((self.key, record.sequence, record.message_number)).encode()
-        digits = blake2b(what, digest_size=16).hexdigest()
-        # RFC 9562 5.8: a UUID whose making is one's own says so by two of its digits
-        return f"urn:uuid:{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+        return derived_message_id(self.key, record.sequence, record.message_number)
 
     def wait_for(self, offset: int, then: Callable[[float], None]) -> None:
         """Call ``then(now)`` once the record at ``offset`` was read, or is found to be there no more."""

@@ -241,3 +241,24 @@ class ForwardingPolicy:
 
     def __post_init__(self) -> None:
         check_settings(self, least={"patience": 0})
+
+
+@dataclass(frozen=True, slots=True)
+class StagingPolicy:
+    """What writers outside may stage.
+
+    Args:
+        max_bytes: Of rows that are staged, or published and not in their queues yet, over all sinks. They are on the
+            disk, and a batch is there twice for a moment while it moves; so it is a part of the disk's room.
+        max_age: Seconds after its last row that a part waits to be published. A writer that died stages its batch again
+            when it is started, so what is that old has no owner; a batch of a week's work is not unheard of.
+
+    Raises:
+        ConfigurationError: for a number that cannot be.
+    """
+
+    max_bytes: int = 16 * 10**9
+    max_age: float = 7 * 86_400.0
+
+    def __post_init__(self) -> None:
+        check_settings(self)

@@ -34,12 +34,13 @@ from holdfast.core.messages import (
 )
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
-from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.queues import Queue, Queues, ReadRecords
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.recovering import recover_outbound
 from holdfast.core.refusals import refusal
 from holdfast.core.replies import Replies
+from holdfast.core.staging import Staging
 
 
 def _always(_value: str) -> bool:
@@ -69,6 +70,7 @@ class RMProtocol:
         local: The address the peer can send to; :data:`ANONYMOUS` for a source without a listener.
         handling: The handlers of the queue; None if it has none.
         forwarding: Those that send on what comes in; None if there may be none.
+        staging_policy: For rows that writers outside stage.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class RMProtocol:
         local: str = ANONYMOUS,
         handling: Handling | None = None,
         forwarding: Forwarding | None = None,
+        staging_policy: StagingPolicy | None = None,
     ):
         self.policy = destination_policy or DestinationPolicy()
         self.commit = GroupCommit()
@@ -133,6 +136,9 @@ class RMProtocol:
         if forwarding is not None:
             forwarding.join(self.outbound, self.replies)
         self.hearing = Hearing(self.inbound, self.outbound, self.replies, self.receive)
+        self.staging = Staging(
+            staging_policy or StagingPolicy(), self.commit, self.effects, self.queues, self.inbound, new_identifier
+        )
         self.handling = handling
         if handling is not None:
             handling.join(self.inbound, self.replies, self.commit, self.effects)
@@ -167,6 +173,7 @@ class RMProtocol:
             self.acknowledging.deadline(),
             self.ending.deadline(),
             self.replies.deadline(),
+            self.staging.deadline(),
             self.handling.deadline() if self.handling is not None else None,
         )
         return min((time for time in times if time is not None), default=None)
@@ -182,6 +189,7 @@ class RMProtocol:
         self.ending.pump(now)
         self.acknowledging.pump(now)
         self.replies.pump(now)
+        self.staging.pump(now)
         if self.handling is not None:
             self.handling.pump(now)
         self.outbound.pump(now)
@@ -192,6 +200,7 @@ class RMProtocol:
         recover_outbound(self.outbound, self.queues, snapshot, now)
         self.granting.recover()
         self.replies.recover(now)
+        self.staging.recover(snapshot, now)
 
     # --- calls ----------------------------------------------------------------------------------------------------
 

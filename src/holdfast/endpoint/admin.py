@@ -30,6 +30,7 @@ from holdfast.endpoint.outboxes_admin import OutboxRoutes
 from holdfast.endpoint.queues_admin import QueueRoutes
 from holdfast.endpoint.rates import Rates
 from holdfast.endpoint.sequences_admin import SequenceRoutes
+from holdfast.endpoint.sinks_admin import SinkRoutes
 from holdfast.exceptions import ConfigurationError, StoreError
 from holdfast.http.exchange import Exchange
 
@@ -55,6 +56,7 @@ class Admin:
         self._rates = Rates(lambda: app.queues.values(), lambda: app.engine.clock())
         self.is_draining = False
         """Whether no new messages are taken, since it is being stopped."""
+        self._sinks = SinkRoutes(app)
         self.routes = Routes(
             [
                 Route("GET", "healthz", self._health, "Whether all is well", Health, joined=Joined.HEALTH),
@@ -76,6 +78,7 @@ class Admin:
                 *ForwarderRoutes(app).routes,
                 *DataPlane(app).routes,
                 *QueueRoutes(app, self._rates).routes,
+                *self._sinks.routes,
             ]
         )
 
@@ -201,10 +204,12 @@ class Admin:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._sinks.close()
 
 
 def _refuse(exchange: Exchange, refused: Refused) -> None:
-    json_answer(exchange, refused.status, {"error": refused.message, "remedy": refused.remedy}, refused.headers)
+    told = {"error": refused.message, "remedy": refused.remedy, **refused.detail}
+    json_answer(exchange, refused.status, told, refused.headers)
 
 
 def _split(target: str) -> SplitResult:

@@ -7,9 +7,10 @@ Requests are read by it (:meth:`Route.read`), and the description that ``GET /op
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote
 
@@ -32,14 +33,21 @@ class Refused(HoldfastError):
         message: Why.
         remedy: What to do.
         headers: Further headers of the answer.
+        detail: Further fields of its JSON.
     """
 
     def __init__(
-        self, status: int, message: str, remedy: str = "", headers: tuple[tuple[bytes, bytes], ...] = ()
+        self,
+        status: int,
+        message: str,
+        remedy: str = "",
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        detail: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.status = status
         self.headers = headers
+        self.detail = detail
 
 
 class Shape(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -57,7 +65,8 @@ class Asked:
     Args:
         exchange: To be answered.
         query: The parameters behind the path: of the class that its route names.
-        body: The content: of the class that its route names; None if it takes none.
+        body: The content: of the class that its route names; its bytes, if the route names a media type; None if it
+            takes none.
     """
 
     exchange: Exchange
@@ -86,6 +95,7 @@ class Joined(Enum):
     STREAM = "the same, and what it sends is passed on as it comes"
     ENDS = "all are asked, until one has more"
     HEALTH = "all are asked, and must not be long about it"
+    SINK = "the worker that has the sink, or is to have it"
     METRICS = "all are asked, and each sample says whose it is"
 
 
@@ -102,7 +112,8 @@ class Route:
         answer: What is answered as JSON: a class whose fields it has, or a type made of such. A media type: the
             function answers by itself, with that. None: with nothing.
         query: What parameters it takes.
-        body: What its content is like; None: it takes none.
+        body: What its content is like: a class whose fields its JSON has. A media type: the function reads it. None: it
+            takes none.
         errors: Which statuses it may be refused with, besides those that every request may.
         is_told: Whether the log has a line for it, with who asked. None: if it is no GET.
         joined: Whose it is among several workers.
@@ -114,7 +125,7 @@ class Route:
     summary: str
     answer: Any
     query: type[Shape] = Nothing
-    body: type[Shape] | None = None
+    body: type[Shape] | str | None = None
     errors: tuple[int, ...] = ()
     is_told: bool | None = None
     joined: Joined = Joined.EACH
@@ -136,8 +147,8 @@ class Route:
         remedy = f"It takes {known}." if known else "It takes none."
         asked = _checked(lambda: msgspec.convert(given, self.query, strict=False), what, remedy)
         content = exchange.request.body
-        if self.body is None:
-            return Asked(exchange, asked, None)
+        if self.body is None or isinstance(self.body, str):
+            return Asked(exchange, asked, None if self.body is None else content)
         if len(content) > LARGEST_BODY:
             raise Refused(413, f"{len(content):,} bytes are too many", f"At most {LARGEST_BODY:,}.")
         body = self.body

@@ -139,6 +139,40 @@ class Purge(Shape):
     dry_run: Annotated[bool, Meta(description="Only say what it would do.")] = False
 
 
+class PartQuery(Shape, kw_only=True):
+    """Which part of which batch."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=400, description="Whose numbering of batches it is.")]
+    batch: Annotated[Offset, Meta(description="The batch, of that query.")]
+    token: Annotated[str, Meta(description="The part: a name never used before.")]
+    queue: Annotated[str, Meta(description="For rows that name none.")] = ""
+    refused: Annotated[
+        Literal["tell"] | None, Meta(description="Keep the others, if rows cannot be sent, and say which those are.")
+    ] = None
+    jump: Annotated[Literal["1"] | None, Meta(description="Numbers of batches may be left out.")] = None
+
+
+class Publish(Shape):
+    """Which parts a batch has, in their order, and how many rows all of them."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=400)]
+    tokens: list[str] = field(default_factory=list)
+    rows: Offset = 0
+    jump: bool = False
+
+
+class Tokens(Shape):
+    """Parts of a batch."""
+
+    tokens: list[str]
+
+
+class Bind(Shape):
+    """A query."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=400)]
+
+
 # --- what is answered -------------------------------------------------------------------------------------------------
 
 
@@ -495,6 +529,55 @@ class LetterList(Shape):
     dead_letters: list[LetterShown]
     count: int
     next: int | None
+
+
+class RowShown(Shape):
+    """A row that cannot be sent, counted from 0 in its part, and which of its columns is to blame."""
+
+    row: int
+    column: str
+    error: str
+    remedy: str
+
+
+class PartTaken(Shape):
+    """What is durable: so many rows; or none, as the batch is published already. ``refused``: what is left out."""
+
+    rows: int
+    already: bool
+    refused: list[RowShown] = field(default_factory=list)
+
+
+class PublishedShown(Shape):
+    """Whether a batch was published now, or before; and how many rows it has, None where that is not known any more."""
+
+    published: bool
+    rows: int | None
+
+
+class SinkShown(Shape):
+    """One sink. ``batch``: the last one of its query that was published; ``published``: rows, ever; ``moving``: those
+    of them that are not in their queues yet, and what they wait for; ``staged``: rows that are not published, in so
+    many parts; ``bytes`` of both; ``sequence``: what the records that come of its rows name as their Sequence."""
+
+    name: str
+    query: str
+    batch: int | None
+    published: int
+    moving: int
+    staged: int
+    parts: int
+    bytes: int
+    waits_for: str
+    sequence: str
+
+
+class SinkList(Shape):
+    """Some of the sinks."""
+
+    sinks: list[SinkShown]
+    count: int
+    next: str | None
 
 
 Anything = dict[str, Any]

@@ -36,7 +36,7 @@ from holdfast.core.events import (
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.handling import Handling
 from holdfast.core.messages import CreateSequence, Envelope, Fault, Routed
-from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
+from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.queues import OUTBOX, Queue
 from holdfast.core.records import Snapshot
 from holdfast.core.retention import RetentionPolicy
@@ -144,6 +144,7 @@ class Destination:
         processors: What each envelope passes on its way in and out, the first next to the network.
         ssl_context: For what it posts itself to https: what to trust, and the certificate to show.
         proxy: URL of an HTTP proxy for what it posts itself.
+        staging: Limits of what writers outside, such as a Spark query, stage.
         wsdl: The service's WSDL 1.1 in UTF-8, a file's path or its bytes, which GET with ``?wsdl`` gives out as it is.
 
     Raises:
@@ -154,10 +155,17 @@ class Destination:
     """Reads the configuration again, and says which keys changed; None: it runs by none."""
     worker: Worker | None = None
     """Which of several processes this is, set before it is started; None if it is the only one."""
+    clock: Clock | None = None
+    """What time it is, if not the machine's: for tests."""
+    addresses: Callable[[], Mapping[str, str]] = dict
+    """Says to which addresses rows that writers stage may go, each with the queue whose records are sent there."""
+    wire_limits: Limits
+    """What one envelope may be like."""
     sort_out: Callable[[Envelope], None] | None = None
     """Takes out of an envelope, among several processes, what it says of the Sequences of others."""
 
     _started = False
+    _starting: asyncio.Lock | None = None
 
     forwarding: Forwarding
     """What it sends on, if anything; made when it is started."""
@@ -185,6 +193,7 @@ class Destination:
         processors: Iterable[Processor] = (),
         ssl_context: ssl.SSLContext | None = None,
         proxy: str | None = None,
+        staging: StagingPolicy | None = None,
         wsdl: str | Path | bytes | None = None,
     ):
         check_whole("partitions", partitions)
@@ -193,6 +202,7 @@ class Destination:
         check_class("policy", policy, DestinationPolicy)
         check_class("source_policy", source_policy, SourcePolicy)
         check_class("handling", handling, HandlingPolicy)
+        check_class("staging", staging, StagingPolicy)
         check_class("limits", limits, HTTPLimits)
         check_class("wire_limits", wire_limits, Limits)
         check_class("ssl_context", ssl_context, ssl.SSLContext)
@@ -218,10 +228,9 @@ class Destination:
         """Called when the store has failed: everybody is answered 503 from then on."""
         self.on_recovered: Callable[[], None] = lambda: None
         """Called when everything is taken up where it was, before anything is sent or taken."""
-        self.clock: Clock | None = None
-        """What time it is, if not the machine's: for tests."""
         self.ssl_context, self.proxy = ssl_context, proxy
         """What it posts with; may be changed before it is started."""
+        self.wire_limits, self._staging = wire_limits, staging
         self._source_policy, self._source_policy_for = source_policy, source_policy_for
         self._handling = handling or HandlingPolicy()
         self._concurrency, self._restored = concurrency, restored
@@ -231,7 +240,6 @@ class Destination:
         self._buffered = Buffered(self._limits.max_buffered)
         self._wsdl = read_wsdl(wsdl) if wsdl is not None else None
         self._envelopes = Envelopes("destination", self.incidents, processors, wire_limits)
-        self._starting: asyncio.Lock | None = None
 
     @staticmethod
     def _new_queue(name: str, partitions: int, retention: str | RetentionPolicy | None) -> Queue:
@@ -260,6 +268,7 @@ class Destination:
             retentions: Queue -> how long it keeps messages, and whether it drops what all have passed.
         """
         self._router, self.policy, self._allowed = router, policy, AllowList(allow_addresses)
+        self.wire_limits = wire_limits
         self._envelopes.use(wire_limits)
         self.engine.protocol.inbound.use(policy if self.worker is None else self.worker.share_of(policy))
         outbound = self.engine.protocol.outbound
@@ -390,6 +399,7 @@ class Destination:
             always_replies=self._always_replies,
             handling=handling,
             forwarding=self.forwarding,
+            staging_policy=self._staging,
             is_restored=self._restored and not (worker is not None and worker.is_restart),
             new_identifier=new_identifier if worker is None else worker.new_identifier,
             epochs={} if worker is None else worker.epochs,
@@ -469,6 +479,7 @@ class Destination:
             return
         self._started = False
         await self._envelopes.close()
+        self.engine.protocol.staging.stop()
         if self.dispatcher is not None:
             await self.dispatcher.stop(grace)
         await self.sender.stop()

@@ -23,7 +23,7 @@ from holdfast.core.events import Effect, ReadWanted
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.handling import Handling
 from holdfast.core.messages import ANONYMOUS
-from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.records import Batch, Record, Snapshot
@@ -155,6 +155,7 @@ class Engine:
         local: str = ANONYMOUS,
         handling: Handling | None = None,
         forwarding: Forwarding | None = None,
+        staging_policy: StagingPolicy | None = None,
         is_restored: bool = False,
         new_identifier: Callable[[], str] = new_identifier,
         epochs: Mapping[str, str] = MappingProxyType({}),
@@ -183,6 +184,7 @@ class Engine:
             local=local,
             handling=handling,
             forwarding=forwarding,
+            staging_policy=staging_policy,
         )
         snapshot = self.store.load()
         self._thread = CommitThread(self.store, self._loop, self._durable, self._failed)

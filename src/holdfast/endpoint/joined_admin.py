@@ -12,6 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
+from zlib import crc32
 
 from holdfast.endpoint import joining
 from holdfast.endpoint.admin_routes import Joined, Refused, Route
@@ -100,6 +101,7 @@ class JoinedAdmin:
             Joined.MESSAGE: self._message,
             Joined.PARTITION: self._partition,
             Joined.ENDS: self._ends,
+            Joined.SINK: self._sink,
             Joined.HEALTH: self._health,
             Joined.METRICS: self._metrics,
         }
@@ -157,9 +159,9 @@ class JoinedAdmin:
         for one in there:
             if one.status >= 400:
                 told = one.json()
-                raise Refused(
-                    one.status, f"{told.get('error')}{self._of(one.worker)}", told.get("remedy", ""), _retry(one)
-                )
+                more = {name: value for name, value in told.items() if name not in ("error", "remedy")}
+                error = f"{told.get('error')}{self._of(one.worker)}"
+                raise Refused(one.status, error, told.get("remedy", ""), _retry(one), more)
         if all(one.status == 204 for one in there):
             return None
         return joining.merge([joining.renumber(one.json(), one.worker, self._size) for one in there])
@@ -233,6 +235,16 @@ class JoinedAdmin:
 
     async def _message(self, request: _Request) -> Any:
         worker, request.names["message"] = joining.owner_of_message(request.names["message"], self._count)
+        return self._joined([await self._ask(worker, request)])
+
+    async def _sink(self, request: _Request) -> Any:
+        """A sink is at one worker: at that which has it, as there were fewer or more of them when it was made; else at
+        the one that its name says."""
+        name = request.names["sink"]
+        target = f"sinks/{quote(name, safe='')}"
+        answers = await asyncio.gather(*(self._fetch(one, "GET", target, b"") for one in range(self._count)))
+        there = [one.worker for one in answers if one.status == 200]
+        worker = there[0] if there else crc32(name.encode()) % self._count
         return self._joined([await self._ask(worker, request)])
 
     async def _partition(self, request: _Request) -> Any:

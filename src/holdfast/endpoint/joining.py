@@ -30,13 +30,17 @@ _SUMS = (
     "in_doubt",
     "lag",
     "left",
+    "moving",
+    "parts",
+    "published",
     "rate",
     "rate_in",
     "records",
     "retried",
+    "staged",
     "waiting",
 )
-_MOST = ("age",)
+_MOST = ("age", "batch")
 _LEAST = ("idle",)
 _IDENTITY = ("name", "queue", "identifier", "key", "partition", "letter", "message", "cursor", "role")
 _PLACES = re.compile(r"\d+:\d+(?::[0-9a-f]*)?(?:,\d+:\d+(?::[0-9a-f]*)?)*")

@@ -18,10 +18,14 @@ EVERY_REQUEST = (400, 401, 403, 500, 503)
 
 
 class Error(Shape):
-    """What went wrong, and what to do."""
+    """What went wrong, and what to do. ``why``: in a word, where a program has to know; ``row``, ``column``: of the
+    first row of a part that cannot be sent."""
 
     error: str
     remedy: str
+    why: str | None = None
+    row: int | None = None
+    column: str | None = None
 
 
 def describe(routes: Routes, *, open_to_all: tuple[str, ...] = (), has_token: bool = True) -> dict[str, Any]:
@@ -33,7 +37,7 @@ def describe(routes: Routes, *, open_to_all: tuple[str, ...] = (), has_token: bo
         has_token: Whether the others do.
     """
     answers = [route.answer for route in routes.table if not isinstance(route.answer, str | None)]
-    bodies = [route.body for route in routes.table if route.body is not None]
+    bodies = [route.body for route in routes.table if not isinstance(route.body, str | None)]
     types: list[Any] = [Error, *answers, *bodies]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schema_of = {repr(one): schema for one, schema in zip(types, schemas, strict=True)}
@@ -54,7 +58,8 @@ def describe(routes: Routes, *, open_to_all: tuple[str, ...] = (), has_token: bo
 
 
 def _operation(route: Route, schema_of: dict[str, Any], needs_token: bool) -> dict[str, Any]:
-    statuses = sorted({*EVERY_REQUEST, *route.errors, *((413,) if route.body is not None else ())})
+    body = route.body
+    statuses = sorted({*EVERY_REQUEST, *route.errors, *((413,) if body is not None else ())})
     error = {JSON: {"schema": schema_of[repr(Error)]}}
     operation: dict[str, Any] = {
         "operationId": _identifier(route),
@@ -63,9 +68,11 @@ def _operation(route: Route, schema_of: dict[str, Any], needs_token: bool) -> di
         "responses": _answer(route, schema_of)
         | {str(status): {"description": HTTPStatus(status).phrase, "content": error} for status in statuses},
     }
-    if route.body is not None:
-        is_needed = any(field.required for field in msgspec.structs.fields(route.body))
-        content = {JSON: {"schema": schema_of[repr(route.body)]}}
+    if isinstance(body, str):
+        operation["requestBody"] = {"content": {body: {}}, "required": True}
+    elif body is not None:
+        is_needed = any(field.required for field in msgspec.structs.fields(body))
+        content = {JSON: {"schema": schema_of[repr(body)]}}
         operation["requestBody"] = {"content": content, "required": is_needed}
     if needs_token:
         operation["security"] = [{"token": []}]

@@ -1,0 +1,142 @@
+"""Rows as writers send them: read, and each looked at: whatever passes can be sent."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.messages import Envelope, Sequence
+from holdfast.core.staging import Row
+from holdfast.core.versions import Versions
+from holdfast.endpoint.rows import COLUMNS, CutOff, RowReader, RowRefused, rows_of
+from holdfast.wire import DEFAULT, decode, encode
+
+ACTION = "urn:test:submit"
+READER = RowReader(["inbox", "other"], {"http://partner.example/rm": "other"}, DEFAULT, "")
+
+
+def row(body: Any = b"<a/>", key: Any = None, **other: Any) -> list[Any]:
+    return [({"key": key, "action": ACTION, "body": body, "queue": "inbox"} | other).get(name) for name in COLUMNS]
+
+
+def framed(rows: list[Any]) -> bytes:
+    encoded = [one if isinstance(one, bytes) else msgspec.msgpack.encode(one) for one in rows]
+    return b"".join(struct.pack(">I", len(one)) + one for one in encoded) + struct.pack(">IQ", 2**32 - 1, len(rows))
+
+
+def read(*rows: Any) -> list[Row | RowRefused]:
+    return READER.read(framed(list(rows)), 5.0)
+
+
+def test_a_row_becomes_the_record_that_is_staged() -> None:
+    given = row(b"<a/>", "k", headers=b"<h xmlns='urn:h'/>", message_id="urn:m", relates_to="urn:r", reply_to="urn:t")
+    (one,) = read(given)
+    assert isinstance(one, Row)
+    record = one.record
+    assert (one.queue, record.sequence, record.action, record.body) == ("inbox", "k", ACTION, b"<a/>")
+    assert (record.headers, record.message_id, record.relates_to) == (b"<h xmlns='urn:h'/>", "urn:m", "urn:r")
+    assert (record.reply_to, record.received_at, record.wants_reply, record.to) == ("urn:t", 5.0, False, None)
+
+
+def test_an_address_stands_for_the_queue_of_its_forwarder_and_a_queue_goes_before_it() -> None:
+    address = "http://partner.example/rm"
+    first, second = read(row(queue=None, to=address), row(queue="inbox", to="urn:anything"))
+    assert isinstance(first, Row)
+    assert isinstance(second, Row)
+    assert (first.queue, first.record.to, second.queue, second.record.to) == ("other", address, "inbox", "urn:anything")
+
+
+def test_text_is_taken_for_bytes_and_a_row_without_a_queue_is_for_the_default_one() -> None:
+    reader = RowReader(["inbox"], {}, DEFAULT, "inbox")
+    (one,) = reader.read(framed([row("<a>\u00e9</a>", queue=None, headers="<h xmlns='urn:h'/>")]), 0.0)
+    assert isinstance(one, Row)
+    assert (one.record.body, one.record.headers) == ("<a>\u00e9</a>".encode(), b"<h xmlns='urn:h'/>")
+
+
+BAD: list[tuple[Any, str, str]] = [
+    (row(b"<a>"), "body", "one well-formed XML element"),
+    (row(b"<!DOCTYPE a [<!ENTITY x 'y'>]><a>&x;</a>"), "body", "document type"),
+    (row(b"<a/><b/>"), "body", "one well-formed XML element"),
+    (row("caf\u00e9"), "body", "one well-formed XML element"),
+    (row(None), "body", "no body"),
+    (row(7), "body", "a body is text, bytes"),  # type: ignore[arg-type]
+    (row(action=None), "action", "no action"),
+    (row(action=""), "action", "empty"),
+    (row(action="urn:a\nb"), "action", "no URI has"),
+    (row(action="http://docs.oasis-open.org/ws-rx/wsrm/200702/CreateSequence"), "action", "WS-ReliableMessaging"),
+    (row(headers=b"<h/>"), "headers", "no namespace"),
+    (row(headers=b"<h"), "headers", "well-formed"),
+    (row(headers=[1]), "headers", "not list"),
+    (row(headers=b"<h xmlns='urn:h'>" + b"x" * 200_000 + b"</h>"), "headers", "room for"),
+    (row(message_id=""), "message_id", "empty"),
+    (row(relates_to=" urn:a"), "relates_to", "white space"),
+    (row(queue="nowhere"), "queue", "there is no queue 'nowhere'"),
+    (row(queue=None), "queue", "names no queue"),
+    (row(queue=None, to="http://evil.example/"), "to", "no forwarder sends to http://evil.example/"),
+    (row(key="k" * 2000), "key", "characters"),
+    (row(key=3), "key", "cannot be read"),  # type: ignore[arg-type]
+    (row()[:5], "", "cannot be read"),
+    ([*row(), 1], "", "cannot be read"),
+    ("a row", "", "cannot be read"),
+    ({"body": "<a/>"}, "", "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("bad", "column", "why"), BAD)
+def test_a_row_that_cannot_be_sent_says_which_column_is_to_blame(bad: Any, column: str, why: str) -> None:
+    before, one, behind = read(row(), bad, row())
+    assert isinstance(before, Row)
+    assert isinstance(behind, Row)
+    assert isinstance(one, RowRefused)
+    assert one.column == column
+    assert why in one.message
+
+
+def test_what_may_not_be_sent_anywhere_names_where_it_may() -> None:
+    (one,) = read(row(queue=None, to="http://evil.example/"))
+    assert isinstance(one, RowRefused)
+    assert "http://partner.example/rm" in one.message
+
+
+def test_a_part_is_read_whole_or_not_at_all() -> None:
+    whole = framed([row(), row()])
+    assert len(rows_of(whole)) == 2
+    assert rows_of(framed([])) == []
+    for data in (*(whole[:end] for end in range(len(whole))), whole + b"\0", whole + whole, whole[:-1] + b"\x03"):
+        with pytest.raises(CutOff):
+            rows_of(data)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_rows_or_refused(data: bytes) -> None:
+    try:
+        READER.read(data, 0.0)
+    except CutOff:
+        pass
+    for one in read(data):
+        assert isinstance(one, Row | RowRefused)
+
+
+values = st.one_of(st.none(), st.text(max_size=30), st.binary(max_size=30), st.integers(), st.just(b"<a/>"))
+
+
+@given(st.lists(values, min_size=9, max_size=9), st.sampled_from(range(9)))
+def test_whatever_passes_can_be_written_into_an_envelope_and_read_from_it(wild: list[Any], place: int) -> None:
+    tame = row(key="k", headers=b"<h xmlns='urn:h'/>", message_id="urn:m", relates_to="urn:r")
+    tame[place] = wild[place]
+    (one,) = read(tame)
+    if isinstance(one, RowRefused):
+        return
+    versions, record = Versions(), one.record
+    envelope = Envelope(versions.soap, versions.addressing, versions.rm, to="http://a.example/")
+    envelope.sequence, envelope.action = Sequence("urn:s", 1), record.action
+    envelope.message_id, envelope.relates_to = record.message_id, record.relates_to
+    envelope.body, envelope.headers = record.body, (record.headers,) if record.headers else ()
+    found = decode(encode(envelope))
+    assert (found.action, found.message_id, found.relates_to) == (record.action, record.message_id, record.relates_to)
+    assert found.body == record.body
