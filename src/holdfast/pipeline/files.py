@@ -36,6 +36,12 @@ def write_text(spark: SparkSession, file: str, text: str) -> None:
         stream.close()
 
 
+def delete(spark: SparkSession, place: str) -> None:
+    """Delete a file, or a directory with all that is in it, if it is there."""
+    system, path = _at(spark, place)
+    system.delete(path, True)
+
+
 def same(spark: SparkSession, one: str, other: str) -> bool:
     """Whether two names are of one place."""
     qualified = [system.makeQualified(path) for system, path in (_at(spark, one), _at(spark, other))]
