@@ -102,6 +102,11 @@ API: list[tuple[str, str, list[str]]] = [
     ("Spark", "holdfast.pipeline", ["session"]),
     ("Landing", "holdfast.pipeline.landing", ["land", "LandedBatch", "read_landed", "reland", "settle"]),
     ("Mediation", "holdfast.pipeline.mediation", ["parse_xml", "validate", "split", "to_xml", "infer_schema", "XSD"]),
+    (
+        "Reassembly",
+        "holdfast.pipeline.reassembly",
+        ["capture_of", "as_capture", "reassemble", "read_reassembled", "Reassembled"],
+    ),
     ("Tests of your own code", "holdfast.testing", ["pair", "lossy", "message"]),
     ("The pytest plugin", "holdfast.pytest_plugin", ["holdfast_pair"]),
 ]
@@ -117,6 +122,7 @@ FILES = {
     "holdfast.pipeline.mediation": [
         f"pipeline/mediation/{room}.py" for room in ("parsing", "problems", "writing", "inference", "xsd")
     ],
+    "holdfast.pipeline.reassembly": ["pipeline/reassembly.py"],
 }
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -38,6 +38,11 @@ COMMANDS = {
     "store": ("holdfast.cli.store", "store", "Check a store, or repair one that is damaged."),
     "land": ("holdfast.pipeline.land_job", "land_command", "Land a queue as Parquet files, with Spark."),
     "reland": ("holdfast.pipeline.reland_job", "reland_command", "Read landed bodies again, by another schema."),
+    "reassemble": (
+        "holdfast.pipeline.reassemble_job",
+        "reassemble_command",
+        "Put captured messages together; say which are missing.",
+    ),
     "simulate": ("holdfast.cli.simulate", "simulate", "Run the shipped simulator."),
     "bench": ("holdfast.cli.bench", "bench", "Measure Holdfast on this machine."),
 }

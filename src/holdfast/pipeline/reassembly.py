@@ -7,7 +7,7 @@ each number and the ranges; the core gets the ranges. No task holds a Sequence's
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +104,9 @@ def as_capture(rows: DataFrame, content: str = "content") -> DataFrame:
     return rows.select(*columns, F.col(content).cast("binary").alias("content"))
 
 
-def reassemble(capture: DataFrame, out: str) -> Reassembled:
+def reassemble(
+    capture: DataFrame, out: str, *, on_step: Callable[[str, int | None], None] | None = None
+) -> Reassembled:
     """Put a capture together, into Parquet files below ``out``: ``messages``, ``sequences`` and ``unplaced``.
 
     Of several messages with one number the first is kept, by ``captured_at``, ``source`` and ``position``. The order
@@ -113,6 +115,8 @@ def reassemble(capture: DataFrame, out: str) -> Reassembled:
     Args:
         capture: The columns of ``reassembly_rows.CAPTURE``: see :func:`capture_of` and :func:`as_capture`.
         out: Directory, of any file system Spark knows.
+        on_step: Called after each step with its name ("decoded", with how many messages there are; "sequences",
+            "messages", "unplaced": that table is written).
 
     Returns:
         The three tables, as written.
@@ -129,7 +133,10 @@ def reassemble(capture: DataFrame, out: str) -> Reassembled:
     decoded.write.mode("overwrite").partitionBy("kind").parquet(staged)
     decoded = spark.read.schema(DECODED).parquet(staged)
     messages = decoded.where("kind = 'message'")
-    tasks = _tasks(spark, messages.count())
+    found = messages.count()
+    tasks = _tasks(spark, found)
+    told = on_step or (lambda step, count: None)
+    told("decoded", found)
 
     narrow = messages.select(*KEY, "digest").repartitionByRange(tasks, *KEY).sortWithinPartitions(*KEY)
     narrow.mapInArrow(islands, PARTS).write.mode("overwrite").parquet(f"{staged}-ranges")
@@ -142,14 +149,17 @@ def reassemble(capture: DataFrame, out: str) -> Reassembled:
     )
     parts = had.where(F.col("part") == "had").union(heard).union(as_parts(conflicts))
     standings(parts).write.mode("overwrite").parquet(f"{out}/sequences")
+    told("sequences", None)
 
     first = messages.repartitionByRange(tasks, *KEY).withColumn("_nth", F.row_number().over(_by_number()))
     first = first.where("_nth = 1 AND NOT marker").select(*arrow_schema(MESSAGES).names)
     first.write.mode("overwrite").parquet(f"{out}/messages")
+    told("messages", None)
 
     unplaced = decoded.where("kind NOT IN ('message', 'heard')").withColumnsRenamed({"kind": "why", "packed": "raw"})
     names = arrow_schema(UNPLACED).names
     unplaced.select(*names).union(as_unplaced(conflicts)).write.mode("overwrite").parquet(f"{out}/unplaced")
+    told("unplaced", None)
     conflicts.unpersist()
     files.delete(spark, staged)
     files.delete(spark, f"{staged}-ranges")
