@@ -576,6 +576,13 @@ def spark_columns() -> str:
     return "\n".join([*lines, *(f"| `{name}` | {kind} | {'yes' if null else 'no'} |" for name, kind, null in rows)])
 
 
+def spark_letters() -> str:
+    """The columns of dead letters."""
+    columns = importlib.import_module("holdfast.pipeline.letter_columns").COLUMNS
+    lines = ["| column | type | may be null |", "| --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| `{name}` | {kind} | {'yes' if null else 'no'} |" for name, kind, null in columns)])
+
+
 # --- state tables ----------------------------------------------------------------------------------------------------
 
 
@@ -715,6 +722,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "backlog": backlog,
     "spark options": spark_options,
     "spark columns": spark_columns,
+    "spark letters": spark_letters,
     **{f"states {name}": partial(states, name) for name in tables()},
 }
 _PART = re.compile(r"(<!-- drawn: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)

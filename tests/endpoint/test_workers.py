@@ -448,6 +448,8 @@ def test_while_a_worker_is_away_its_part_is_told_to_be_missing_and_comes_back(cr
 def test_dead_letters_of_all_workers_are_listed_retried_and_discarded_by_numbers_of_their_own(crew: Start) -> None:
     module = (
         "import holdfast\n"
+        "from holdfast.endpoint import letters\n"
+        "letters.PAGE_BYTES = 5\n"  # two bodies
         "app = holdfast.Destination(store='inbox', handling=holdfast.HandlingPolicy(attempts=1))\n"
         "@app.on()\n"
         "def fails(message) -> None:\n"
@@ -464,6 +466,14 @@ def test_dead_letters_of_all_workers_are_listed_retried_and_discarded_by_numbers
         letters += [letter["letter"] for letter in page["dead_letters"]]
         start = page["next"]
     assert len(letters) == len(set(letters)) == 16
+    whole: list[int] = []
+    plane, following = DataPlane(admin), 0
+    while following is not None:
+        some, following = plane.letters(following)
+        assert len(some) <= 2
+        whole += [letter["letter"] for letter in some if letter["body"]]
+    plane.close()
+    assert whole == letters
     assert {letter // 10**12 for letter in letters} == {0, 1}
     for letter in letters:
         assert ask(admin, f"/dead-letters/{letter}")["letter"] == letter

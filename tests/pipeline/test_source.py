@@ -204,7 +204,7 @@ def test_a_cursor_of_an_earlier_queue_is_refused_with_the_remedy(orders: FakeSer
     orders.cursor = lambda *_: {"epoch": "e0", "offsets": {"0": 3}}  # type: ignore[method-assign]
     with pytest.raises(OffsetRefused, match="its epoch is e0, the queue's e1") as caught:
         reader.initialOffset()
-    assert "DELETE /queues/orders/cursors/spark" in caught.value.remedy
+    assert f"holdfast cursors delete --admin {orders.url} orders spark" in caught.value.remedy
 
 
 def test_a_queue_that_was_put_back_is_refused(orders: FakeServer):

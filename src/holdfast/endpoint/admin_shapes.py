@@ -47,6 +47,9 @@ class LetterPage(Shape):
         name="from", default=0
     )
     limit: Limit = 100
+    whole: Annotated[bool, Meta(description="With reasons, header blocks and bodies: then fewer, some megabytes.")] = (
+        False
+    )
 
 
 class MessagePage(Shape):

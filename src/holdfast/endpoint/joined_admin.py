@@ -268,7 +268,7 @@ class JoinedAdmin:
         pages: list[Any] = []
         following: int | str | None = None
         for worker in range(self._count):
-            one, is_shown = request.copy(), worker >= begun and left > 0
+            one, is_shown = request.copy(), worker >= begun and left > 0 and following is None
             one.query["limit"] = str(left) if is_shown else "1"
             if worker == begun and place:
                 one.query[word] = place

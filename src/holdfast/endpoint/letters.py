@@ -16,6 +16,9 @@ from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.records import Record
 from holdfast.endpoint.failures import as_xml
 
+PAGE_BYTES = 4 << 20
+"""Bytes of bodies and header blocks after which a page of whole letters ends."""
+
 _BEGIN = b"<failure xmlns='urn:holdfast'"
 _FAILURE = re.compile(
     rb"<failure xmlns='urn:holdfast'(?: attempts='(\d+)' at='([\d.e+-]+)')?"
@@ -101,7 +104,12 @@ def describe_letter(number: int, record: Record, *, is_asked: bool, whole: bool 
 
 
 def describe_letters(
-    read: ReadLetters, ranges: Sequence[tuple[int, int]], limit: int, is_asked: Callable[[int], bool]
+    read: ReadLetters,
+    ranges: Sequence[tuple[int, int]],
+    limit: int,
+    is_asked: Callable[[int], bool],
+    *,
+    whole: bool = False,
 ) -> tuple[list[dict[str, Any]], int | None]:
     """Letters in their order, at most ``limit``; no more than a megabyte of them is in memory at a time.
 
@@ -110,11 +118,13 @@ def describe_letters(
         ranges: Which there are, ``(first, end)``.
         limit: At least 1.
         is_asked: Whether one is to be handed over once more.
+        whole: With all that they hold; then no more once that is ``PAGE_BYTES``.
 
     Returns:
         What :func:`describe_letter` says of each, and the number of the next one, None if that is all.
     """
     shown: list[dict[str, Any]] = []
+    size = 0
     for first, end in ranges:
         position = first
         while position < end:
@@ -122,8 +132,9 @@ def describe_letters(
             if not found:
                 break  # deleted meanwhile
             for number, record in found:
-                if len(shown) == limit:
+                if len(shown) == limit or size >= PAGE_BYTES:
                     return shown, number
-                shown.append(describe_letter(number, record, is_asked=is_asked(number)))
+                shown.append(describe_letter(number, record, is_asked=is_asked(number), whole=whole))
+                size += len(record.body) + len(record.headers) if whole else 0
                 position = number + 1
     return shown, None

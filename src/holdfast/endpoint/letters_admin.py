@@ -44,7 +44,7 @@ class LetterRoutes:
         ranges = list(letters.ranges(asked.query.start))
         limit = min(asked.query.limit, MOST_LISTED)
         shown, following = await asyncio.to_thread(
-            describe_letters, self._app.store.read, ranges, limit, letters.is_asked
+            describe_letters, self._app.store.read, ranges, limit, letters.is_asked, whole=asked.query.whole
         )
         return {"dead_letters": shown, "count": letters.count, "next": following}
 

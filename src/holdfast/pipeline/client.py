@@ -153,6 +153,13 @@ class DataPlane(Connection):
         with understood(self._broker):
             return {int(partition): int(offset) for partition, offset in answer["offsets"].items()}
 
+    def letters(self, start: int) -> tuple[list[dict[str, Any]], int | None]:
+        """Dead letters from one on, as ``GET /dead-letters?whole=true`` describes them; and where they go on."""
+        answer = self._json("GET", f"/dead-letters?from={start}&limit=1000&whole=true")
+        with understood(self._broker):
+            following = answer["next"]
+            return list(answer["dead_letters"]), None if following is None else int(following)
+
     def cursor(self, queue: str, name: str) -> tuple[str, Positions] | None:
         """Epoch and positions of a cursor, None if there is none of that name."""
         status, answer = self._request("GET", self._cursor_path(queue, name))

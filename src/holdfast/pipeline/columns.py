@@ -25,6 +25,8 @@ BATCH_BYTES = 1 << 20
 
 Column = tuple[str, str, bool, str]
 """Name, type, whether it may be null, and the record's attribute."""
+Typed = tuple[str, str, bool]
+"""Name, type (string, integer, long, timestamp, boolean), and whether it may be null."""
 
 _OF_THE_RECORD: list[Column] = [
     ("sequence", "string", False, "sequence"),
@@ -47,18 +49,46 @@ def _columns(body: bool, headers: bool) -> list[Column]:
     return [*_OF_THE_RECORD, *([_HEADERS] if headers else []), *([_BODY] if body else [])]
 
 
+def _of_messages(body: bool, headers: bool) -> list[Typed]:
+    position = [(name, kind, False) for name, kind in _POSITION]
+    return position + [(name, kind, nullable) for name, kind, nullable, _ in _columns(body, headers)]
+
+
 def spark_schema(*, body: bool, headers: bool) -> StructType:
     """The schema as Spark sees it, with or without the two large columns."""
-    from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
-
-    types = {"string": StringType(), "integer": IntegerType(), "long": LongType(), "timestamp": TimestampType()}
-    fields = [StructField(name, types[kind], False) for name, kind in _POSITION]
-    fields += [StructField(name, types[kind], nullable) for name, kind, nullable, _ in _columns(body, headers)]
-    return StructType(fields)
+    return spark_struct(_of_messages(body, headers))
 
 
 def arrow_schema(*, body: bool, headers: bool) -> pa.Schema:
     """The same as Arrow sees it."""
+    return arrow_struct(_of_messages(body, headers))
+
+
+def spark_struct(columns: Iterable[Typed]) -> StructType:
+    """Columns as Spark sees them."""
+    from pyspark.sql.types import (
+        BooleanType,
+        DataType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampType,
+    )
+
+    types: dict[str, DataType] = {
+        "string": StringType(),
+        "integer": IntegerType(),
+        "long": LongType(),
+        "timestamp": TimestampType(),
+        "boolean": BooleanType(),
+    }
+    return StructType([StructField(name, types[kind], nullable) for name, kind, nullable in columns])
+
+
+def arrow_struct(columns: Iterable[Typed]) -> pa.Schema:
+    """The same as Arrow sees them."""
     import pyarrow as pa
 
     types = {
@@ -66,10 +96,9 @@ def arrow_schema(*, body: bool, headers: bool) -> pa.Schema:
         "integer": pa.int32(),
         "long": pa.int64(),
         "timestamp": pa.timestamp("us", tz="UTC"),
+        "boolean": pa.bool_(),
     }
-    fields = [pa.field(name, types[kind], False) for name, kind in _POSITION]
-    fields += [pa.field(name, types[kind], nullable) for name, kind, nullable, _ in _columns(body, headers)]
-    return pa.schema(fields)
+    return pa.schema([pa.field(name, types[kind], nullable) for name, kind, nullable in columns])
 
 
 class BatchBuilder:

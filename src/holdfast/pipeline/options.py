@@ -39,8 +39,8 @@ from holdfast.pipeline.position_values import (
 
 INBOX = "inbox"
 """The queue that is read if none is named."""
-MESSAGES = "messages"
-READS = (MESSAGES,)
+MESSAGES, LETTERS = "messages", "letters"
+READS = (MESSAGES, LETTERS)
 """What a read may give."""
 DELIVERED, RECEIVED = "delivered", "received"
 
@@ -87,7 +87,7 @@ class ReadOptions:
             ``queuePattern`` is given.
         pattern: A regular expression instead: every queue whose whole name it matches. One that appears while a stream
             runs joins at its beginning.
-        read: What a batch read gives: ``messages``.
+        read: What a batch read gives: ``messages``, or the dead ``letters`` with their reasons.
         reader: Name of the cursor a stream keeps on the server, in each queue that it reads: letters, digits, dots,
             hyphens and underscores. Required for a stream; two queries that read one queue need two names.
         starting: Where a stream whose cursor is not on the server yet, or a batch read, starts: ``earliest``,
@@ -202,6 +202,20 @@ class ReadOptions:
                 raise ConfigurationError(
                     f"option {fields[name].metadata['name']} is of batch reads, and this is a stream",
                     remedy="leave it out; a stream that is to end has the trigger availableNow",
+                )
+
+    def check_letters(self) -> None:
+        """See that dead letters can be read with these.
+
+        Raises:
+            ConfigurationError: It is told what only a read of messages can do.
+        """
+        fields = type(self).__dataclass_fields__
+        for name in ("starting", "starting_times", "ending", "ending_times", "time_of", "partitions"):
+            if getattr(self, name) != fields[name].default:
+                raise ConfigurationError(
+                    f"option {fields[name].metadata['name']} is of messages, and dead letters are read",
+                    remedy="narrow them by queue, sequence, action, startingTimestamp and endingTimestamp",
                 )
 
 

@@ -6,13 +6,17 @@ No filter is pushed down (Spark 4.3.0 gives wrong rows then): options narrow a r
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.batch_reader import WsrmReader
 from holdfast.pipeline.columns import spark_schema
-from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.letter_columns import letters_schema
+from holdfast.pipeline.letters_reader import LettersReader
+from holdfast.pipeline.options import LETTERS, MESSAGES, ReadOptions
 from holdfast.pipeline.sink import WsrmStreamWriter, WsrmWriter, planned
 from holdfast.pipeline.stream_reader import WsrmStreamReader
 
@@ -34,7 +38,8 @@ class WsrmDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        return WsrmReader(self._checked(schema))
+        options = self._checked(schema)
+        return _READERS[options.read](options)
 
     def streamReader(self, schema: StructType) -> WsrmStreamReader:
         """A stream."""
@@ -62,7 +67,11 @@ class WsrmDataSource(DataSource):
 
 
 def _schema(options: ReadOptions) -> StructType:
-    return spark_schema(body=options.body, headers=options.headers)
+    return _SCHEMAS[options.read](body=options.body, headers=options.headers)
+
+
+_SCHEMAS: dict[str, Callable[..., StructType]] = {MESSAGES: spark_schema, LETTERS: letters_schema}
+_READERS: dict[str, Callable[[ReadOptions], DataSourceReader]] = {MESSAGES: WsrmReader, LETTERS: LettersReader}
 
 
 __all__ = ["WsrmDataSource"]

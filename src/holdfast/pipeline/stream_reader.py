@@ -114,7 +114,8 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if epoch != ends.epoch:
             raise OffsetRefused(
                 f"cursor {reader!r} is of an earlier queue {queue!r}: its epoch is {epoch}, the queue's {ends.epoch}",
-                remedy=f"delete it (DELETE /queues/{queue}/cursors/{reader}), or give another name with option reader",
+                remedy=f"holdfast cursors delete --admin {self._options.broker} {queue} {reader}, or give another name "
+                "with option reader",
             )
         log.warning("the stream goes on where reader %s of queue %s stood: %s", reader, queue, positions)
         return {**ends.firsts, **positions}

@@ -1,0 +1,68 @@
+"""Dead letters as columns: as the server describes them, so they are rows. Knows nothing of the network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.pipeline.columns import Typed, arrow_struct, spark_struct
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+COLUMNS: list[Typed] = [
+    ("letter", "long", False),
+    ("failed_at", "timestamp", True),
+    ("attempts", "integer", True),
+    ("error", "string", False),
+    ("reason", "string", False),
+    ("code", "string", True),
+    ("queue", "string", True),
+    ("partition", "integer", True),
+    ("offset", "long", True),
+    ("forwarder", "string", True),
+    ("retry", "boolean", False),
+    ("sequence", "string", False),
+    ("message_number", "long", False),
+    ("message_id", "string", True),
+    ("action", "string", False),
+    ("to", "string", True),
+    ("reply_to", "string", True),
+    ("relates_to", "string", True),
+    ("soap_version", "string", False),
+    ("received_at", "timestamp", False),
+]
+_LARGE: list[Typed] = [("headers", "string", False), ("body", "string", False)]
+_KEYS = {"soap_version": "soap"}
+"""What a column is called where the server describes a letter, if otherwise."""
+
+
+def _columns(body: bool, headers: bool) -> list[Typed]:
+    return COLUMNS + [one for one in _LARGE if {"headers": headers, "body": body}[one[0]]]
+
+
+def letters_schema(*, body: bool, headers: bool) -> StructType:
+    """The columns as Spark sees them."""
+    return spark_struct(_columns(body, headers))
+
+
+def batch_of(letters: list[dict[str, Any]], *, body: bool, headers: bool) -> pa.RecordBatch:
+    """Letters as rows."""
+    import pyarrow as pa
+
+    schema = arrow_struct(_columns(body, headers))
+    return pa.RecordBatch.from_arrays([_array(letters, field) for field in schema], schema=schema)
+
+
+def micros(seconds: float) -> int:
+    """Seconds as the column shows them."""
+    return round(seconds * 1e6)
+
+
+def _array(letters: list[dict[str, Any]], field: pa.Field) -> pa.Array:
+    import pyarrow as pa
+
+    values = [letter.get(_KEYS.get(field.name, field.name)) for letter in letters]
+    if pa.types.is_timestamp(field.type):
+        values = [None if value is None else micros(value) for value in values]
+    return pa.array(values, field.type)
