@@ -6,6 +6,7 @@ import asyncio
 import io
 import struct
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -15,6 +16,7 @@ from admin_client import Client
 from holdfast import Destination
 from holdfast.core.records import Record
 from holdfast.core.retention import RetentionPolicy
+from holdfast.endpoint import data_plane
 from holdfast.store.records import decode_record
 
 ACTION = "urn:test:submit"
@@ -76,6 +78,21 @@ async def test_records_come_in_blocks_with_a_trailer_that_counts_them(admin: Cli
     assert unframe((await admin.ask("/queues/inbox/0/records?from=2&to=2"))[1]) == ([], 0)
 
 
+async def test_records_come_without_what_is_not_wanted_in_as_many_blocks_as_it_takes(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_plane, "CHUNK_BYTES", 2000)
+    await admin.send(30)
+    path = "/queues/inbox/0/records?from=3&to=30"
+    whole, count = unframe((await admin.ask(path))[1])
+    assert count == 27
+    assert [offset for offset, _ in whole] == list(range(3, 30))
+    spared, count = unframe((await admin.ask(path + "&without=body,transport"))[1])
+    assert count == 27
+    assert spared == [(offset, replace(record, body=b"", transport=b"")) for offset, record in whole]
+    assert all(record.body for _, record in whole)
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -85,6 +102,7 @@ async def test_records_come_in_blocks_with_a_trailer_that_counts_them(admin: Cli
         ("/queues/inbox/1/records?from=0&to=0", 404),
         ("/queues/inbox/x/records?from=0&to=0", 404),
         ("/queues/inbox/0/records?from=0", 400),
+        ("/queues/inbox/0/records?from=0&to=1&without=body,action", 400),
         ("/queues/other/0/records?from=0&to=0", 404),
         ("/queues/other/ends", 404),
         ("/queues/inbox/ends?wait=soon", 400),

@@ -17,7 +17,7 @@ from fake_sinks import SinkRefusal, Sinks
 from holdfast.core.records import Record
 from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_trailer
 from holdfast.pipeline.blocks import Block, BlockReader
-from holdfast.store.records import decode_record, encode_record
+from holdfast.store.records import decode_record, emptied, encode_record
 from holdfast.testing.ports import free_ports
 
 
@@ -130,7 +130,9 @@ class FakeServer:
             self._changed.wait_for(news, timeout=wait)
             return {"v": self.version, "queue": name, "epoch": queue.epoch, "partitions": queue.bounds()}
 
-    def records(self, name: str, partition: int, start: int, end: int, epoch: str) -> tuple[bytes, int | None]:
+    def records(
+        self, name: str, partition: int, start: int, end: int, epoch: str, without: list[str]
+    ) -> tuple[bytes, int | None]:
         queue = self._queue(name)
         records = queue.partitions.get(partition, [])
         if epoch != queue.epoch:
@@ -141,7 +143,8 @@ class FakeServer:
             raise Refusal(416, f"the end is {len(records)}")
         self._asked += 1
         cut = self.on_records(self._asked)
-        pieces = [encode_block(at, records[at : min(end, at + 100)]) for at in range(start, end, 100)]
+        records = emptied(records[:end], without)
+        pieces = [encode_block(at, records[at : at + 100]) for at in range(start, end, 100)]
         return b"".join(pieces) + encode_trailer(end - start), cut
 
     def fingerprints(self, name: str, at: dict[str, int]) -> dict[str, Any]:
@@ -261,7 +264,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(200, fake.put_cursor(steps[1], steps[3], json.loads(body)))
         else:
             start, end = int(query["from"]), int(query["to"])
-            self._stream(*fake.records(steps[1], int(steps[2]), start, end, query["epoch"]))
+            without = query.get("without", "").split(",")
+            self._stream(*fake.records(steps[1], int(steps[2]), start, end, query["epoch"], without))
 
     def _sink(self, fake: FakeServer, method: str, steps: list[str], query: dict[str, str], body: bytes) -> None:
         cut = fake.on_sink(f"{method} {self.path}")

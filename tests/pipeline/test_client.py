@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from fake_server import FakeServer, record
 
 from holdfast.pipeline.client import DataPlane, Patience, read_range
+from holdfast.pipeline.columns import BatchBuilder
 from holdfast.pipeline.errors import (
     IncompleteRead,
     OffsetRefused,
@@ -79,6 +81,32 @@ def test_a_range_is_read_over_one_kept_connection(server: FakeServer):
     connection = plane._connection
     assert numbers(plane, Range(0, 0, 10), Time().patience(0)) == list(range(10))
     assert plane._connection is connection
+
+
+def test_records_come_without_the_fields_that_nobody_wants(server: FakeServer):
+    server.create("orders")
+    server.append("orders", 0, [record(i, headers=b"<h/>", transport=b"t") for i in range(3)])
+    plane = DataPlane(server.url)
+    for without in (["body"], ["body", "headers", "transport"]):
+        blocks = read_range(plane, "orders", "e1", Range(0, 0, 3), Time().patience(0), (), without)
+        found = [decode_record(data) for block in blocks for _, data in block]
+        emptied = dict.fromkeys(without, b"")
+        assert found == [replace(record(i, headers=b"<h/>", transport=b"t"), **emptied) for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "unused"),
+    [
+        (True, True, []),
+        (True, False, []),
+        (False, True, ["body", "transport"]),
+        (False, False, ["body", "headers", "transport"]),
+    ],
+)
+def test_a_reader_that_has_no_body_spares_the_wire_whatever_else_it_does_not_want(
+    body: bool, headers: bool, unused: list[str]
+):
+    assert BatchBuilder("orders", 0, body=body, headers=headers).unused == unused
 
 
 def test_a_read_that_is_cut_off_goes_on_where_it_was(server: FakeServer):

@@ -60,6 +60,22 @@ def test_a_released_record_says_when_it_was_delivered_and_is_else_the_same(recor
     assert replace(released, released_at=record.released_at) == record
 
 
+@given(st.lists(any_record, max_size=4), st.frozensets(st.sampled_from(sorted(layout.LARGE_FIELDS))))
+def test_fields_that_are_emptied_are_empty_and_all_else_is_as_it_was(records, names):
+    emptied = layout.emptied([layout.encode_record(record) for record in records], names)
+    assert emptied == [layout.encode_record(replace(record, **dict.fromkeys(names, b""))) for record in records]
+
+
+@given(any_record, st.binary(max_size=30), st.integers(0, 60))
+def test_what_is_no_record_as_they_are_written_now_is_not_emptied(record, garbage, at):
+    data = layout.encode_record(record)
+    older = msgspec.msgpack.encode([1, *msgspec.msgpack.decode(data)[1:13]])
+    longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(data), None])
+    no_text = data.replace(data[2:3], b"\xa1\xff", 1) if data[2] == 0xA0 else data[:-1]
+    odd = [garbage, older, longer, no_text, data[: at % len(data)], data + b"\0"]
+    assert layout.emptied(odd, layout.LARGE_FIELDS) == odd
+
+
 def test_a_record_of_a_newer_format_is_refused_by_name():
     data = msgspec.msgpack.encode([layout.RECORD_FORMAT + 1, "urn:s", "new field"])
     with pytest.raises(StoreFormatError, match="format 3"):

@@ -106,6 +106,7 @@ class RecordsQuery(ReadersQuery, kw_only=True):
 
     start: Offset = field(name="from")
     end: Offset = field(name="to")
+    without: Annotated[str, Meta(description="Fields that are sent empty: body, headers, transport, with commas.")] = ""
 
 
 class Move(Shape):

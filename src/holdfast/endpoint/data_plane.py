@@ -6,7 +6,7 @@ Paths are described in docs/reference/data-plane.md. Part of the admin listener.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from holdfast.core.queues import HANDLER, OUTBOUND, Queue, TooManyReaders
@@ -30,6 +30,7 @@ from holdfast.endpoint.inspection import ages
 from holdfast.endpoint.places import offset_at, partition_in
 from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_trailer
 from holdfast.exceptions import ConfigurationError, StoreError
+from holdfast.store.records import LARGE_FIELDS, emptied
 
 CHUNK_BYTES = 1 << 20
 MAX_WAIT = 60.0
@@ -202,39 +203,51 @@ class DataPlane:
             raise Refused(410, f"records below {one.first} are deleted", f"The queue's retention is {queue.keeps}.")
         if end > one.durable_end or start > end:
             raise Refused(416, f"partition {number} ends at {one.durable_end}", "Ask for less.")
-        found = await self._read(name, number, start, end)
+        without = _fields(asked.query.without)
+        count, block = await self._block(name, number, start, end, without)
         exchange = asked.exchange
         exchange.start(200, MEDIA_TYPE)
         position = start
         # Whatever ends this before all that was asked for is sent, the missing trailer tells the reader.
-        while found and not exchange.closed:
-            block = encode_block(position, [data for _, data in found])
-            position += len(found)
-            if not exchange.write(block):
-                await exchange.drain()
+        while count and not exchange.closed:
+            position += count
+            following = asyncio.ensure_future(self._block(name, number, position, end, without))
             try:
-                found = await self._read(name, number, position, end)
+                if not exchange.write(block):
+                    await exchange.drain()
+                count, block = await following
             except StoreError:
                 break
+            finally:
+                following.cancel()
         if position == end:
             exchange.write(encode_trailer(end - start))
         exchange.finish()
 
-    async def _read(self, name: str, partition: int, start: int, end: int) -> list[tuple[int, bytes]]:
-        """The next records of what was asked for, as many as go together, each offset once and in order; none at its
-        end, or where they are gone meanwhile.
+    async def _block(
+        self, name: str, partition: int, start: int, end: int, without: Collection[str]
+    ) -> tuple[int, bytes]:
+        """The next block of what was asked for, and how many records it has; none at its end, or where they are gone
+        meanwhile.
 
         Raises:
             StoreError: The store cannot be read: it has failed.
         """
         if start == end:
-            return []
+            return 0, b""
+
+        def read() -> tuple[int, bytes]:
+            found = self._app.store.read_encoded(name, partition, start, end, CHUNK_BYTES)
+            if not found or found[0][0] != start:
+                return 0, b""
+            records = [data for _, data in found]
+            return len(records), encode_block(start, emptied(records, without) if without else records)
+
         try:
-            found = await asyncio.to_thread(self._app.store.read_encoded, name, partition, start, end, CHUNK_BYTES)
+            return await asyncio.to_thread(read)
         except StoreError as error:
             self._app.engine.fail(error)
             raise
-        return found if [offset for offset, _ in found] == list(range(start, start + len(found))) else []
 
     # --- cursors --------------------------------------------------------------------------------------------------
 
@@ -292,6 +305,13 @@ def _pairs(name: str, text: str) -> dict[int, int]:
         return {int(partition): int(position) for partition, position in pairs}
     except ValueError as error:
         raise Refused(400, f"{name} cannot be read: {error}", f"{name}=0:120,1:8") from None
+
+
+def _fields(text: str) -> frozenset[str]:
+    names = frozenset(name for name in text.split(",") if name)
+    if names - LARGE_FIELDS:
+        raise Refused(400, f"without cannot be read: {text[:200]!r}", f"It takes {', '.join(sorted(LARGE_FIELDS))}.")
+    return names
 
 
 def _texts(offsets: dict[int, int]) -> dict[str, Any]:

@@ -195,8 +195,10 @@ class DataPlane(Connection):
         with understood(self._broker):
             return {int(p): int(o) for p, o in answer["offsets"].items()}
 
-    def records(self, queue: str, epoch: str, part: Range, known: Iterable[Known] = ()) -> Iterator[Block]:
-        """The records of a range, in blocks as they arrive.
+    def records(
+        self, queue: str, epoch: str, part: Range, known: Iterable[Known] = (), without: Iterable[str] = ()
+    ) -> Iterator[Block]:
+        """The records of a range, in blocks as they arrive; fields that they come ``without`` are empty.
 
         Raises:
             ServerAway: The connection was lost, or the answer cut off; what was given so far is right.
@@ -204,7 +206,10 @@ class DataPlane(Connection):
             OffsetRefused: What is ``known`` is not what is there.
         """
         what = f"queue {queue!r} partition {part.partition}"
-        query = urlencode({"from": part.start, "to": part.end, "epoch": epoch, **_known(known)}, safe=":,")
+        asked = {"from": part.start, "to": part.end, "epoch": epoch, **_known(known)}
+        if spared := ",".join(without):
+            asked["without"] = spared
+        query = urlencode(asked, safe=":,")
         response = self._open("GET", f"/queues/{quote(queue, safe='')}/{part.partition}/records?{query}")
         blocks = BlockReader(lambda size: self._read(lambda: response.read(size)), part.start, part.end, what)
         whole = False
@@ -262,9 +267,16 @@ def _known(known: Iterable[Known]) -> dict[str, str]:
 
 
 def read_range(
-    plane: DataPlane, queue: str, epoch: str, part: Range, patience: Patience, known: Iterable[Known] = ()
+    plane: DataPlane,
+    queue: str,
+    epoch: str,
+    part: Range,
+    patience: Patience,
+    known: Iterable[Known] = (),
+    without: Iterable[str] = (),
 ) -> Iterator[Block]:
     """Every record of a range exactly once, whatever happens to the server in between: goes on where it broke off.
+    Fields that the records come ``without`` are empty.
 
     Raises:
         ServerAway: It stayed away for longer than ``patience`` bears.
@@ -274,7 +286,7 @@ def read_range(
     at = part.start
     while at < part.end:
         try:
-            for block in plane.records(queue, epoch, Range(part.partition, at, part.end), known):
+            for block in plane.records(queue, epoch, Range(part.partition, at, part.end), known, without):
                 at = block.first + len(block)
                 patience.succeeded()
                 yield block

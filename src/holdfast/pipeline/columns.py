@@ -14,7 +14,7 @@ from holdfast.core.records import Record
 from holdfast.exceptions import StoreFormatError
 from holdfast.pipeline.blocks import Block, joined
 from holdfast.pipeline.errors import PipelineError
-from holdfast.store.records import decode_record
+from holdfast.store.records import LARGE_FIELDS, decode_record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,6 +107,9 @@ class BatchBuilder:
     Args:
         queue, partition: Where the records are from.
         body, headers: Which of the large columns there are.
+
+    Attributes:
+        unused: Fields that the records may come without.
     """
 
     def __init__(self, queue: str, partition: int, *, body: bool, headers: bool) -> None:
@@ -115,6 +118,8 @@ class BatchBuilder:
         self._schema = arrow_schema(body=body, headers=headers)
         self._attributes = [attribute for *_, attribute in _columns(body, headers)]
         self._fields = {*self._attributes, "released_at"} - {"delivered_at"}
+        # To leave out what is small costs the server more than to send it.
+        self.unused = sorted(LARGE_FIELDS - self._fields) if not body else []
 
     def batches(self, blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
         """Batches of some 8,192 rows or 1 MB, whichever is reached first.

@@ -95,7 +95,8 @@ def _read_part(options: ReadOptions, plane: DataPlane, patience: Patience, part:
     while wanted.start < wanted.end:
         builder = BatchBuilder(part.queue, wanted.partition, body=options.body, headers=options.headers)
         try:
-            for batch in builder.batches(read_range(plane, part.queue, part.epoch, wanted, patience, part.known)):
+            blocks = read_range(plane, part.queue, part.epoch, wanted, patience, part.known, builder.unused)
+            for batch in builder.batches(blocks):
                 wanted = Range(wanted.partition, wanted.start + batch.num_rows, wanted.end)
                 yield batch
         except RecordsTrimmed:

@@ -10,6 +10,7 @@ the order of the numbers, and everything of one partition or one sequence is one
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 
 import msgspec
 
@@ -94,6 +95,56 @@ def decode_record(data: bytes) -> Record:
         f"A record has format {version}; this version reads 1 to {RECORD_FORMAT}.",
         remedy="Use the version of Holdfast that wrote it, or a newer one.",
     )
+
+
+class _Parts(msgspec.Struct, array_like=True, gc=False):
+    """A record of format 2 whose large fields are left as they lie."""
+
+    format: int
+    sequence: str
+    message_number: int
+    action: str
+    body: msgspec.Raw
+    received_at: float
+    message_id: str | None
+    to: str | None
+    reply_to: str | None
+    relates_to: str | None
+    soap: str
+    headers: msgspec.Raw
+    wants_reply: bool
+    released_at: float | None
+    transport: msgspec.Raw
+
+
+_decode_parts = msgspec.msgpack.Decoder(_Parts).decode
+_BEGINNING = bytes([0x90 + len(_Parts.__struct_fields__), RECORD_FORMAT])
+_EMPTY = msgspec.Raw(_encode(b""))
+
+LARGE_FIELDS = frozenset({"body", "headers", "transport"})
+
+
+def emptied(records: list[bytes], names: Collection[str]) -> list[bytes]:
+    """Encoded records with these of the LARGE_FIELDS empty. One of an older format, or that cannot be read, stays as it
+    is."""
+    body, headers, transport = "body" in names, "headers" in names, "transport" in names
+    found = []
+    for data in records:
+        try:
+            parts = _decode_parts(data)
+        except (msgspec.DecodeError, ValueError):  # the second: a text that is no UTF-8
+            parts = None
+        if parts is None or not data.startswith(_BEGINNING):
+            found.append(data)
+            continue
+        if body:
+            parts.body = _EMPTY
+        if headers:
+            parts.headers = _EMPTY
+        if transport:
+            parts.transport = _EMPTY
+        found.append(_encode(parts))
+    return found
 
 
 def encode_state(state: State) -> bytes:

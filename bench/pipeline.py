@@ -1,0 +1,407 @@
+"""From a broker to a DataFrame: rows a second, the floor of a micro-batch, memory; beside Spark's own, in one run.
+
+    python bench/pipeline.py                                    # 400,000 rows with bodies of 1 KB, three rounds
+    python bench/pipeline.py --rows 1000000 --rounds 5 --json
+
+A store is filled, ``holdfast broker`` started on it, and the rows that Spark reads of it written to Parquet as well (by
+Spark, its default compression). Then, in alternation, each is asked the same of both:
+
+- ``rows``: all columns, to a sink that drops them; ``rows, no body``: all but ``body`` (option ``body`` false; Parquet
+  reads no more than is asked for).
+- ``count``, ``sum(length(body))``, ``group by``: by Sequence, how many there are and the highest number. Where no body
+  is wanted the source is told so. Parquet counts by its footers.
+- ``stream``: ``Trigger.AvailableNow`` in four micro-batches, to the sink that drops.
+
+A ratio is the source's rate over Parquet's, best and median of the rounds; CPU is that of all processes together (the
+server, the Python workers, Spark's Java), and the server's share of it. The floor of a micro-batch is that of batches
+of 20 rows, beside those of ``rate-micro-batch`` and of a Python source that asks nobody and gives constant rows: what
+is above the first and not above the second is Spark's. For memory, messages come in while a stream that is kept slow
+reads: what the server, the Python workers and Java had resident before and at most. Nothing here passes or fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import constant
+import load
+from backlog import QUEUE, child
+from broker import begin, ended, tell
+
+from holdfast.pipeline import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FILES = 8
+"""Of Parquet: as many in each micro-batch of a stream as make four."""
+BATCHES, WARM, FEW = 40, 10, 20
+"""Micro-batches for a floor, how many of them are left out, and rows of each."""
+
+
+@dataclass
+class Server:
+    """``holdfast broker`` in a process of its own."""
+
+    process: subprocess.Popen[str]
+    url: str
+    admin: str
+
+
+@dataclass
+class Taken:
+    """What the rounds of one question took of one source: seconds, processor seconds, and the server's of these."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    server: list[float] = field(default_factory=list)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--bytes", type=int, default=1024, help="of each body")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--only", nargs="+", default=None, help="of the questions; 'floor' and 'memory' are two of them"
+    )
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--directory", help="where the store is made; that of temporary files if not said")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    conditions = begin()
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pipeline-", dir=options.directory)))
+        tell(f"filling {options.rows:,} messages")
+        child("--fill", str(place / "store"), str(options.rows), "--bytes", str(options.bytes))
+        server = stack.enter_context(serving(place))
+        spark = stack.enter_context(started(options.cores, place))
+        figures = Measured(spark, server, place, options).all()
+    if options.json:
+        print(json.dumps({**ended(conditions), "rows": options.rows, "bytes": options.bytes, **figures}, indent=1))
+    else:
+        show(figures, options.rows)
+        print(f"\nload average before {conditions['load_before']}, after {ended(conditions)['load_after']}")
+
+
+@contextmanager
+def serving(place: Path) -> Iterator[Server]:
+    """A broker on the store in this directory."""
+    lines = [f"store = {json.dumps(str(place / 'store'))}", "listen.port = 0", "admin.port = 0"]
+    (place / "broker.toml").write_text("\n".join(lines) + "\n")
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "broker",
+        "--config",
+        str(place / "broker.toml"),
+        "--log-level",
+        "error",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url, admin = (process.stdout.readline().split()[-1].rstrip("/") for _ in range(2))
+        yield Server(process, url, admin)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@contextmanager
+def started(cores: int, place: Path) -> Iterator[SparkSession]:
+    """A Spark session."""
+    settings = {"spark.driver.memory": "1g", "spark.sql.warehouse.dir": str(place / "warehouse")}
+    os.environ["PYTHONPATH"] = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"  # constant.py, for workers
+    spark = session("holdfast bench", f"local[{cores}]", **settings)
+    yield spark
+    spark.stop()
+
+
+class Measured:
+    """All that is measured of one server.
+
+    Args:
+        spark: Who asks.
+        server: Who is asked.
+        place: For Parquet and checkpoints.
+        options: What the command line says.
+    """
+
+    def __init__(self, spark: SparkSession, server: Server, place: Path, options: argparse.Namespace) -> None:
+        self.spark, self.server, self.place, self.options = spark, server, place, options
+        self._checkpoints = 0
+
+    def all(self) -> dict[str, Any]:
+        """Everything that was asked for."""
+        tell("writing them to Parquet")
+        rows = self.wsrm().repartition(FILES)
+        rows.write.mode("overwrite").parquet(str(self.place / "parquet"))
+        questions = {name: one for name, one in self.questions().items() if self.is_asked(name)}
+        figures: dict[str, Any] = {"questions": {}}
+        taken = {name: (Taken(), Taken()) for name in questions}
+        for number in range(-1, self.options.rounds):  # the first one warms up
+            for name, ways in questions.items():
+                order = list(zip(ways, taken[name], strict=True))
+                for way, one in order if number % 2 == 0 else reversed(order):
+                    self.time(way, one if number >= 0 else Taken())
+        for name, (ours, parquet) in taken.items():
+            figures["questions"][name] = compared(ours, parquet, self.options.rows)
+        if self.is_asked("floor"):
+            figures["floor"] = self.floors()
+        if self.is_asked("memory"):
+            figures["memory"] = self.memory()
+        return figures
+
+    def is_asked(self, name: str) -> bool:
+        """Whether the command line asks for it."""
+        return self.options.only is None or name in self.options.only
+
+    def time(self, way: Callable[[], object], taken: Taken) -> None:
+        """Let it run once."""
+        server, cpu = load.cpu_seconds([self.server.process.pid]), load.cpu_seconds([os.getpid()])
+        begun = time.perf_counter()
+        way()
+        taken.seconds.append(time.perf_counter() - begun)
+        taken.cpu.append(load.cpu_seconds([os.getpid()]) - cpu)
+        taken.server.append(load.cpu_seconds([self.server.process.pid]) - server)
+
+    # --- batch and stream -----------------------------------------------------------------------------------------
+
+    def wsrm(self, body: bool = True) -> DataFrame:
+        """The queue."""
+        read = self.spark.read.format("wsrm").option("broker", self.server.admin).option("queue", QUEUE)
+        return read.option("body", str(body).lower()).load()
+
+    def parquet(self, body: bool = True) -> DataFrame:
+        """The same rows."""
+        frame = self.spark.read.parquet(str(self.place / "parquet"))
+        return frame if body else frame.drop("body")
+
+    def questions(self) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
+        """Of each question how it is asked of the queue, and of Parquet."""
+
+        def pair(ask: Callable[[DataFrame], object], body: bool) -> tuple[Callable[[], object], Callable[[], object]]:
+            return lambda: ask(self.wsrm(body)), lambda: ask(self.parquet(body))
+
+        return {
+            "rows": pair(drop, True),
+            "rows, no body": pair(drop, False),
+            "count": pair(lambda frame: self.right(frame.count()), False),
+            "sum(length(body))": pair(lambda frame: frame.selectExpr("sum(length(body))").collect(), True),
+            "group by": pair(
+                lambda frame: frame.groupBy("sequence").agg({"*": "count", "message_number": "max"}).collect(), False
+            ),
+            "stream": (self.stream, self.parquet_stream),
+        }
+
+    def right(self, count: int) -> None:
+        """See that all rows are there."""
+        if count != self.options.rows:
+            raise SystemExit(f"{count} rows, not {self.options.rows}")
+
+    def stream(self) -> None:
+        """All of the queue in four micro-batches."""
+        self.run(self.wsrm_stream(str(self.options.rows // 4)))
+
+    def parquet_stream(self) -> None:
+        """The same of Parquet."""
+        schema = self.parquet().schema
+        read = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES // 4)
+        self.run(read.parquet(str(self.place / "parquet")))
+
+    def wsrm_stream(self, rows: str) -> DataFrame:
+        """The queue as a stream with so many rows a micro-batch, with a cursor of its own."""
+        self._checkpoints += 1
+        read = self.spark.readStream.format("wsrm").option("broker", self.server.admin).option("queue", QUEUE)
+        return read.option("reader", f"bench-{self._checkpoints}").option("maxRowsPerBatch", rows).load()
+
+    def run(self, frame: DataFrame) -> None:
+        """To its end."""
+        query = self.write(frame).trigger(availableNow=True).start()
+        query.awaitTermination()
+        self.right(sum(one["numInputRows"] for one in query.recentProgress))
+
+    def write(self, frame: DataFrame) -> Any:
+        """A stream into a sink that drops it."""
+        self._checkpoints += 1
+        where = str(self.place / f"checkpoint-{self._checkpoints}")
+        return frame.writeStream.format("noop").option("checkpointLocation", where)
+
+    # --- the floor ------------------------------------------------------------------------------------------------
+
+    def floors(self) -> dict[str, dict[str, float]]:
+        """What a micro-batch of a few rows takes, in milliseconds, by its parts; each the median of the batches."""
+        tell("the floor of a micro-batch")
+        self.spark.dataSource.register(constant.Constant)
+        found: dict[str, list[dict[str, float]]] = {"wsrm": [], "constant": [], "rate-micro-batch": []}
+        for _ in range(self.options.rounds):
+            found["rate-micro-batch"] += self.batches(self.rate())
+            found["constant"] += self.batches(self.constant())
+            found["wsrm"] += self.batches(self.wsrm_stream(str(FEW)))
+        parts = sorted({part for some in found.values() for one in some for part in one})
+        return {
+            name: {part: round(statistics.median(one.get(part, 0) for one in some), 1) for part in parts}
+            for name, some in found.items()
+        }
+
+    def rate(self) -> DataFrame:
+        """Spark's own source of so many rows for each micro-batch."""
+        read = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", FEW)
+        return read.option("numPartitions", self.options.cores).load()
+
+    def constant(self) -> DataFrame:
+        """A source in Python that asks nobody."""
+        return self.spark.readStream.format("constant").option("tasks", self.options.cores).load()
+
+    def batches(self, frame: DataFrame) -> list[dict[str, float]]:
+        """What each micro-batch took, once it is warm."""
+        query = self.write(frame).start()
+        try:
+            while len(query.recentProgress) < WARM + BATCHES:
+                if query.exception() is not None:
+                    raise SystemExit(str(query.exception()))
+                time.sleep(0.1)
+        finally:
+            query.stop()
+        return [dict(one["durationMs"]) for one in query.recentProgress[WARM : WARM + BATCHES]]
+
+    # --- memory ---------------------------------------------------------------------------------------------------
+
+    def memory(self) -> dict[str, Any]:
+        """What is resident while messages come in faster than a stream takes them."""
+        tell("memory while the backlog grows")
+        query = self.write(self.wsrm_stream("2000")).trigger(processingTime="1 second").start()
+        try:
+            while len(query.recentProgress) < 5:
+                time.sleep(0.1)
+            before, most = resident(self.server), Counted()
+            ends = self.end()
+            watching = threading.Thread(target=most.watch, args=(self.server,))
+            watching.start()
+            load.in_process(
+                [
+                    "--url",
+                    self.server.url,
+                    "--soap",
+                    "1.1",
+                    "--body-bytes",
+                    "1024",
+                    "--connections",
+                    "8",
+                    "--seconds",
+                    "15",
+                ]
+            )
+            most.done.set()
+            watching.join()
+            grown = self.end() - ends
+        finally:
+            query.stop()
+        return {"came": grown, "waiting": self.end(), "before": before, "most": most.most}
+
+    def end(self) -> int:
+        """How many messages the queue ever had."""
+        with urllib.request.urlopen(f"{self.server.admin}/queues/{QUEUE}/ends") as answer:
+            partitions: dict[str, dict[str, int]] = json.load(answer)["partitions"]
+        return sum(one["end"] for one in partitions.values())
+
+
+def drop(frame: DataFrame) -> None:
+    """All rows, to nowhere."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+class Counted:
+    """The most of each kind of process while it was watched."""
+
+    def __init__(self) -> None:
+        self.most: dict[str, float] = {}
+        self.done = threading.Event()
+
+    def watch(self, server: Server) -> None:
+        """Look, five times a second."""
+        while not self.done.wait(0.2):
+            for name, size in resident(server).items():
+                self.most[name] = max(size, self.most.get(name, 0.0))
+
+
+def resident(server: Server) -> dict[str, float]:
+    """MiB resident: of the server, of Java, and of the Python processes that Java started, together."""
+    sizes = {"server": 0.0, "java": 0.0, "python workers": 0.0}
+    parents: dict[int, tuple[int, str, float]] = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+        except OSError:
+            continue
+        size = float(lines["VmRSS"].split()[0]) / 1024 if "VmRSS" in lines else 0.0
+        parents[int(status.parent.name)] = (int(lines["PPid"]), lines["Name"].strip(), size)
+
+    def is_below(pid: int, top: int) -> bool:
+        while pid in parents and pid != top:
+            pid = parents[pid][0]
+        return pid == top
+
+    for pid, (_, name, size) in parents.items():
+        if pid != os.getpid() and is_below(pid, os.getpid()):
+            kind = "server" if is_below(pid, server.process.pid) else "java" if name == "java" else "python workers"
+            sizes[kind] += size if name != "bash" else 0.0
+    return {kind: round(size) * 1.0 for kind, size in sizes.items()}
+
+
+def compared(ours: Taken, parquet: Taken, rows: int) -> dict[str, float]:
+    """What one question came to."""
+    ratios = [theirs / one for one, theirs in zip(ours.seconds, parquet.seconds, strict=True)]
+    return {
+        "rate": rows / min(ours.seconds),
+        "parquet_rate": rows / min(parquet.seconds),
+        "ratio_best": min(parquet.seconds) / min(ours.seconds),
+        "ratio_median": statistics.median(ratios),
+        "cpu_us": 1e6 * min(ours.cpu) / rows,
+        "server_cpu_us": 1e6 * min(ours.server) / rows,
+        "parquet_cpu_us": 1e6 * min(parquet.cpu) / rows,
+    }
+
+
+def show(figures: dict[str, Any], rows: int) -> None:
+    """Print tables."""
+    head = f"{'':<20}{'rows/s':>11}{'Parquet':>11}{'ratio':>7}{'median':>8}"
+    print(f"{head}{'CPU us':>8}{'server':>8}{'Parquet':>9}")
+    for name, one in figures["questions"].items():
+        rates = f"{one['rate']:11,.0f}{one['parquet_rate']:11,.0f}{one['ratio_best']:7.2f}{one['ratio_median']:8.2f}"
+        print(f"{name:<20}{rates}{one['cpu_us']:8.2f}{one['server_cpu_us']:8.2f}{one['parquet_cpu_us']:9.2f}")
+    if "floor" in figures:
+        ours, constant_, rate = (figures["floor"][name] for name in ("wsrm", "constant", "rate-micro-batch"))
+        print(f"\n{'a micro-batch, ms':<20}{'wsrm':>9}{'constant':>10}{'rate':>9}{'to rate':>9}{'to constant':>13}")
+        for part in sorted(ours, key=lambda one: -ours[one]):
+            times = f"{ours[part]:9.1f}{constant_[part]:10.1f}{rate[part]:9.1f}"
+            ratios = [f"{ours[part] / one[part]:.2f}" if one[part] else "" for one in (rate, constant_)]
+            print(f"{part:<20}{times}{ratios[0]:>9}{ratios[1]:>13}")
+    if "memory" in figures:
+        memory = figures["memory"]
+        print(
+            f"\nMiB resident while {memory['came']:,} messages came in, {memory['waiting']:,} in all: before, at most"
+        )
+        for kind, size in memory["before"].items():
+            print(f"{kind:<20}{size:9,.0f}{memory['most'].get(kind, 0):9,.0f}")
+
+
+if __name__ == "__main__":
+    main()
