@@ -233,7 +233,7 @@ def test_names_that_a_peer_invents_are_not_remembered_without_end():
     reader = BodyReader(StructType([ID]))
     for i in range(3_000):
         assert reader.read(f"<o><n{i}/><id>{i}</id></o>".encode()) == ({"id": i}, None)
-    assert len(reader._root._by_tag) == 1_000
+    assert len(reader.root._by_tag) == 1_000
 
 
 @pytest.mark.parametrize(

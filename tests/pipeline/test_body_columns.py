@@ -13,6 +13,7 @@ from wild import ODD, POISON, WILD
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import body_columns
+from holdfast.pipeline.alike import AlikeReader
 from holdfast.pipeline.bodies import BodyReader
 from holdfast.pipeline.body_columns import ENVELOPE, BodyColumns
 
@@ -114,8 +115,41 @@ def test_a_mistake_of_ours_costs_one_row(monkeypatch: pytest.MonkeyPatch):
         raise ZeroDivisionError("a mistake")
 
     reader = BodyReader(StructType([StructField("id", IntegerType())]))
-    monkeypatch.setattr(reader._root, "read", broken)
+    monkeypatch.setattr(reader.root, "read", broken)
     assert reader.read(b"<o/>") == ({"id": None}, "cannot be read: ZeroDivisionError: a mistake")
+
+
+def test_a_mistake_of_ours_in_reading_bodies_together_costs_time_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(AlikeReader, "read", broken)
+    (made,) = BodyColumns(StructType([StructField("id", IntegerType())]))([batch("<o><id>1</id></o>", "<o")])
+    assert made["id"].to_pylist() == [1, None]
+    assert made["corrupt_record"].to_pylist()[1].startswith("not well-formed")
+    assert "could not be read together" in caplog.text
+
+
+def test_bodies_read_together_and_one_by_one_are_in_their_order():
+    bodies = [f"<o><id>{i if i % 3 else f' {i}'}</id></o>" for i in range(20)] + ["<o", "<o><id/></o>"]
+    (made,) = BodyColumns(StructType([StructField("id", IntegerType())]))([batch(*bodies)])
+    assert made["id"].to_pylist() == [*range(20), None, None]
+    assert made["body"].to_pylist() == bodies
+    told = made["corrupt_record"].to_pylist()
+    assert told[:20] == [None] * 20
+    assert [text[:10] for text in told[20:]] == ["not well-f", "id: '' is "]
+
+
+@pytest.mark.parametrize(("size", "parts"), [(1, [1] * 9), (40, [2, 2, 2, 2, 1]), (1000, [9])])
+def test_so_many_bodies_are_read_together_as_memory_is_meant_for(
+    monkeypatch: pytest.MonkeyPatch, size: int, parts: list[int]
+):
+    monkeypatch.setattr(body_columns, "PART_BYTES", size)
+    made = list(BodyColumns(StructType([StructField("id", IntegerType())]))([batch(*["<o><id>1</id></o>"] * 9)]))
+    assert [part.num_rows for part in made] == parts
+    assert [part["id"].to_pylist() for part in made] == [[1] * rows for rows in parts]
 
 
 def test_without_a_schema_bodies_are_not_looked_at():

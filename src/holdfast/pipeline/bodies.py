@@ -49,9 +49,10 @@ class BodyReader:
                 f"there is nothing called {unknown[0]!r} to be lenient about",
                 remedy=f"name any of {', '.join(LENIENCIES)}",
             )
-        self._max_elements = max_elements
+        self.max_elements = max_elements
         self._empty = dict.fromkeys(schema.fieldNames())
-        self._root = _Struct(schema, "", frozenset(lenient))
+        self.lenient = frozenset(lenient)
+        self.root = Struct(schema, "", self.lenient)
         # A body is UTF-8, whatever it says of itself, and as large as the server let it be: huge_tree lifts libxml2's
         # own bounds, among them that of what entities expand to, so a DOCTYPE is refused before the parser sees it.
         self._parser = etree.XMLParser(
@@ -72,19 +73,27 @@ class BodyReader:
             if refusal := self._refusal(body):
                 return dict(self._empty), refusal
             problems = _Problems(may_be_nil=b"nil" in body)
-            values = self._root.read(etree.fromstring(body, self._parser), problems)
+            values = self.root.read(self.element(body), problems)
         except etree.XMLSyntaxError as error:
             return dict(self._empty), f"not well-formed: {error.msg}"
         except Exception as error:  # ours, or too little memory for this one: the others go on
             return dict(self._empty), f"cannot be read: {type(error).__name__}: {error}"
         return values, problems.told() or None
 
+    def element(self, body: bytes) -> Any:
+        """The body's element.
+
+        Raises:
+            etree.XMLSyntaxError: It is not well-formed.
+        """
+        return etree.fromstring(body, self._parser)
+
     def _refusal(self, body: bytes) -> str:
         if not body.strip():
             return "the body is empty"
         if _DOCTYPE.match(body):
             return "has a DOCTYPE, which SOAP forbids"
-        limit = self._max_elements
+        limit = self.max_elements
         if body.count(b"<") > limit and body.count(b"<") - body.count(b"</") > limit:
             return f"has more than {limit} elements"
         return ""
@@ -113,7 +122,7 @@ class _Problems:
         return f"{texts}; and {self._more} more" if self._more else texts
 
 
-class _Field:
+class Field:
     """One field of a struct: where it is found, and what reads it."""
 
     def __init__(self, field: T.StructField, path: str, lenient: frozenset[str]) -> None:
@@ -127,7 +136,7 @@ class _Field:
         self.many = isinstance(kind, T.ArrayType)
         if isinstance(kind, T.ArrayType):
             kind = kind.elementType
-        self.struct = _Struct(kind, f"{path}{field.name}.", lenient) if isinstance(kind, T.StructType) else None
+        self.struct = Struct(kind, f"{path}{field.name}.", lenient) if isinstance(kind, T.StructType) else None
         self.convert: Convert | None = None
         if self.struct is None:
             self.convert = converter(path + field.name, kind, lenient)
@@ -169,7 +178,7 @@ class _Field:
             return None
 
 
-class _Struct:
+class Struct:
     """Reads an element's children and attributes by a struct's fields.
 
     Raises:
@@ -185,25 +194,19 @@ class _Struct:
                 f"{path.rstrip('.') or 'the schema'} has {what}, which Spark cannot store",
                 remedy="leave one of them away: names are not sensitive to case" if twice else "name some",
             )
-        self._fields = [_Field(field, path, lenient) for field in schema.fields]
+        self.fields = [Field(field, path, lenient) for field in schema.fields]
         self._by_name: dict[str, list[int]] = {}
-        for slot, field in enumerate(self._fields):
+        for slot, field in enumerate(self.fields):
             if field.place in (None, "element"):
                 self._by_name.setdefault(field.local, []).append(slot)
-        self.has_text = any(field.place == "text" for field in self._fields)
+        self.has_text = any(field.place == "text" for field in self.fields)
         self._by_tag: dict[str, int | None] = {}
 
     def read(self, element: Any, problems: _Problems) -> dict[str, Any]:
         """The values by field name."""
-        found: dict[int, list[Any]] = {}
-        by_tag = self._by_tag
-        for child in element:
-            tag = child.tag
-            slot = by_tag[tag] if tag in by_tag else self._slot(tag)
-            if slot is not None:
-                found.setdefault(slot, []).append(child)
+        found = self.found(element)
         values: dict[str, Any] = {}
-        for slot, field in enumerate(self._fields):
+        for slot, field in enumerate(self.fields):
             children = found.get(slot)
             if children and field.one_text and len(children) == 1 and not problems.may_be_nil and not len(children[0]):
                 try:  # what most fields are, without a detour; whatever is wrong is found again, and told, below
@@ -214,15 +217,26 @@ class _Struct:
             values[field.name] = self._value(field, element, children, problems)
         return values
 
+    def found(self, element: Any) -> dict[int, list[Any]]:
+        """The children that fields take, by the field's number."""
+        found: dict[int, list[Any]] = {}
+        by_tag = self._by_tag
+        for child in element:
+            tag = child.tag
+            slot = by_tag[tag] if tag in by_tag else self._slot(tag)
+            if slot is not None:
+                found.setdefault(slot, []).append(child)
+        return found
+
     def _slot(self, tag: str) -> int | None:
         """Which field takes elements of this name."""
         slots = self._by_name.get(_local(tag), ())
-        slot = next((slot for slot in slots if self._fields[slot].namespace in (None, _namespace(tag))), None)
+        slot = next((slot for slot in slots if self.fields[slot].namespace in (None, _namespace(tag))), None)
         if len(self._by_tag) < _MAX_TAGS:
             self._by_tag[tag] = slot
         return slot
 
-    def _value(self, field: _Field, element: Any, found: list[Any] | None, problems: _Problems) -> Any:
+    def _value(self, field: Field, element: Any, found: list[Any] | None, problems: _Problems) -> Any:
         if found:
             if field.many:
                 return [field.value(child, problems, f"{field.name}[{i}]") for i, child in enumerate(found)]
@@ -233,7 +247,7 @@ class _Struct:
         if field.place == "text":
             return self._own_text(field, element, problems)
         if field.convert is not None and not field.many and field.place != "element" and element.attrib:
-            texts = _attributes(element, field)
+            texts = attributes(element, field)
             if len(texts) > 1:
                 problems.add(f"{field.name} occurs {len(texts)} times, as attributes")
                 return None
@@ -243,14 +257,14 @@ class _Struct:
             problems.add(f"{field.name} is missing")
         return None
 
-    def _own_text(self, field: _Field, element: Any, problems: _Problems) -> Any:
+    def _own_text(self, field: Field, element: Any, problems: _Problems) -> Any:
         if len(element):
             problems.add(f"{field.name} has child elements")
             return None
         return field.text(element.text or "", problems, field.name)
 
 
-def _attributes(element: Any, field: _Field) -> list[str]:
+def attributes(element: Any, field: Field) -> list[str]:
     """The attributes that a field may take: that without a namespace before all others."""
     if field.namespace in (None, "") and (text := element.get(field.local)) is not None:
         return [text]
