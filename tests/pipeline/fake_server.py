@@ -71,7 +71,8 @@ class FakeServer:
     may return the number of bytes after which the connection is to be cut.
 
     ``sinks`` take rows. ``on_sink`` is called with each request for one, "POST /sinks/...", and may return ``"before"``
-    to cut the connection before anything is done, or ``"after"`` to cut it before the answer.
+    to cut the connection before anything is done, ``"after"`` to cut it before the answer, or an event that the answer
+    waits for.
     """
 
     def __init__(self) -> None:
@@ -80,7 +81,7 @@ class FakeServer:
         self.media_type = MEDIA_TYPE.decode()
         self.on_records: Callable[[int], int | None] = lambda asked: None
         self.sinks = Sinks()
-        self.on_sink: Callable[[str], str | None] = lambda request: None
+        self.on_sink: Callable[[str], str | threading.Event | None] = lambda request: None
         self.version = 1
         self.finds_times = True
         self._asked = 0
@@ -270,6 +271,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _sink(self, fake: FakeServer, method: str, steps: list[str], query: dict[str, str], body: bytes) -> None:
         cut = fake.on_sink(f"{method} {self.path}")
         answer = fake.sinks.answer(method, steps, query, body) if cut != "before" else {}
+        if isinstance(cut, threading.Event):
+            cut.wait(300)
+            cut = None
         if cut is None:
             self._json(200, answer)
         else:

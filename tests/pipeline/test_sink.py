@@ -104,7 +104,7 @@ def test_a_repeated_batch_sends_nothing_and_its_rows_are_read_to_their_end(serve
 def test_a_large_task_goes_out_in_parts(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_room, "PART_BYTES", 100)
     staged = Query(server).task(0, 0, bodies(*range(20)))
-    assert len(staged.tokens) == 5
+    assert len(staged.tokens) == 7
     Query(server).writer("body").commit([staged], 0)
     assert server.sinks["q1"].bodies == [f"<{number}/>" for number in range(20)]
 
@@ -217,6 +217,14 @@ def test_a_row_without_what_it_must_have_fails_the_task_and_what_was_staged_is_d
     options |= {"action": ""} if "action" in rows else {}
     with pytest.raises(WriteRefused, match=f"row 1 of partition 0 of batch 0 cannot be sent, column .*: {reason}"):
         Query(server, **options).task(0, 0, rows)
+
+
+def test_a_row_larger_than_a_server_takes_is_one_that_cannot_be_sent(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_room, "ROW_BYTES", 100)
+    with pytest.raises(WriteRefused, match=r"row 1 .*: it has 2\d\d bytes, and 100 can be sent"):
+        Query(server).task(0, 0, bodies("a", "b" * 200))
 
 
 def test_text_that_is_not_utf_8_is_a_row_that_cannot_be_sent(server: FakeServer) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import venv
 from collections.abc import Iterator
@@ -16,10 +13,7 @@ from pathlib import Path
 
 import pytest
 from fake_server import FakeServer, record
-from waiting import until
-
-from holdfast.pipeline.java import java_home
-from holdfast.testing.ports import free_ports
+from spark_cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -35,16 +29,10 @@ def place(package: str) -> Path:
     return Path(str(spec.origin))
 
 
-def listens(port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
-
-
-class Cluster:
-    """A standalone master and a worker, with a Python that has no Holdfast; ``packages`` is what is sent along."""
+class BareCluster(Cluster):
+    """One whose Python has no Holdfast; ``packages`` is what is sent along."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
         bare = directory / "bare"
         venv.create(bare, symlinks=True)
         (libraries,) = bare.glob("lib/python3*/site-packages")
@@ -55,54 +43,21 @@ class Cluster:
         for name in ("holdfast", "pyspark_holdfast", "msgspec", "lxml", "click"):
             shutil.copytree(place(name), self.packages / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.make_archive(str(self.packages), "zip", self.packages)
-        self._environ = {
-            "HOME": str(directory),
-            "PATH": f"{bare}/bin:{os.defpath}",
-            "JAVA_HOME": str(java_home()),
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "SPARK_HOME": str(place("pyspark")),
-            "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": str(bare / "bin" / "python"),
-        }
-        self._processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self) -> str:
-        """The master's URL."""
-        port, master_ui, worker_ui = free_ports(3)
-        host = ["--host", "127.0.0.1"]
-        self._run("master.Master", *host, "--port", str(port), "--webui-port", str(master_ui))
-        asyncio.run(until(lambda: listens(port)))
-        url = f"spark://127.0.0.1:{port}"
-        worker = ["--cores", "1", "--memory", "1g", "--webui-port", str(worker_ui), "--work-dir", "work"]
-        self._run("worker.Worker", *host, *worker, url)
-        return url
-
-    def _run(self, what: str, *arguments: str) -> None:
-        command = [f"{self._environ['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{what}", *arguments]
-        with (self._directory / "cluster.log").open("ab") as log:
-            process = subprocess.Popen(
-                command, env=self._environ, cwd=self._directory, stdout=log, stderr=log, start_new_session=True
-            )
-        self._processes.append(process)
+        python = bare / "bin" / "python"
+        super().__init__(directory, HOME=str(directory), PATH=f"{bare}/bin:{os.defpath}", PYSPARK_PYTHON=str(python))
 
     def submit(self, *arguments: str) -> str:
         """What the program printed."""
-        command = [f"{self._environ['SPARK_HOME']}/bin/spark-submit", "--conf", "spark.ui.enabled=false", *arguments]
-        environ = {**self._environ, "PYTHONPATH": str(self.packages)}
-        done = subprocess.run(command, env=environ, cwd=self._directory, capture_output=True, text=True, check=False)
+        command = [f"{self.environ['SPARK_HOME']}/bin/spark-submit", "--conf", "spark.ui.enabled=false", *arguments]
+        environ = {**self.environ, "PYTHONPATH": str(self.packages)}
+        done = subprocess.run(command, env=environ, cwd=self.directory, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr[-20_000:]
         return done.stdout
 
-    def stop(self) -> None:
-        for process in reversed(self._processes):
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(60)
-
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path)
+def cluster(tmp_path: Path) -> Iterator[BareCluster]:
+    cluster = BareCluster(tmp_path)
     yield cluster
     cluster.stop()
 
@@ -122,7 +77,7 @@ land_command()
 
 
 def test_a_cluster_without_holdfast_lands_a_queue_with_an_archive_of_its_packages_as_spark_submit_was_told(
-    server: FakeServer, cluster: Cluster, tmp_path: Path
+    server: FakeServer, cluster: BareCluster, tmp_path: Path
 ) -> None:
     server.create("orders")
     server.append("orders", 0, [*(record(i) for i in range(9)), record(9, "<order><id>x</id></order>")])

@@ -26,8 +26,10 @@ BYTES = ("headers", "body")
 """Fields of bytes: a string column goes as its UTF-8, unlooked at."""
 
 CONTENT_TYPE = "application/vnd.holdfast.rows"
-PART_BYTES = 8 << 20
-"""A part is sent when it has so many bytes: it is kept in memory until the server has it."""
+PART_BYTES = 4 << 20
+"""Of a part, unless one row is larger: it is kept in memory until the server has it."""
+ROW_BYTES = 15 << 20
+"""Of a row: a server's admin listener takes no larger request."""
 
 _LENGTH = struct.Struct(">I")
 _END = struct.Struct(">IQ")
@@ -148,12 +150,15 @@ class Part:
         self._slices.append((batch, position, places))
         return places
 
-    def add(self, row: bytes) -> bool:
-        """Add an encoded row; whether the part is large enough."""
+    def has_room(self, row: bytes) -> bool:
+        """Whether a row is to be added to this part, and not to another."""
+        return not self.rows or len(self._data) + len(row) < PART_BYTES
+
+    def add(self, row: bytes) -> None:
+        """Add an encoded row."""
         self._data += _LENGTH.pack(len(row))
         self._data += row
         self.rows += 1
-        return len(self._data) >= PART_BYTES
 
     def encoded(self) -> bytes:
         """The whole part as it is sent."""
@@ -188,15 +193,19 @@ class RowEncoder:
         for batch in batches:
             columns, wrong = self._columns(batch)
             places = part.begin(batch, self._position)
-            for index, row in enumerate(zip(*columns, strict=True)):
+            for index, values in enumerate(zip(*columns, strict=True)):
+                row = encode(values) if index not in wrong else b""
+                if len(row) > ROW_BYTES:
+                    wrong[index] = f"it has {len(row):,} bytes, and {ROW_BYTES:,} can be sent", ""
                 if index in wrong:
                     yield Refused(batch, index, self._position + index, *wrong[index])
                     continue
-                places.append(index)
-                if part.add(encode(row)):
+                if not part.has_room(row):
                     yield part
                     part = Part()
                     places = part.begin(batch, self._position)
+                places.append(index)
+                part.add(row)
             self._position += batch.num_rows
         if part.rows:
             yield part

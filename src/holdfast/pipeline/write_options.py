@@ -24,17 +24,17 @@ _OF_SPARK = "checkpointlocation"
 
 
 def _sink(name: str, text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", text):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", text):
         raise ConfigurationError(
             f"option {name}={text!r} cannot be a name on the server",
-            remedy="use letters, digits, dots, hyphens and underscores, 200 of them at most",
+            remedy="use letters and digits, then dots, hyphens and underscores too, 200 at most",
         )
     return text
 
 
 def _whole(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) >= 1 << 63:
-        raise ConfigurationError(f"option {name}={text!r} is not a whole number from 0 on")
+    if not (text.isascii() and text.isdigit()) or len(text) > 15:
+        raise ConfigurationError(f"option {name}={text!r} is not a whole number from 0 on, of 15 digits at most")
     return int(text)
 
 

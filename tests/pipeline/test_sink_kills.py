@@ -1,0 +1,161 @@
+"""Real kills of the processes of a query that sends rows: the driver's at each step of a batch, an executor's; and
+speculation, with a real cluster.
+
+The server says when: its requests are the steps, and the process that sends one is killed before or after it is done.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fake_server import FakeServer, record
+from spark_cluster import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(900)]
+
+CHILD = Path(__file__).with_name("sink_child.py")
+SOURCE = str(Path(__file__).parents[2] / "src")
+ROWS = 40
+"""In two partitions, 10 a batch: so 4 batches."""
+QUICK = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "PYTHONPATH": SOURCE}
+
+
+class Child:
+    """The program, in a process group of its own."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self._errors = directory / "child.log"
+        command = [sys.executable, str(CHILD), *arguments]
+        with self._errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                command, cwd=directory, env=os.environ | QUICK, stdout=errors, stderr=errors, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> int:
+        """Its exit code; 1 if Spark did not wait for a slow start of its own workers, which is tried again."""
+        code = self.process.wait()
+        text = self._errors.read_text()
+        assert code in (0, -signal.SIGKILL) or "Python worker failed to connect back" in text, text[-6000:]
+        return code
+
+
+def fill(server: FakeServer) -> None:
+    server.create("in", partitions=2)
+    for partition, name in enumerate(("urn:one", "urn:two")):
+        server.append("in", partition, [record(number, sequence=name) for number in range(ROWS // 2)])
+
+
+def assert_exact(server: FakeServer) -> None:
+    """Every row once, those of one Sequence in their order."""
+    (sink,) = server.sinks.sinks.values()
+    for name in ("urn:one", "urn:two"):
+        sent = [row["body"] for row in sink.rows if row["key"] == name]
+        assert sent == [record(number).body for number in range(ROWS // 2)]
+    assert len(sink.rows) == ROWS
+    assert not sink.staged
+
+
+def test_a_driver_that_is_killed_at_each_step_of_a_batch_sends_every_row_once(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    fill(server)
+    steps = [  # which request of which batch, and whether it is done before the driver dies
+        ("parts", 0, "after"),
+        ("batches", 0, "before"),
+        ("batches", 0, "after"),
+        ("batches", 2, "after"),
+    ]
+    ahead, died = list(steps), list[tuple[str, int, str]]()
+    lock = threading.Lock()
+
+    def meddle(request: str) -> str | None:
+        found = re.search(r"/(parts)\?.*batch=(\d+)|/(batches)/(\d+)", request)
+        if not found:
+            return None
+        this = found[1] or found[3], int(found[2] or found[4])
+        with lock:
+            if not ahead or this != ahead[0][:2] or len(died) != len(steps) - len(ahead):
+                return None
+            died.append(ahead[0])
+        child.kill()
+        return died[-1][2]
+
+    server.on_sink = meddle
+    while True:
+        child = Child(tmp_path, "local[2]", server.url, str(tmp_path / "checkpoint"))
+        code = child.end()
+        if len(died) > len(steps) - len(ahead):
+            ahead.pop(0)
+        if code == 0:
+            break
+    assert died == steps
+    assert_exact(server)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], tuple[Cluster, str]]]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"), PYTHONPATH=SOURCE, PYSPARK_PYTHON=sys.executable)
+    url = made.start(workers=2)
+    yield lambda: (made, url)
+    made.stop()
+
+
+CLUSTER = ("spark.executor.memory=512m", "spark.executor.cores=1", "spark.cores.max=2", "spark.driver.host=127.0.0.1")
+
+
+def test_an_executor_that_is_killed_while_it_stages_is_replaced_and_every_row_is_sent_once(
+    server: FakeServer, tmp_path: Path, cluster: Callable[[], tuple[Cluster, str]]
+) -> None:
+    fill(server)
+    made, master = cluster()
+    killed: list[int] = []
+
+    def meddle(request: str) -> str | None:
+        if "/parts?" in request and "batch=1" in request and not killed:
+            killed.append(made.executors()[0])
+            os.kill(killed[0], signal.SIGKILL)
+        return None
+
+    server.on_sink = meddle
+    while Child(tmp_path, master, server.url, str(tmp_path / "checkpoint"), *CLUSTER).end() != 0:
+        pass
+    assert killed
+    assert_exact(server)
+
+
+def test_of_two_attempts_at_a_task_that_staged_the_same_rows_one_is_sent(
+    server: FakeServer, tmp_path: Path, cluster: Callable[[], tuple[Cluster, str]]
+) -> None:
+    fill(server)
+    _, master = cluster()
+    slow: list[str] = []
+    published = threading.Event()
+
+    def meddle(request: str) -> threading.Event | None:
+        if "/batches/1" in request:
+            published.set()
+        if "/parts?" in request and "batch=1" in request and not slow:
+            slow.append(request)
+            return published  # its rows are staged, and it hears of that when the batch is published without them
+        return None
+
+    server.on_sink = meddle
+    speculation = ("spark.speculation=true", "spark.speculation.quantile=0.5", "spark.speculation.multiplier=1.1")
+    while Child(tmp_path, master, server.url, str(tmp_path / "checkpoint"), *CLUSTER, *speculation).end() != 0:
+        published.clear()
+        slow.clear()
+    (partition,) = re.findall(r"token=(\d+)-", slow[0])
+    attempts = {re.sub(r".*token=(\d+-\w+)-\d+.*", r"\1", one) for one in server.requests if "batch=1&token=" in one}
+    assert len([one for one in attempts if one.startswith(f"{partition}-")]) > 1
+    assert_exact(server)
