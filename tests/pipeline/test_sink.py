@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,50 +20,16 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
+from sink_steps import Died, Query, attempt, bodies, failures, schema
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import rows as rows_room
 from holdfast.pipeline.client import Patience
 from holdfast.pipeline.errors import BatchRefused, ServerAway, SinkBound, WriteRefused
 from holdfast.pipeline.rows import Part, RowEncoder
-from holdfast.pipeline.sink import Staged, Staging, WsrmStreamWriter, WsrmWriter, planned
+from holdfast.pipeline.sink import Staging, WsrmWriter, planned
 from holdfast.pipeline.sink_client import Batch
 from holdfast.pipeline.source import WsrmDataSource
-
-ARROW = {"body": pa.string(), "carrier": pa.int32(), "action": pa.string(), "to": pa.string(), "queue": pa.string()}
-SPARK = {pa.string(): StringType(), pa.int32(): IntegerType()}
-
-
-def schema(*names: str) -> StructType:
-    return StructType([StructField(name, SPARK[ARROW[name]]) for name in names])
-
-
-class Query:
-    """A streaming query as its sink sees it: each step makes a writer of its own, as Spark does."""
-
-    def __init__(self, server: FakeServer, query: str = "q1", **options: str) -> None:
-        given = {"broker": server.url, "queue": "out", "action": "urn:a", "awaySeconds": "0", **options}
-        self.options = {name: text for name, text in given.items() if text}
-        self.query = query
-
-    def writer(self, *names: str) -> WsrmStreamWriter:
-        return WsrmDataSource(self.options).streamWriter(schema(*names), False)
-
-    def task(self, batch: int, partition: int, rows: dict[str, list[Any]], size: int = 3) -> Staged:
-        options, plan = planned(self.options, schema(*rows), False, stream=True)
-        table = pa.table({name: pa.array(values, ARROW[name]) for name, values in rows.items()})
-        sink = options.sink_id or self.query
-        return Staging(options, plan, Batch(sink, self.query, batch), partition).write(
-            iter(table.to_batches(max_chunksize=size))
-        )
-
-    def run(self, batch: int, *tasks: dict[str, list[Any]]) -> None:
-        staged = [self.task(batch, partition, rows) for partition, rows in enumerate(tasks)]
-        self.writer(*tasks[0]).commit(list(staged), batch)
-
-
-def bodies(*names: Any) -> dict[str, list[Any]]:
-    return {"body": [f"<{name}/>" for name in names]}
 
 
 def test_rows_are_published_in_the_order_of_tasks_and_then_of_rows(server: FakeServer) -> None:
@@ -348,16 +312,6 @@ def test_the_batches_of_foreach_batch_are_those_of_its_query(server: FakeServer)
 # --- failures, all of them -----------------------------------------------------------------------------------------
 
 
-def failures() -> Iterator[tuple[str, ...]]:
-    """Where the one who writes dies, or a request is lost, in each of two attempts at a batch."""
-    places = ("none", "staging", "staged", "publish before", "publish after", "published", "part before", "part after")
-    return itertools.product(places, places)  # type: ignore[return-value]
-
-
-class Died(Exception):
-    """A process of the query is no more."""
-
-
 @pytest.mark.parametrize("attempts", list(failures()), ids="-".join)
 @pytest.mark.parametrize("parts", [False, True], ids=["one part", "many parts"])
 def test_whatever_fails_in_a_batch_its_rows_are_sent_once_and_in_order(
@@ -377,32 +331,6 @@ def test_whatever_fails_in_a_batch_its_rows_are_sent_once_and_in_order(
     expected = [f"<r{batch}-{task}-{row}/>" for batch in range(3) for task in range(2) for row in range(3)]
     assert server.sinks["q1"].bodies == expected
     assert not server.sinks["q1"].staged
-
-
-def attempt(server: FakeServer, query: Query, batch: int, place: str) -> None:
-    """One attempt of Spark at a batch, which something happens to."""
-    lost = {
-        "publish before": "/batches/",
-        "publish after": "/batches/",
-        "part before": "/parts",
-        "part after": "/parts",
-    }
-    faults = [(lost[place], place.split()[1])] if place in lost else []
-
-    def fail(request: str) -> str | None:
-        return faults.pop()[1] if faults and faults[0][0] in request else None
-
-    server.on_sink = fail
-    staged: list[Any] = []
-    for task in range(2):
-        if task == 1 and place == "staging":
-            raise Died
-        staged.append(query.task(batch, task, bodies(*(f"r{batch}-{task}-{row}" for row in range(3)))))
-    if place == "staged":
-        raise Died
-    query.writer("body").commit(staged, batch)
-    if place == "published":
-        raise Died
 
 
 def test_a_server_that_is_away_is_waited_for_and_then_told_of(server: FakeServer) -> None:

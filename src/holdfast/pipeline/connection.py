@@ -92,7 +92,7 @@ class Connection:
     def _send(
         self, method: str, path: str, wait: float, body: str | bytes | None, kind: str
     ) -> http.client.HTTPResponse:
-        if self._connection is None:
+        if self._connection is None or self._connection.http.sock is None:  # the server may close it after an answer
             self._connection = self._access.open(self._broker, CONNECT_TIMEOUT)
             self._connection.http.connect()
         self._connection.http.sock.settimeout(TIMEOUT + wait)

@@ -1,0 +1,93 @@
+"""A query that sends rows, step by step and without Spark; and what may happen to it at each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+from holdfast.pipeline.sink import Staged, Staging, WsrmStreamWriter, planned
+from holdfast.pipeline.sink_client import Batch
+from holdfast.pipeline.source import WsrmDataSource
+
+
+class Server(Protocol):
+    """A fake server, or a meddler before a real one."""
+
+    url: Any
+    on_sink: Callable[[str], Any]
+
+
+ARROW = {"body": pa.string(), "carrier": pa.int32(), "action": pa.string(), "to": pa.string(), "queue": pa.string()}
+SPARK = {pa.string(): StringType(), pa.int32(): IntegerType()}
+
+
+def schema(*names: str) -> StructType:
+    return StructType([StructField(name, SPARK[ARROW[name]]) for name in names])
+
+
+class Query:
+    """A streaming query as its sink sees it: each step makes a writer of its own, as Spark does."""
+
+    def __init__(self, server: Server, query: str = "q1", **options: str) -> None:
+        given = {"broker": server.url, "queue": "out", "action": "urn:a", "awaySeconds": "0", **options}
+        self.options = {name: text for name, text in given.items() if text}
+        self.query = query
+
+    def writer(self, *names: str) -> WsrmStreamWriter:
+        return WsrmDataSource(self.options).streamWriter(schema(*names), False)
+
+    def task(self, batch: int, partition: int, rows: dict[str, list[Any]], size: int = 3) -> Staged:
+        options, plan = planned(self.options, schema(*rows), False, stream=True)
+        table = pa.table({name: pa.array(values, ARROW[name]) for name, values in rows.items()})
+        sink = options.sink_id or self.query
+        return Staging(options, plan, Batch(sink, self.query, batch), partition).write(
+            iter(table.to_batches(max_chunksize=size))
+        )
+
+    def run(self, batch: int, *tasks: dict[str, list[Any]]) -> None:
+        staged = [self.task(batch, partition, rows) for partition, rows in enumerate(tasks)]
+        self.writer(*tasks[0]).commit(list(staged), batch)
+
+
+def bodies(*names: Any) -> dict[str, list[Any]]:
+    return {"body": [f"<{name}/>" for name in names]}
+
+
+def failures() -> Iterator[tuple[str, ...]]:
+    """Where the one who writes dies, or a request is lost, in each of two attempts at a batch."""
+    places = ("none", "staging", "staged", "publish before", "publish after", "published", "part before", "part after")
+    return itertools.product(places, places)  # type: ignore[return-value]
+
+
+class Died(Exception):
+    """A process of the query is no more."""
+
+
+def attempt(server: Server, query: Query, batch: int, place: str) -> None:
+    """One attempt of Spark at a batch, which something happens to."""
+    lost = {
+        "publish before": "/batches/",
+        "publish after": "/batches/",
+        "part before": "/parts",
+        "part after": "/parts",
+    }
+    faults = [(lost[place], place.split()[1])] if place in lost else []
+
+    def fail(request: str) -> str | None:
+        return faults.pop()[1] if faults and faults[0][0] in request else None
+
+    server.on_sink = fail
+    staged: list[Any] = []
+    for task in range(2):
+        if task == 1 and place == "staging":
+            raise Died
+        staged.append(query.task(batch, task, bodies(*(f"r{batch}-{task}-{row}" for row in range(3)))))
+    if place == "staged":
+        raise Died
+    query.writer("body").commit(staged, batch)
+    if place == "published":
+        raise Died

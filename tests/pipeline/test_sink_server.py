@@ -1,0 +1,220 @@
+"""The sink's half in Spark and the server's half together, over a real socket and a real store, without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow.dataset
+import pytest
+from crew import Crew
+from meddler import Meddler
+from sink_steps import Died, Query, attempt, bodies, failures
+
+from holdfast import Destination
+from holdfast.endpoint.serve import Listeners, Service
+from holdfast.pipeline import rows as rows_room
+from holdfast.pipeline.client import DataPlane, Patience, read_range
+from holdfast.pipeline.errors import BatchRefused, SinkBound, WriteRefused
+from holdfast.pipeline.offsets import Range
+from holdfast.pipeline.sink_client import SinkPlane
+from holdfast.store.records import decode_record
+from holdfast.testing.ports import free_ports
+
+
+class Sent:
+    """What came into a server's queue ``out``."""
+
+    def __init__(self, admin: str) -> None:
+        self._admin = admin
+
+    def bodies(self, sink: str) -> list[str]:
+        """The bodies of a sink's rows, once all that it published has come; each partition's in its order."""
+        self.settled(sink)
+        plane = DataPlane(self._admin)
+        patience = Patience(60)
+        ends = plane.ends("out")
+        found: list[str] = []
+        name = plane._json("GET", f"/sinks/{sink}")["sequence"]
+        for partition, end in sorted(ends.ends.items()):
+            for block in read_range(plane, "out", ends.epoch, Range(partition, 0, end), patience):
+                records = [decode_record(encoded) for _, encoded in block]
+                found += [one.body.decode() for one in records if one.sequence == name]
+        plane.close()
+        return found
+
+    def settled(self, sink: str) -> None:
+        plane = SinkPlane(self._admin)
+        deadline = time.monotonic() + 60
+        while Patience(60).call(lambda: plane._json("GET", f"/sinks/{sink}"))["moving"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        plane.close()
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Meddler]:
+    """A server with a store, in a thread, behind a meddler."""
+    directory = tmp_path_factory.mktemp("real")
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def begin() -> Service:
+        app = Destination(directory / "store", partitions=2, further_queues={"out": None})
+        service = Service(app, Listeners(port=0, admin_port=0))
+        await service.start()
+        return service
+
+    service = asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
+    meddler = Meddler(str(service.admin_url))
+    yield meddler
+    meddler.stop()
+    asyncio.run_coroutine_threadsafe(service.close(1.0), loop).result(60)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def server(real: Meddler) -> Meddler:
+    real.on_sink = lambda request: None
+    return real
+
+
+@pytest.mark.parametrize("attempts", list(failures()), ids="-".join)
+def test_whatever_fails_in_a_batch_its_rows_come_into_the_queue_once_and_in_order(
+    server: Meddler, monkeypatch: pytest.MonkeyPatch, attempts: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(rows_room, "PART_BYTES", 60)
+    monkeypatch.setattr("holdfast.pipeline.sink.Patience", partial(Patience, sleep=lambda seconds: None))
+    name = "-".join(attempts).replace(" ", "_")
+    query = Query(server, name, awaySeconds="60")
+    for batch in range(3):
+        for place in (*(attempts if batch != 1 else reversed(attempts)), "none"):
+            try:
+                attempt(server, query, batch, place)
+                break
+            except Died:
+                continue
+    expected = [f"<r{batch}-{task}-{row}/>" for batch in range(3) for task in range(2) for row in range(3)]
+    assert Sent(server.target).bodies(name) == expected
+
+
+def test_a_task_larger_than_a_request_may_be_goes_out_in_parts_and_comes_in_order(server: Meddler) -> None:
+    rows = [f"<r>{number:06}{'x' * 1000}</r>" for number in range(12_000)]
+    query = Query(server, "large")
+    staged = query.task(0, 0, {"body": rows}, size=5000)
+    assert len(staged.tokens) > 2
+    query.writer("body").commit([staged], 0)
+    assert Sent(server.target).bodies("large") == rows
+
+
+def test_rows_of_one_key_stay_in_order_and_keys_are_spread_over_partitions(server: Meddler) -> None:
+    query = Query(server, "keyed", sequenceKey="carrier")
+    for batch in range(3):
+        tasks = [
+            {"body": [f"<k{key}>{batch}{row}</k{key}>" for key in keys for row in range(4)],
+             "carrier": [key for key in keys for _ in range(4)]}
+            for keys in (range(4), range(4, 8))
+        ]  # fmt: skip
+        query.run(batch, *tasks)
+    found = Sent(server.target).bodies("keyed")
+    for key in range(8):
+        of_key = [re.findall(r">(\d+)<", one)[0] for one in found if one.startswith(f"<k{key}>")]
+        assert of_key == [f"{batch}{row}" for batch in range(3) for row in range(4)]
+
+
+def test_a_row_that_is_no_xml_is_named_or_goes_to_the_table(server: Meddler, tmp_path: Path) -> None:
+    rows = {"body": ["<a/>", "<b/>", "<a><b></a>", "<d/>"], "carrier": [7, 8, 9, 10]}
+    with pytest.raises(WriteRefused) as caught:
+        Query(server, "named", sequenceKey="carrier").task(0, 0, rows)
+    assert caught.value.message.startswith("row 2 of partition 0 of batch 0 cannot be sent, column body: ")
+    assert caught.value.message.endswith(" (carrier=9)")
+    query = Query(server, "diverted", sequenceKey="carrier", refused=str(tmp_path))
+    query.run(0, rows)
+    assert sorted(Sent(server.target).bodies("diverted")) == ["<a/>", "<b/>", "<d/>"]
+    found = pyarrow.dataset.dataset(tmp_path, partitioning="hive").to_table().to_pylist()
+    assert [(row["carrier"], row["refused_row"], row["refused_column"]) for row in found] == [(9, 2, "body")]
+
+
+def test_a_queue_or_an_address_that_the_server_does_not_know_is_a_row_that_cannot_be_sent(server: Meddler) -> None:
+    with pytest.raises(WriteRefused, match=r"column queue: .*nowhere"):
+        Query(server, "lost", queue="nowhere").task(0, 0, bodies("a"))
+    with pytest.raises(WriteRefused, match=r"column to: .*http://elsewhere/"):
+        Query(server, "lost", queue="", to="http://elsewhere/").task(0, 0, bodies("a"))
+
+
+def test_another_query_and_a_batch_that_was_left_out_are_refused_and_going_back_to_a_query_sends_nothing_twice(
+    server: Meddler,
+) -> None:
+    Query(server, "q1", sinkId="bound").run(0, bodies("a"))
+    with pytest.raises(SinkBound):
+        Query(server, "q2", sinkId="bound").task(0, 0, bodies("b"))
+    with pytest.raises(BatchRefused):
+        Query(server, "q1", sinkId="bound").task(5, 0, bodies("b"))
+    Query(server, "q2", sinkId="bound", rebind="true").run(0, bodies("b"))
+    Query(server, "q1", sinkId="bound", rebind="true").run(0, bodies("a"))
+    assert Sent(server.target).bodies("bound") == ["<a/>", "<b/>"]
+
+
+MODULE = """
+from holdfast import Destination
+app = Destination("store", partitions=2, further_queues={"out": None})
+"""
+
+
+@pytest.mark.crash
+def test_a_server_that_is_killed_while_rows_are_staged_and_published_has_each_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_room, "PART_BYTES", 2000)
+    port, admin = free_ports(2)
+
+    def start() -> Crew:
+        made = Crew(tmp_path, "--port", str(port), "--admin", str(admin), module=MODULE)
+        assert made.url() and made.url()
+        return made
+
+    crew = start()
+    server = Meddler(f"http://127.0.0.1:{admin}")
+    steps = [(f"batch={b}&" if what == "parts" else f"/batches/{b}", when)
+             for b in range(2) for what in ("parts", "batches") for when in ("before", "after")]  # fmt: skip
+    died: list[tuple[str, str]] = []
+    later: list[threading.Timer] = []
+
+    def meddle(request: str) -> str | None:
+        if len(died) < len(steps) and steps[len(died)][0] in request:
+            died.append(steps[len(died)])
+            if died[-1][1] == "before":
+                restart()
+                return "before"
+            later.append(threading.Timer(0.002, restart))  # while it works on the request, or just after
+            later[-1].start()
+        return None
+
+    def restart() -> None:
+        nonlocal crew
+        crew.clean()
+        crew = start()
+
+    server.on_sink = meddle
+    query = Query(server, "killed", awaySeconds="120")
+    sent = []
+    try:
+        for batch in range(3):
+            tasks = [[f"{'x' * 50}{batch}-{task}-{row}" for row in range(100)] for task in range(2)]
+            query.run(batch, *(bodies(*rows) for rows in tasks))
+            sent += [f"<{row}/>" for rows in tasks for row in rows]
+        assert Sent(server.target).bodies("killed") == sent
+        assert len(died) == len(steps)
+    finally:
+        server.stop()
+        for timer in later:
+            timer.join()
+        crew.clean()
