@@ -87,6 +87,8 @@ def render_docstring(text: str) -> str:
 
 # --- the API ---------------------------------------------------------------------------------------------------------
 
+_MEDIATION = ["run", "Mediation", "MediatedBatch", "parse_xml", "validate", "split", "to_xml", "route", "Route"]
+_MEDIATION += ["infer_schema", "XSD", "Pipeline"]
 API: list[tuple[str, str, list[str]]] = [
     (
         "The two endpoints",
@@ -101,12 +103,12 @@ API: list[tuple[str, str, list[str]]] = [
     ("The store", "holdfast.store", ["open_store"]),
     ("Spark", "holdfast.pipeline", ["session"]),
     ("Landing", "holdfast.pipeline.landing", ["land", "LandedBatch", "read_landed", "reland", "settle"]),
-    ("Mediation", "holdfast.pipeline.mediation", ["parse_xml", "validate", "split", "to_xml", "infer_schema", "XSD"]),
     (
         "Reassembly",
         "holdfast.pipeline.reassembly",
         ["capture_of", "as_capture", "reassemble", "read_reassembled", "Reassembled"],
     ),
+    ("Mediation", "holdfast.pipeline.mediation", _MEDIATION),
     ("Tests of your own code", "holdfast.testing", ["pair", "lossy", "message"]),
     ("The pytest plugin", "holdfast.pytest_plugin", ["holdfast_pair"]),
 ]
@@ -120,7 +122,8 @@ FILES = {
     "holdfast.pipeline": ["pipeline/session.py"],
     "holdfast.pipeline.landing": ["pipeline/landing.py"],
     "holdfast.pipeline.mediation": [
-        f"pipeline/mediation/{room}.py" for room in ("parsing", "problems", "writing", "inference", "xsd")
+        f"pipeline/mediation/{room}.py"
+        for room in ("running", "file", "parsing", "problems", "writing", "routing", "inference", "xsd")
     ],
     "holdfast.pipeline.reassembly": ["pipeline/reassembly.py"],
 }

@@ -43,6 +43,7 @@ COMMANDS = {
         "reassemble_command",
         "Put captured messages together; say which are missing.",
     ),
+    "pipeline": ("holdfast.pipeline.mediation_job", "pipeline", "Run a pipeline's file, with Spark, or check it."),
     "simulate": ("holdfast.cli.simulate", "simulate", "Run the shipped simulator."),
     "bench": ("holdfast.cli.bench", "bench", "Measure Holdfast on this machine."),
 }

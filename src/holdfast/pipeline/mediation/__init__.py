@@ -3,10 +3,27 @@
 What a file of ``holdfast pipeline run`` says in words are functions here, for notebooks and for pipelines in Python.
 """
 
+from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.inference import infer_schema
 from holdfast.pipeline.mediation.parsing import parse_xml, validate
 from holdfast.pipeline.mediation.problems import split
+from holdfast.pipeline.mediation.routing import Route, route
+from holdfast.pipeline.mediation.running import MediatedBatch, Mediation, run
 from holdfast.pipeline.mediation.writing import to_xml
 from holdfast.pipeline.mediation.xsd import XSD
 
-__all__ = ["XSD", "infer_schema", "parse_xml", "split", "to_xml", "validate"]
+__all__ = [
+    "XSD",
+    "MediatedBatch",
+    "Mediation",
+    "Pipeline",
+    "Route",
+    "infer_schema",
+    "parse_xml",
+    "read_pipeline",
+    "route",
+    "run",
+    "split",
+    "to_xml",
+    "validate",
+]

@@ -5,9 +5,7 @@ Each check yields where it is wrong, what, and the mend. What was no value of it
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -34,13 +32,12 @@ Said = Mapping[str, Any]
 _NAMED = ("sources", "tables", "steps", "sinks")
 
 
-def contradictions(said: Said, data: Said, base: Path) -> Iterator[Wrong]:
+def contradictions(said: Said, data: Said) -> Iterator[Wrong]:
     """All that does not go together.
 
     Args:
         said: Field of PipelinePlan -> what was read of it.
         data: The file as it stands there, for the names of what could not be read.
-        base: The directory that modules of functions are looked for in.
     """
     names = {kind: list(data[kind]) if isinstance(data.get(kind), dict) else [] for kind in _NAMED}
     yield from _of_names(names)
@@ -53,7 +50,7 @@ def contradictions(said: Said, data: Said, base: Path) -> Iterator[Wrong]:
     rows = [*names["sources"], *names["tables"]]
     for step in said.get("steps", ()):
         place = names["steps"].index(step.name)
-        yield from _of_a_step(step, [*rows, *names["steps"][:place]], names["steps"], base)
+        yield from _of_a_step(step, [*rows, *names["steps"][:place]], names["steps"])
     for sink in said.get("sinks", ()):
         yield from _of_a_sink(sink)
     routes = said.get("routes", ())
@@ -93,7 +90,8 @@ def _of_a_source(source: SourcePlan) -> Iterator[Wrong]:
 
 def source_options(source: SourcePlan) -> dict[str, str]:
     """The options that Spark's reader is given, the reader's name excepted."""
-    given = {"broker": source.broker, "queue": source.queue, **(source.options or {})}
+    queue = {"queue": ",".join(source.queue)} if source.queue else {}
+    given = {"broker": source.broker, **queue, **(source.options or {})}
     return {**given, "tokenFile": str(source.token_file)} if source.token_file else given
 
 
@@ -125,7 +123,7 @@ def _of_a_sink(sink: SinkPlan) -> Iterator[Wrong]:
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def _of_a_step(step: StepPlan, above: list[str], steps: list[str], base: Path) -> Iterator[Wrong]:
+def _of_a_step(step: StepPlan, above: list[str], steps: list[str]) -> Iterator[Wrong]:
     path: KeyPath = ("steps", step.name)
     kinds = [kind for kind in ("sql", "python", "parse", "validate", "xml") if getattr(step, kind)]
     if len(kinds) != 1:
@@ -148,40 +146,7 @@ def _of_a_step(step: StepPlan, above: list[str], steps: list[str], base: Path) -
         yield (*path, "state"), "only SQL has state", "Leave it out."
     if step.keep and step.sql:
         yield (*path, "keep"), "SQL finds no problems", "Leave it out: a column problems goes on as any other."
-    if step.python is not None:
-        yield from _of_a_function(step.python, path, base)
     yield from _of_xml(step, path)
-
-
-def _of_a_function(told: Any, path: KeyPath, base: Path) -> Iterator[Wrong]:
-    try:
-        function_of(told, base)
-    except ConfigurationError as error:
-        yield (*path, "python"), error.message, error.remedy
-
-
-def function_of(told: Any, base: Path) -> Any:
-    """The function of a step.
-
-    Raises:
-        ConfigurationError: There is none of that name.
-    """
-    if callable(told):
-        return told
-    module, _, name = told.partition(":")
-    directory = str(base.resolve())
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except Exception as error:  # whatever a module does when it is imported
-        raise ConfigurationError(
-            f"the module {module} cannot be imported: {type(error).__name__}: {error}",
-            remedy="Modules are looked for beside the file and among those installed.",
-        ) from error
-    if not callable(found):
-        raise ConfigurationError(f"{module} has no function {name}", remedy="Write it there, or name another.")
-    return found
 
 
 def _of_xml(step: StepPlan, path: KeyPath) -> Iterator[Wrong]:
@@ -285,6 +250,11 @@ def _of_one_query(step: StepPlan, graph: Graph) -> Iterator[Wrong]:
         yield path, told, "Have one of them landed as a table, and join with that."
     elif not sources and step.state is not None:
         yield (*path, "state"), "it is made of no queue", "Only what comes in over time has state."
+    elif states and states != [step.name]:
+        early = [one for one in graph.inputs[step.name] if graph.sources(one) and not graph.states(one)]
+        if early:
+            told = f"'{early[0]}' is over when '{states[0]}' has a result"
+            yield path, told, "Join them in the step that has state, or have one landed as a table."
     if len(states) > 1:
         told = f"it goes through two steps with state, {states[0]} and {states[1]}"
         yield path, told, "One is all there can be: route the first to a queue or a table, and read that."

@@ -70,7 +70,7 @@ def plan_of(data: Table, name: str, lines: Any, base: Path, parameters: Mapping[
     if told is not None:
         filled["parameters"] = told
     said = reading.read_table(PipelinePlan, filled, ())
-    for path, what, remedy in contradictions(said, filled, base):
+    for path, what, remedy in contradictions(said, filled):
         reading.wrong(path, what, remedy)
     if reading.mistakes:
         raise ConfigurationMistakes(sorted(reading.mistakes, key=lambda mistake: (mistake.line, mistake.key)))

@@ -105,8 +105,9 @@ class Graph:
         own = [one for one in plan.steps if self.query(one.name) == name and one not in stream]
         wanted = {ancestor for one in routes for ancestor in self.ancestors(one.input)}
         wanted |= {ancestor for one in own if can_fail(one) for ancestor in self.ancestors(one.name)}
-        steps = tuple(one for one in plan.steps if one.name in wanted and one not in stream and self._is_in(one, name))
+        steps = tuple(one for one in plan.steps if one.name in wanted and self._is_in(one, name, stream))
         return Query(name, source, stream, steps, routes, tuple(one for one in plan.sinks if one.name in fed))
 
-    def _is_in(self, step: StepPlan, query: str) -> bool:
-        return self.query(step.name) in (query, "")
+    def _is_in(self, step: StepPlan, query: str, stream: tuple[StepPlan, ...]) -> bool:
+        of = self.query(step.name)
+        return of == "" or (of == query and step not in stream)  # what is made of tables alone is made in both

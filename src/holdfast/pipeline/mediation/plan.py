@@ -5,7 +5,9 @@ How a file becomes these values is ``file``'s, what contradicts what is ``checks
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from holdfast.broker.config_values import (
     Name,
     Names,
     QueueName,
+    QueueNames,
     Text,
     Unfit,
     Url,
@@ -60,12 +63,24 @@ def _texts(value: Any, _base: Path) -> Mapping[str, str]:
     return {name: str(one) for name, one in told.items()}
 
 
-def _function(value: Any, _base: Path) -> str | Callable[..., Any]:
+def _function(value: Any, base: Path) -> Callable[..., Any]:
+    """A function, from a module beside the file or an installed one; which is imported."""
     if callable(value):
         return value  # type: ignore[no-any-return] # of a pipeline in Python
     if not isinstance(value, str) or _FUNCTION.fullmatch(value) is None:
         raise Unfit(f"{told_value(value)} names no function", 'Write "module:function".')
-    return value
+    module, _, name = value.partition(":")
+    directory = str(base.resolve())
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as error:  # whatever a module does when it is imported
+        told = f"the module {module} cannot be imported: {type(error).__name__}: {error}"
+        raise Unfit(told, "Modules are looked for beside the file and among those installed.") from error
+    if not callable(found):
+        raise Unfit(f"{module} has no function {name}", "Write it there, or name another.")
+    return found  # type: ignore[no-any-return]
 
 
 _LENIENT = "one or several of " + ", ".join(f'`"{name}"`' for name in LENIENCIES)
@@ -74,7 +89,7 @@ ROWS = Kind("a name that SQL knows: letters, digits, underscores", _rows_name)
 PLACE = Kind("a path, or the URL of a file system that Spark knows", _place)
 TEXTS = Kind("a table of texts", _texts)
 FUNCTION = Kind("a function, `module:function`", _function)
-TABLE_FORMATS = ("parquet", "csv", "json", "delta")
+TABLE_FORMATS = ("parquet", "csv", "json")
 
 RowsName = Annotated[str, ROWS]
 RowsNames = Annotated[tuple[str, ...], several(ROWS, "the name of a source, a table or a step, or a list of them")]
@@ -84,7 +99,6 @@ Texts = Annotated[Mapping[str, str], TEXTS]
 Function = Annotated[Any, FUNCTION]
 Lenient = Annotated[tuple[str, ...], several(one_of({name: name for name in LENIENCIES}), _LENIENT)]
 TableFormat = Annotated[str, one_of({name: name for name in TABLE_FORMATS})]
-SinkFormat = Annotated[str, one_of({"parquet": "parquet", "delta": "delta"})]
 Output = Annotated[str, one_of({"append": "append", "complete": "complete"})]
 
 
@@ -95,7 +109,7 @@ class SourcePlan:
     Args:
         name: What its rows are called.
         broker: URL of the server's admin listener, as the executors see it.
-        queue: The queue.
+        queue: The queue, or several. Without one ``inbox``, or those of the option ``queuePattern``.
         token_file: The listener's token, nothing else. Without it that in the environment variable
             HOLDFAST_ADMIN_TOKEN counts, if it is set.
         options: Further options of the source, by its own names.
@@ -103,7 +117,7 @@ class SourcePlan:
 
     name: RowsName
     broker: Url
-    queue: QueueName = "inbox"
+    queue: QueueNames = ()
     token_file: File | None = None
     options: Texts | None = None
 
@@ -267,19 +281,19 @@ class SinkPlan:
         name: What it is called; the server knows it as PIPELINE.NAME.
         queue: A queue of the broker.
         to: The address of one of the broker's forwarders.
-        table: The path of a table.
+        table: A directory of Parquet, in which each batch has one of its own.
         console: Print so many rows of each batch, to try things out.
         broker: URL of the server's admin listener; without it that of the source.
         token_file: The listener's token. Without it as of the source.
         body: The XML to send.
         action: Its Action.
-        key: Rows of the same key are delivered in their order; without it each row may overtake others.
-        order: What the rows of a key are ordered by; without it their place in the queue they came from.
+        key: Rows of the same key go out in one Sequence, in their order; without it all of them do.
+        order: What the rows of a key are ordered by; without it ``queue``, ``partition`` and ``offset``, their place
+            where they came from, if the rows have these; else as they come.
         headers: SOAP headers to send along, as XML.
         message_id: Its MessageID; without it the server makes one.
         relates_to: Its RelatesTo.
         reply_to: Its ReplyTo.
-        format: Of the table.
         options: Further options of the sink, by its own names.
     """
 
@@ -298,7 +312,6 @@ class SinkPlan:
     message_id: Text = ""
     relates_to: Text = ""
     reply_to: Text = ""
-    format: SinkFormat = "parquet"
     options: Texts | None = None
 
     @property
@@ -312,12 +325,10 @@ class DeadLettersPlan:
     """The table of rows that failed: each with the step, the reasons, its place in the queue, and all of it as JSON.
 
     Args:
-        table: Its path.
-        format: What it is.
+        table: Its path, a directory of Parquet.
     """
 
     table: Place
-    format: SinkFormat = "parquet"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,71 @@
+"""Which rows go where: of routes in their order, the first whose condition is true takes a row.
+
+A condition that is null is not true. Each row is decided once: the sinks are a column, and filters look only at that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROUTES = "__holdfast_routes"
+"""The column with the names of a row's sinks."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """Which rows go where.
+
+    Args:
+        to: Names of what they go to.
+        when: An SQL condition; "": every row.
+        onwards: The rows it takes go on to the routes below as well.
+    """
+
+    to: tuple[str, ...]
+    when: str = ""
+    onwards: bool = False
+
+
+def route(rows: DataFrame, routes: Iterable[Route | tuple[str, str]]) -> dict[str, DataFrame]:
+    """Rows by where they go; under "" those that no route takes.
+
+    Args:
+        rows: Any DataFrame, a stream's too.
+        routes: In their order: routes, or pairs of a name and a condition. "" as a condition takes every row.
+
+    Raises:
+        ConfigurationError: There is none.
+    """
+    made = [one if isinstance(one, Route) else Route((one[0],), one[1]) for one in routes]
+    names = dict.fromkeys(name for one in made for name in one.to)
+    decided = with_routes(rows, made)
+    return {name: taken(decided, name) for name in (*names, "")}
+
+
+def with_routes(rows: DataFrame, routes: Sequence[Route]) -> DataFrame:
+    """Rows with a column of the names of where each goes."""
+    from pyspark.sql import functions as F
+
+    if not routes:
+        raise ConfigurationError("there is no route", remedy="give one, with a condition or without")
+    decided = F.array().cast("array<string>")
+    for one in reversed(routes):
+        to = F.array(*[F.lit(name) for name in one.to])
+        takes = F.coalesce(F.expr(f"({one.when})").cast("boolean"), F.lit(False)) if one.when else F.lit(True)
+        decided = F.when(takes, F.array_union(to, decided) if one.onwards else to).otherwise(decided)
+    return rows.withColumn(ROUTES, decided)
+
+
+def taken(decided: DataFrame, name: str) -> DataFrame:
+    """Of rows with that column, those that go to one of the names; "": those that go nowhere."""
+    from pyspark.sql import functions as F
+
+    mine = F.array_contains(ROUTES, name) if name else F.size(ROUTES) == 0
+    return decided.where(mine).drop(ROUTES)

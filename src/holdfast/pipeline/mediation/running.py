@@ -1,0 +1,416 @@
+"""A pipeline running: its Spark queries, and what each of their batches does.
+
+One query reads a source once for all of its sinks. A batch is made, settled, and then given to one sink after the
+other; each takes it once. So a crash anywhere repeats the whole batch, and doubles nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types as T
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline import files
+from holdfast.pipeline.landing import reader_of, settle
+from holdfast.pipeline.mediation.checks import source_options
+from holdfast.pipeline.mediation.file import read_pipeline
+from holdfast.pipeline.mediation.frames import Frames
+from holdfast.pipeline.mediation.graph import Graph, Query
+from holdfast.pipeline.mediation.inference import infer_schema
+from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan, SourcePlan, StepPlan
+from holdfast.pipeline.mediation.routing import Route, taken, with_routes
+from holdfast.pipeline.mediation.settled import Settled
+from holdfast.pipeline.mediation.sinks import (
+    absolute,
+    as_letters,
+    as_messages,
+    refuse_foreign_data,
+    refused_letters,
+    send,
+    write_table,
+)
+from holdfast.pipeline.options import ReadOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_DEAD = "dead-letters"
+"""The output of rows that failed; no sink of a plan can be a directory of this name, for each has a prefix."""
+_SINK = "sink-"
+
+
+@dataclass(frozen=True)
+class MediatedBatch:
+    """What came of a batch.
+
+    Args:
+        query: The query's name: the source's, or that of a step with state.
+        batch: Its number.
+        rows: Rows that came in.
+        sinks: Sink -> the rows it was given.
+        dead: Rows that went to the dead letters.
+        repeated: Whether an earlier attempt had settled it.
+    """
+
+    query: str
+    batch: int
+    rows: int
+    sinks: Mapping[str, int]
+    dead: int
+    repeated: bool
+
+
+class Mediation:
+    """A pipeline that runs.
+
+    Attributes:
+        queries: Its Spark queries by name: one for each source, and for each step with state.
+    """
+
+    def __init__(self, plan: PipelinePlan, spark: SparkSession) -> None:
+        self._plan, self._spark = plan, spark
+        self.queries: dict[str, StreamingQuery] = {}
+        self._of: dict[str, Query] = {}
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, in seconds, or until all queries have ended; whether they have.
+
+        Raises:
+            StreamingQueryException: One of them failed; the others are stopped.
+        """
+        try:
+            ended = [query.awaitTermination(seconds / len(self.queries)) for query in self.queries.values()]
+        except Exception:
+            self.stop()
+            raise
+        return all(ended)
+
+    def stop(self) -> None:
+        """End all queries. What is under way is repeated by the next run."""
+        for query in self.queries.values():
+            query.stop()
+
+    def settle(self) -> dict[str, Any]:
+        """Move each query's cursor to what its checkpoint says is done: Spark leaves it a batch behind at a run's end.
+
+        Returns:
+            Query -> queue -> where its cursor stands now; nothing of a query without a batch.
+
+        Raises:
+            ServerAway: For a minute; harmless, the next run's first batch moves the cursor.
+        """
+        stood = {}
+        for name, query in self._of.items():
+            options = ReadOptions.parse(source_options(query.source))
+            place = _checkpoint(self._plan, name)
+            stood[name] = {
+                queue: settle(self._spark, query.source.broker, queue, place, access=options.access)
+                for queue in options.queues or ("inbox",)
+            }
+        return stood
+
+
+def run(
+    spark: SparkSession,
+    pipeline: PipelinePlan | str | Path,
+    *,
+    available_now: bool = False,
+    parameters: Mapping[str, str] | None = None,
+    on_batch: Callable[[MediatedBatch], None] | None = None,
+) -> Mediation:
+    """Start a pipeline.
+
+    Args:
+        spark: A classic session, see ``holdfast.pipeline.session``.
+        pipeline: Its file, TOML or Python; or a plan.
+        available_now: Take what is there now, then end; else go on until stopped.
+        parameters: Name -> value, before what the file's ``[parameters]`` say.
+        on_batch: Called after each batch, in the driver, in the query's own thread.
+
+    Raises:
+        ConfigurationMistakes: There are mistakes in the file; says all of them.
+        ConfigurationError: A step cannot be made; a table is another checkpoint's; there is nothing to infer from.
+    """
+    plan = pipeline if isinstance(pipeline, PipelinePlan) else read_pipeline(pipeline, parameters)
+    inferred = _inferred(spark, plan)
+    mediation = Mediation(plan, spark)
+    try:
+        for query in Graph(plan).queries():
+            place = _checkpoint(plan, query.name)
+            for path in _tables(plan, query):
+                refuse_foreign_data(spark, path, place)
+            mediation.queries[query.name] = _start(spark, plan, query, inferred, available_now, on_batch)
+            mediation._of[query.name] = query
+    except BaseException:
+        mediation.stop()
+        raise
+    return mediation
+
+
+def _checkpoint(plan: PipelinePlan, query: str) -> str:
+    return f"{absolute(plan.checkpoint)}/queries/{query}"
+
+
+def _tables(plan: PipelinePlan, query: Query) -> Iterator[str]:
+    yield from (absolute(sink.table) for sink in query.sinks if sink.table is not None)
+    if plan.dead_letters is not None:
+        yield _graveyard(plan, query)
+
+
+def _graveyard(plan: PipelinePlan, query: Query) -> str:
+    assert plan.dead_letters is not None
+    return f"{absolute(plan.dead_letters.table)}/query={query.name}"
+
+
+def _start(
+    spark: SparkSession,
+    plan: PipelinePlan,
+    query: Query,
+    inferred: Mapping[str, T.StructType],
+    available_now: bool,
+    on_batch: Callable[[MediatedBatch], None] | None,
+) -> StreamingQuery:
+    place = _checkpoint(plan, query.name)
+    session = _session(spark) if query.stream else spark
+    options = {**source_options(query.source), "reader": reader_of(spark, place)}
+    rows = session.readStream.format("wsrm").options(**options).load()
+    mode = "append"
+    if query.stream:
+        frames = Frames(plan, session, inferred, keeps=False)
+        frames.add(query.source.name, rows)
+        frames.make(query.stream)
+        rows = frames.rows[query.name]
+        state = query.stream[-1].state
+        assert state is not None
+        mode = state.output
+    writer = rows.writeStream.queryName(f"{plan.name}.{query.name}").outputMode(mode)
+    writer = writer.option("checkpointLocation", place)
+    every = f"{round(plan.interval * 1000)} milliseconds"
+    writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=every)
+    return writer.foreachBatch(Work(plan, query, inferred, on_batch)).start()
+
+
+def _session(spark: SparkSession) -> SparkSession:
+    """One whose views are nobody else's."""
+    from holdfast.pipeline.source import WsrmDataSource
+
+    made = spark.newSession()
+    made.dataSource.register(WsrmDataSource)
+    return made
+
+
+class Work:
+    """What a query does with a batch.
+
+    Args:
+        plan: The pipeline.
+        query: Its part.
+        inferred: Step -> the fields that were inferred for it.
+        on_batch: Who is told.
+    """
+
+    def __init__(
+        self,
+        plan: PipelinePlan,
+        query: Query,
+        inferred: Mapping[str, T.StructType],
+        on_batch: Callable[[MediatedBatch], None] | None,
+    ) -> None:
+        self._plan, self._query, self._inferred, self._on_batch = plan, query, inferred, on_batch
+        self._checkpoint = _checkpoint(plan, query.name)
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Make, settle and give out a batch; what another attempt has settled is only given out again."""
+        settled = Settled(batch.sparkSession, f"{absolute(self._plan.checkpoint)}/settled/{self._query.name}", number)
+        settled.forget_earlier()
+        counts = settled.counts()
+        repeated = counts is not None
+        if counts is None:
+            counts = self._settle(batch, settled)
+        dead = self._give_out(settled, counts)
+        if self._on_batch is not None:
+            sinks = {sink.name: counts.get(_SINK + sink.name, 0) for sink in self._query.sinks}
+            self._on_batch(MediatedBatch(self._query.name, number, counts[""], sinks, dead, repeated))
+
+    def _settle(self, batch: DataFrame, settled: Settled) -> dict[str, int]:
+        frames = Frames(self._plan, batch.sparkSession, self._inferred)
+        try:
+            rows = frames.keep(batch)
+            count = rows.count()
+            if not count:
+                return {"": 0}
+            frames.add(self._query.name, rows)
+            frames.make(self._query.steps)
+            return settled.settle(count, outputs(frames, self._query))
+        finally:
+            frames.release()
+
+    def _give_out(self, settled: Settled, counts: Mapping[str, int]) -> int:
+        """To one sink after the other; how many went to the dead letters."""
+        refused: list[DataFrame] = []
+        for sink in self._query.sinks:
+            many = counts.get(_SINK + sink.name)
+            if many is None or not (many or (sink.table and self._replaces())):
+                continue
+            rows = settled.read(_SINK + sink.name)
+            if sink.sends:
+                refused += self._send(rows, sink, settled)
+            elif sink.table is not None:
+                write_table(rows, absolute(sink.table), settled.batch, only=self._replaces())
+            else:
+                rows.show(sink.console or 20, truncate=False)
+        return self._bury(settled, counts.get(_DEAD, 0), refused)
+
+    def _replaces(self) -> bool:
+        return any(step.state is not None and step.state.output == "complete" for step in self._query.stream)
+
+    def _send(self, rows: DataFrame, sink: SinkPlan, settled: Settled) -> list[DataFrame]:
+        directory = f"{self._checkpoint}.refused/{sink.name}" if self._plan.dead_letters is not None else ""
+        send(rows, sink, self._plan, self._query.source, settled.batch, directory)
+        found = refused_letters(settled.spark, directory, sink, settled.batch) if directory else None
+        return [] if found is None else [found]
+
+    def _bury(self, settled: Settled, dead: int, refused: list[DataFrame]) -> int:
+        letters = [*([settled.read(_DEAD)] if dead else []), *refused]
+        if not letters:
+            return 0
+        write_table(_union(letters), _graveyard(self._plan, self._query), settled.batch)
+        return dead + sum(int(rows.count()) for rows in refused)
+
+
+def outputs(frames: Frames, query: Query) -> dict[str, DataFrame]:
+    """What goes to each sink, and to the dead letters.
+
+    Args:
+        frames: With the rows of all steps.
+        query: Whose routes decide.
+    """
+    given: dict[str, list[DataFrame]] = {}
+    letters = [as_letters(rows, step) for step, rows in frames.failed]
+    sinks = {sink.name: sink for sink in query.sinks}
+    for name in dict.fromkeys(route.input for route in query.routes):
+        routes = [Route(one.to, one.when, one.onwards) for one in query.routes if one.input == name]
+        decided = frames.keep(with_routes(frames.rows[name], routes))
+        for sink in dict.fromkeys(one for route in routes for one in route.to):
+            rows = taken(decided, sink)
+            given.setdefault(sink, []).append(as_messages(rows, sinks[sink]) if sinks[sink].sends else rows)
+        if frames.plan.dead_letters is not None and all(one.when for one in routes):
+            letters.append(as_letters(taken(decided, ""), name, _no_route()))
+    made = {_SINK + sink: _union(rows) for sink, rows in given.items()}
+    return {**made, _DEAD: _union(letters)} if letters else made
+
+
+def _no_route() -> Any:
+    from pyspark.sql import functions as F
+
+    return F.array(F.lit("no route takes it"))
+
+
+def _union(rows: list[DataFrame]) -> DataFrame:
+    whole = rows[0]
+    for more in rows[1:]:
+        whole = whole.unionByName(more, allowMissingColumns=True)
+    return whole
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+def _inferred(spark: SparkSession, plan: PipelinePlan) -> dict[str, T.StructType]:
+    """Step -> its fields: those that were inferred by an earlier run, else by a sample now, and kept."""
+    found: dict[str, T.StructType] = {}
+    directory = f"{absolute(plan.checkpoint)}/inferred"
+    for step in plan.steps:
+        if step.parse is None or not step.parse.infer:
+            continue
+        name = f"{step.name}.json"
+        if name not in files.names(spark, directory):
+            fields = infer(spark, plan, step, found)
+            files.write_text(spark, f"{directory}/{name}", fields.json())
+        found[step.name] = T.StructType.fromJson(json.loads(files.read_text(spark, f"{directory}/{name}")))
+    return found
+
+
+def infer(spark: SparkSession, plan: PipelinePlan, step: StepPlan, found: Mapping[str, T.StructType]) -> T.StructType:
+    """The fields of a step's XML, by a sample of what its source has now."""
+    assert step.parse is not None
+    assert step.parse.infer is not None
+    frames = sample(spark, plan, step.name, step.parse.infer, found)
+    bodies = frames.rows[step.input[0]].select(step.parse.column).limit(step.parse.infer).collect()
+    try:
+        return infer_schema(body for (body,) in bodies if body is not None)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"step {step.name}: {error.message}", remedy=error.remedy) from error
+
+
+def sample(
+    spark: SparkSession, plan: PipelinePlan, below: str | None, rows: int, inferred: Mapping[str, T.StructType]
+) -> Frames:
+    """The steps over so many messages of each source, as they lie there now; no cursor moves.
+
+    Args:
+        spark: A session.
+        plan: The pipeline.
+        below: The step that is not made any more; None: all are made.
+        rows: How many messages.
+        inferred: Step -> the fields that were inferred for it.
+    """
+    frames = Frames(plan, _session(spark), inferred, keeps=False)
+    for source in plan.sources:
+        frames.add(source.name, _first(frames.spark, source, rows))
+    above = []
+    for step in plan.steps:
+        if step.name == below:
+            break
+        above.append(step)
+    frames.make(above)
+    return frames
+
+
+def _first(spark: SparkSession, source: SourcePlan, rows: int) -> DataFrame:
+    return spark.read.format("wsrm").options(**source_options(source)).load().limit(rows)
+
+
+def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dict[str, Any]]:
+    """Each step's columns, first rows and failures over a sample of the queues; nothing is sent, kept or marked.
+
+    Args:
+        spark: A classic session.
+        plan: The pipeline.
+        rows: How many messages of each source.
+
+    Raises:
+        ConfigurationError: A step or a route cannot be made; says which.
+    """
+    inferred: dict[str, T.StructType] = {}
+    for step in plan.steps:
+        if step.parse is not None and step.parse.infer:
+            inferred[step.name] = infer(spark, plan, step, inferred)
+    frames = sample(spark, plan, None, rows, inferred)
+    told: dict[str, dict[str, Any]] = {}
+    wrong = dict(frames.failed)
+    for name, made in frames.rows.items():
+        reasons = wrong[name].select("problems").collect() if name in wrong else []
+        told[name] = {
+            "columns": made.schema.simpleString(),
+            "rows": made.count(),
+            "first": [json.loads(row) for row in made.toJSON().take(3)],
+            "failed": len(reasons),
+            "reasons": list(dict.fromkeys("; ".join(row[0]) for row in reasons))[:5],
+        }
+    for query in Graph(plan).queries():
+        for name, output in outputs(frames, query).items():
+            told[name.replace(_SINK, "sink ")] = {
+                "columns": output.schema.simpleString(),
+                "rows": output.count(),
+                "first": [],
+                "failed": 0,
+                "reasons": [],
+            }
+    return told

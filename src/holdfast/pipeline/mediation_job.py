@@ -1,0 +1,207 @@
+"""The command ``holdfast pipeline``: runs a pipeline's file, or looks at it.
+
+Prints one line of JSON a batch. May be killed at any time and started again with the same arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import queue
+import signal
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.job import job_session, print_line, sentence
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.pipeline.mediation.plan import PipelinePlan
+    from holdfast.pipeline.mediation.running import MediatedBatch
+
+_PYTHON_IS_LATE = "Python worker failed to connect back"
+_STARTS = 6
+"""Spark gives a source's Python process ten seconds to start, and ends the query when a busy machine needs more."""
+
+
+def _parameters(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE", context, option)
+        found[name] = text
+    return found
+
+
+_FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False))
+_SET = click.option(
+    "--set", "parameters", multiple=True, metavar="NAME=VALUE", callback=_parameters, help="A parameter of the file."
+)
+_MASTER = click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
+_VERBOSE = click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
+
+
+@click.group()
+def pipeline() -> None:
+    """Run a pipeline: messages from queues, made into others by SQL and Python, sent on or kept, each exactly once.
+
+    \b
+    holdfast pipeline check orders.toml
+    holdfast pipeline run orders.toml --available-now
+    """
+
+
+@pipeline.command()
+@_FILE
+@_SET
+@click.option("--available-now", is_flag=True, help="Take what is there now, then end.")
+@_MASTER
+@_VERBOSE
+def run(file: str, parameters: dict[str, str], available_now: bool, **arguments: Any) -> None:
+    """Run the pipeline in FILE, TOML or Python, until Ctrl-C; may be killed and run again.
+
+    \b
+    holdfast pipeline run orders.toml --available-now
+    holdfast pipeline run orders.toml --set broker=http://broker.example:8081 --master "local[4]"
+    """
+    from holdfast.pipeline.mediation.file import read_pipeline
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    plan = read_pipeline(file, parameters)  # before Spark starts, which takes a while
+    with job_session(f"holdfast pipeline {plan.name}", {"schema": None, "schema_file": None, **arguments}) as spark:
+        for left in reversed(range(_STARTS)):
+            try:
+                _run(spark, plan, available_now, stop)
+                break
+            except HoldfastError as error:
+                if not left or _PYTHON_IS_LATE not in str(error.__cause__):
+                    raise
+
+
+def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: threading.Event) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    from holdfast.pipeline.mediation.running import run
+
+    if stop.is_set():
+        return
+    batches: queue.SimpleQueue[MediatedBatch] = queue.SimpleQueue()
+    mediation = run(spark, plan, available_now=available_now, on_batch=batches.put)
+    ended = False
+    total = {"rows": 0, "dead": 0}
+    while not ended:
+        try:
+            ended = mediation.wait(0.2)
+        except StreamingQueryException as error:
+            _tell(batches, total)
+            told = sentence(str(error))
+            raise HoldfastError(told, remedy="what was sent and kept is safe; start again to go on") from error
+        _tell(batches, total)
+        if stop.is_set() and not ended:
+            mediation.stop()
+            ended = True
+    _tell(batches, total)
+    print_line({"event": "end", **total, "cursors": mediation.settle()})
+
+
+def _tell(batches: queue.SimpleQueue[MediatedBatch], total: dict[str, int]) -> None:
+    """Print the batches that are done."""
+    while not batches.empty():
+        batch = batches.get()
+        total["rows"] += batch.rows
+        total["dead"] += batch.dead
+        if batch.rows:
+            print_line({"event": "batch", **dataclasses.asdict(batch)})
+
+
+@pipeline.command()
+@_FILE
+@_SET
+@click.option("--dry-run", is_flag=True, help="Make every step over a sample of what the queues hold, with Spark.")
+@click.option("--rows", type=click.IntRange(min=1), default=20, show_default=True, help="Messages of that sample.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of lines.")
+@_MASTER
+@_VERBOSE
+def check(file: str, parameters: dict[str, str], dry_run: bool, rows: int, as_json: bool, **arguments: Any) -> None:
+    """Read the pipeline in FILE, and say what it would do; or every mistake in it.
+
+    \b
+    holdfast pipeline check orders.toml
+    holdfast pipeline check orders.toml --dry-run --rows 100
+
+    Without --dry-run nobody is asked, and Spark is not started: SQL is not looked at. With it, the columns of each step
+    are told, some of its rows, and how many of the sample fail where; nothing is sent, written, or marked as read. With
+    mistakes the exit code is 1.
+    """
+    from holdfast.pipeline.mediation.file import read_pipeline
+
+    plan = read_pipeline(file, parameters)
+    facts = _facts(plan)
+    if dry_run:
+        with job_session(f"holdfast pipeline {plan.name}", {"schema": None, "schema_file": None, **arguments}) as spark:
+            facts["sample"] = _sampled(spark, plan, rows)
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    for line in _summary(facts):
+        click.echo(line)
+
+
+def _facts(plan: PipelinePlan) -> dict[str, Any]:
+    """What it would do; no secret is in it."""
+    from holdfast.pipeline.mediation.graph import Graph
+
+    def kind(step: Any) -> str:
+        return next(name for name in ("sql", "python", "parse", "validate", "xml") if getattr(step, name))
+
+    graph = Graph(plan)
+    return {
+        "name": plan.name,
+        "checkpoint": plan.checkpoint,
+        "sources": {one.name: {"broker": one.broker, "queues": list(one.queue)} for one in plan.sources},
+        "tables": {one.name: one.path for one in plan.tables},
+        "steps": {one.name: {"does": kind(one), "of": list(graph.inputs[one.name])} for one in plan.steps},
+        "routes": [{"of": one.input, "when": one.when, "to": list(one.to)} for one in plan.routes],
+        "sinks": {one.name: one.queue or one.to or one.table or "console" for one in plan.sinks},
+        "dead_letters": plan.dead_letters.table if plan.dead_letters else None,
+        "queries": [one.name for one in graph.queries()],
+    }
+
+
+def _sampled(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, Any]:
+    """The steps over a sample: their columns, some rows, and how many fail."""
+    from holdfast.pipeline.mediation.running import try_out
+
+    return try_out(spark, plan, rows)
+
+
+def _summary(facts: dict[str, Any]) -> Iterator[str]:
+    yield f"pipeline    {facts['name']}, its progress in {facts['checkpoint']}"
+    for name, one in facts["sources"].items():
+        yield f"source      {name}, {', '.join(one['queues']) or 'as its options say'} at {one['broker']}"
+    for name, path in facts["tables"].items():
+        yield f"table       {name}, {path}"
+    for name, one in facts["steps"].items():
+        yield f"step        {name}, {one['does']} of {', '.join(one['of'])}"
+    for one in facts["routes"]:
+        yield f"route       {one['of']} to {', '.join(one['to'])}{' when ' + one['when'] if one['when'] else ''}"
+    for name, place in facts["sinks"].items():
+        yield f"sink        {name}, {place}"
+    yield f"letters     {facts['dead_letters'] or 'none'}"
+    yield f"queries     {', '.join(facts['queries'])}"
+    for name, one in facts.get("sample", {}).items():
+        yield ""
+        yield f"{name}: {one['rows']} rows" + (f", {one['failed']} more failed" if one["failed"] else "")
+        yield f"  {one['columns']}"
+        for row in one["first"]:
+            yield f"  {row}"
+        for reason in one["reasons"]:
+            yield f"  failed: {reason}"

@@ -1,0 +1,152 @@
+"""Pipelines on a real Spark, against a small server: each row in exactly the right places, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fake_server import FakeServer, record
+
+from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
+from holdfast.pipeline.mediation.running import MediatedBatch, Mediation, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation" / "orders.toml"
+BODY = (
+    "<order xmlns='urn:example:orders' id='{}'><customer>{}</customer><amount currency='{}'>{}</amount>"
+    "<line><article>a</article><pieces>{}</pieces></line></order>"
+)
+
+
+def order(number: int, customer: str = "c1", amount: str = "10.00", currency: str = "EUR", pieces: int = 1) -> str:
+    return BODY.format(number, customer, currency, amount, pieces)
+
+
+@pytest.fixture
+def orders(server: FakeServer) -> FakeServer:
+    server.create("orders", partitions=2)
+    return server
+
+
+def put(server: FakeServer, *bodies: str, partition: int = 0, queue: str = "orders") -> None:
+    first = len(server.queues[queue].partitions[partition])
+    server.append(queue, partition, [record(first + place, body) for place, body in enumerate(bodies)])
+
+
+class Here:
+    """A pipeline in a directory of its own, run by one session after another."""
+
+    def __init__(self, spark: SparkSession, patiently: Callable[..., Any], plan: Any) -> None:
+        self.spark, self.patiently, self.plan = spark, patiently, plan
+        self.batches: list[MediatedBatch] = []
+
+    def run(self) -> Mediation:
+        def once() -> Mediation:
+            self.batches.clear()
+            started = run(self.spark, self.plan, available_now=True, on_batch=self.batches.append)
+            while not started.wait(60):
+                pass
+            return started
+
+        made: Mediation = self.patiently(once)
+        return made
+
+    def letters(self, place: Path) -> list[tuple[str, int | None, str]]:
+        rows = self.spark.read.parquet(str(place)).orderBy("partition", "offset").collect()
+        return [(row["step"], row["offset"], "; ".join(row["reasons"])) for row in rows]
+
+
+def bodies(server: FakeServer, sink: str) -> list[str]:
+    return server.sinks[sink].bodies if sink in server.sinks.sinks else []
+
+
+def test_the_example_sends_each_order_one_way_and_keeps_what_fails_with_the_reason(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    put(orders, order(1), order(2, "c2"), order(3, "c2", "2000.00"), "<order", order(5, "c2", "-1.00"))
+    put(orders, order(6, "c9"), order(7, "c2", currency="USD"), order(8, "c3", "1.234"), partition=1)
+    here = Here(spark, patiently, read_pipeline(EXAMPLE, {"broker": orders.url, "work": str(tmp_path)}))
+    stood = here.run().settle()
+    (batch,) = here.batches
+    assert (batch.rows, batch.sinks, batch.dead, batch.repeated) == (8, {"first": 2, "others": 1}, 5, False)
+    confirmation = '<confirmation xmlns="urn:example:orders" order="{}"><customer>{}</customer><amount>{}</amount>'
+    first = [confirmation.format(1, "Ada", 10), confirmation.format(3, "Bob", 2000)]
+    assert sorted(body.partition("<pieces>")[0] for body in bodies(orders, "orders.first")) == first
+    assert [body.partition("<pieces>")[0] for body in bodies(orders, "orders.others")] == [
+        confirmation.format(2, "Bob", 10)
+    ]
+    row = orders.sinks["orders.first"].rows[0]
+    assert (row["queue"], row["action"], row["key"]) in [
+        ("first", "urn:example:orders/Confirm", "c1"),
+        ("first", "urn:example:orders/Confirm", "c2"),
+    ]
+    letters = here.letters(tmp_path / "dead")
+    assert [(step, offset) for step, offset, _ in letters] == [
+        ("read", 3),
+        ("checked", 4),
+        ("confirmed", 0),
+        ("checked", 1),
+        ("read", 2),
+    ]
+    reasons = [reason for _, _, reason in letters]
+    assert reasons[0].startswith("not well-formed")
+    assert reasons[1] == "the amount is not above 0"
+    assert "Element '{urn:example:orders}amount': This element is not expected" in reasons[2]
+    assert reasons[3] == "only EUR is taken"
+    assert "amount.value: '1.234' is not a decimal(12,2)" in reasons[4]
+    assert stood == {"incoming": {"orders": {0: 5, 1: 3}}}
+
+    put(orders, order(9))
+    here.run()
+    (batch,) = here.batches
+    assert (batch.batch, batch.rows, batch.sinks, batch.dead) == (1, 1, {"first": 1, "others": 0}, 0)
+    assert len(bodies(orders, "orders.first")) == 3
+
+
+def told(tmp_path: Path, server: FakeServer) -> Pipeline:
+    made = Pipeline()
+    made.settings(name="p", checkpoint=str(tmp_path / "checkpoint"))
+    made.source("orders", broker=server.url, queue="orders")
+    made.dead_letters(table=str(tmp_path / "dead"))
+    return made
+
+
+def test_a_batch_that_is_repeated_goes_where_it_went_whatever_has_changed_meanwhile(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    put(orders, *(order(number) for number in range(6)))
+    ways = tmp_path / "ways.csv"
+    ways.write_text("id,way\n" + "".join(f"{number},{'ab'[number % 2]}\n" for number in range(6)))
+    made = told(tmp_path, orders)
+    made.table("ways", path=str(ways), schema="id INT, way STRING", options={"header": True})
+    made.step("read", input="orders", parse={"schema": "id INT"})
+    made.step("sent", sql="SELECT r.*, w.way FROM read r JOIN ways w ON w.id = r.parsed.id")
+    for name in "ab":
+        made.sink(name, queue=name, action="'urn:x'")
+        made.route("sent", name, f"way = '{name}'")
+    here = Here(spark, patiently, made.plan())
+    real = orders.sinks.answer
+
+    def away(method: str, steps: list[str], *rest: Any) -> Any:
+        if steps[1] == "p.b" and "p.a" in orders.sinks.sinks and steps[2] == "parts":
+            ways.write_text("id,way\n" + "".join(f"{number},{'ba'[number % 2]}\n" for number in range(6)))
+            from fake_sinks import SinkRefusal
+
+            raise SinkRefusal(400, "not now")
+        return real(method, steps, *rest)
+
+    orders.sinks.answer = away  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="not now"):
+        here.run()
+    orders.sinks.answer = real  # type: ignore[method-assign]
+    here.run()
+    (batch,) = here.batches
+    assert (batch.repeated, batch.sinks) == (True, {"a": 3, "b": 3})
+    assert bodies(orders, "p.a") == [order(number) for number in (0, 2, 4)]
+    assert bodies(orders, "p.b") == [order(number) for number in (1, 3, 5)]
