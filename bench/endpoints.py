@@ -9,6 +9,7 @@ What is measured, in alternation:
 - ``fixed``: ``fixed.py``, the HTTP server of ours with the same answer.
 - ``durable``: a Destination behind that server. Every message is one-way, about 1.1 KB, decoded, stored in the embedded
   store and acknowledged after its sync.
+- ``silent``: the same without its event journal.
 - ``uvicorn``: the same Destination as an ASGI application, served by uvicorn. Left out where that is not installed.
 
 All servers run on processor 0, the load generator on processor 1. Units are the best round's CPU over the best one's of
@@ -40,14 +41,14 @@ import load
 HERE = Path(__file__).resolve().parent
 
 
-def serve(store: str) -> None:
+def serve(store: str, *, journal: bool) -> None:
     """The Destination under measurement: no handlers, so that messages wait in its queue."""
     from holdfast.endpoint.destination import Destination
     from holdfast.endpoint.serve import Listeners, Service
     from holdfast.http.server import event_loop_factory
 
     async def run() -> None:
-        service = Service(Destination(store=store), Listeners(port=0, admin_port=0))
+        service = Service(Destination(store=store, journal=journal), Listeners(port=0, admin_port=0))
         await service.start()
         print(json.dumps({"url": service.url, "admin": service.admin_url}), flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -138,6 +139,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", metavar="STORE", help=argparse.SUPPRESS)
+    parser.add_argument("--serve-silent", metavar="STORE", help=argparse.SUPPRESS)
     parser.add_argument("--serve-mounted", metavar="STORE", help=argparse.SUPPRESS)
     parser.add_argument("--connections", type=int, nargs="+", default=[64])
     parser.add_argument("--rounds", type=int, default=3)
@@ -146,8 +148,8 @@ def main() -> None:
     parser.add_argument("--soap", default="1.2", choices=("1.1", "1.2"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if options.serve:
-        serve(options.serve)
+    if options.serve or options.serve_silent:
+        serve(options.serve or options.serve_silent, journal=bool(options.serve))
         return
     if options.serve_mounted:
         serve_mounted(options.serve_mounted)
@@ -170,6 +172,7 @@ def _measure(options: argparse.Namespace, connections: int, directory: str) -> d
         Server("bare", [str(HERE / "bare.py")], plain=True),
         Server("fixed", [str(HERE / "fixed.py"), "--serve"], plain=True),
         Server("durable", [__file__, "--serve", f"{directory}/store"]),
+        Server("silent", [__file__, "--serve-silent", f"{directory}/silent"]),
     ]
     if importlib.util.find_spec("uvicorn") is not None:
         servers.append(Server("uvicorn", [__file__, "--serve-mounted", f"{directory}/mounted"]))

@@ -248,6 +248,7 @@ SETTINGS = [
     ("core/policy.py", "ForwardingPolicy", "[policies] and [forwarders.NAME.policy] of a broker's file"),
     ("http/exchange.py", "HTTPLimits", "holdfast.Destination(limits=…)` and `Listeners(limits=…)"),
     ("wire/limits.py", "Limits", "holdfast.Destination(wire_limits=…)"),
+    ("endpoint/journal.py", "JournalPolicy", "holdfast.Destination(journal=…)"),
 ]
 PUBLIC_SETTINGS = {
     "CircuitPolicy": "holdfast.core.policy",
@@ -316,6 +317,7 @@ BROKER = {
     "ListenConfig": "[listen]",
     "ServerTLS": "[listen.tls], [admin.tls]",
     "AdminConfig": "[admin]",
+    "JournalConfig": "[journal]",
     "LimitsConfig": "[limits]",
     "QueueConfig": "[queues.NAME]",
     "RouteConfig": "[[routes]]",
@@ -332,6 +334,7 @@ _TABLES = {
     "envelopes": "`[limits.envelopes]`: keys of [Limits](configuration.md#limits-of-an-envelope)",
     "policy": "`[forwarders.NAME.policy]`: keys of [ForwardingPolicy](configuration.md#forwardingpolicy)",
     "policies": '`[policies."PATTERN"]`: keys of [ForwardingPolicy](configuration.md#forwardingpolicy)',
+    "journal": "`[journal]`, below",
     "namespaces": "`[namespaces]`: a prefix, and its namespace in quotes",
     "queues": "`[queues.NAME]`, below",
     "routes": "`[[routes]]`, below",
@@ -529,6 +532,19 @@ def metrics() -> str:
     return "\n".join(lines)
 
 
+def journal_columns() -> str:
+    """What a row of the event journal has."""
+    columns = importlib.import_module("holdfast.endpoint.journal_events").COLUMNS
+    rows = [f"| `{one.name}` | `{one.type}` | {one.says} |" for one in columns]
+    return "\n".join(["| column | type | meaning |", "| --- | --- | --- |", *rows])
+
+
+def journal_events() -> str:
+    """What a row of the event journal may be about."""
+    events = importlib.import_module("holdfast.endpoint.journal_events").EVENTS
+    return "\n".join(["| event | what happened |", "| --- | --- |", *(f"| `{one}` | {events[one]} |" for one in events)])
+
+
 def incidents() -> str:
     """The names of incidents, with the level of their log line."""
     found: dict[str, set[str]] = {}
@@ -717,6 +733,8 @@ PARTS: dict[str, Callable[[], str]] = {
     **{f"settings {name}": partial(settings, name) for _, name, _ in SETTINGS},
     "broker keys": broker_keys,
     "broker example": broker_example,
+    "journal columns": journal_columns,
+    "journal events": journal_events,
     "metrics": metrics,
     "routes": routes,
     "incidents": incidents,

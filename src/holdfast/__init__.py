@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.core.retransmission import RetransmissionPolicy
     from holdfast.core.versions import Versions
     from holdfast.endpoint.destination import Destination
+    from holdfast.endpoint.journal import JournalPolicy
     from holdfast.endpoint.lanes import Progress
     from holdfast.endpoint.message import ApplicationFault, Message
     from holdfast.endpoint.processors import MessageContext, Processor
@@ -53,6 +54,7 @@ __all__ = [
     "EnvelopeError",
     "HandlingPolicy",
     "HoldfastError",
+    "JournalPolicy",
     "Message",
     "MessageContext",
     "MessageFlowError",
@@ -86,6 +88,7 @@ _HOMES = {
     "Destination": "endpoint.destination",
     "DestinationPolicy": "core.policy",
     "HandlingPolicy": "core.cursor",
+    "JournalPolicy": "endpoint.journal",
     "Message": "endpoint.message",
     "MessageContext": "endpoint.processors",
     "PeerCertificate": "http.tls",

@@ -65,6 +65,7 @@ class Broker:
             allow_addresses=config.allow_addresses,
             limits=config.limits.http,
             wire_limits=config.limits.envelopes,
+            journal=config.journal.policy() or False,
         )
         for one in config.queues:
             queue = self.destination.queues[one.name]

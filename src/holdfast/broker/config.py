@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.broker.config_values import (
     Count,
+    Directory,
     Duration,
     File,
     Flag,
@@ -41,6 +42,7 @@ from holdfast.broker.destinations import nearness
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy
 from holdfast.core.retention import RetentionPolicy
 from holdfast.core.versions import ALL_VERSIONS, RM_OF_NAME, SOAP, Addressing, Versions
+from holdfast.endpoint.journal import JournalPolicy
 from holdfast.endpoint.profiles import PROFILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
@@ -127,6 +129,34 @@ class AdminConfig:
     def token(self) -> Secret | None:
         """The token, None if the configuration names none."""
         return self.token_file or self.token_env
+
+
+@dataclass(frozen=True)
+class JournalConfig:
+    """The event journal: what happened, and when, in files for whoever reads Parquet.
+
+    Args:
+        enabled: Whether there is one.
+        directory: Where it is, instead of ``journal`` in the store's directory. A store in a database has none: there
+            is no journal then, unless this names a place.
+        age: How long files are kept.
+        size: How much they may take together; the oldest go first.
+        file_age: After how long a file is complete, and becomes Parquet.
+        file_size: After how much it is complete before that.
+    """
+
+    enabled: Flag = True
+    directory: Directory | None = None
+    age: Duration | None = 604_800.0
+    size: Size | None = 1_073_741_824
+    file_age: Duration = 900.0
+    file_size: Size = 67_108_864
+
+    def policy(self) -> JournalPolicy | None:
+        """How the journal is kept; None: there is none."""
+        if not self.enabled:
+            return None
+        return JournalPolicy(self.directory, self.age, self.size, self.file_age, self.file_size)
 
 
 @dataclass(frozen=True)
@@ -338,6 +368,7 @@ class BrokerConfig:
         namespaces: Prefix -> namespace, for routes.
         listen: Where messages are taken.
         admin: Where the broker is watched and steered.
+        journal: What happened, and when.
         sequences: How Sequences are treated that come in.
         limits: What peers may use.
         queues: The queues, by their names, the first one first.
@@ -356,6 +387,7 @@ class BrokerConfig:
     namespaces: Mapping[str, str] = field(default_factory=dict)
     listen: ListenConfig = field(default_factory=ListenConfig)
     admin: AdminConfig = field(default_factory=AdminConfig)
+    journal: JournalConfig = field(default_factory=JournalConfig)
     sequences: DestinationPolicy = field(default_factory=DestinationPolicy)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     queues: tuple[QueueConfig, ...] = (QueueConfig("inbox"),)

@@ -21,6 +21,12 @@ _FIXED = (
     "admin.enabled",
     "admin.host",
     "admin.port",
+    "journal.enabled",
+    "journal.directory",
+    "journal.age",
+    "journal.size",
+    "journal.file_age",
+    "journal.file_size",
 )
 """Keys of what is opened once. There are others: whether there is TLS, which queues there are, forwarders' ends."""
 _RESTART = "Put it back, or restart the broker."

@@ -216,6 +216,10 @@ def _store(value: Any, base: Path) -> str:
     return str(base / text)
 
 
+def _directory(value: Any, base: Path) -> str:
+    return str(base / _text(value, base))
+
+
 def _file(value: Any, base: Path) -> str:
     path = base / _text(value, base)
     try:
@@ -325,6 +329,7 @@ RETENTION = Kind('words such as `"7d"`, `"12h 10GB"`, `"none"`, `"7d readers 30d
 URL = Kind("an http or https URL", _url)
 PROXY = Kind("an http URL", _proxy)
 STORE = Kind('a directory, `":memory:"`, or the URL of a database', _store)
+DIRECTORY = Kind("the path of a directory", _directory)
 FILE = Kind("the path of a file", _file)
 SECRET_FILE = Kind("the path of a file with the secret and nothing else", _secret_file)
 SECRET_VARIABLE = Kind("the name of an environment variable", _secret_variable)
@@ -346,6 +351,7 @@ Urls = Annotated[tuple[str, ...], several(URL, "an http or https URL, or a list 
 Names = Annotated[tuple[str, ...], several(TEXT, "text, or a list")]
 ProxyUrl = Annotated[str, PROXY]
 StorePlace = Annotated[str, STORE]
+Directory = Annotated[str, DIRECTORY]
 File = Annotated[str, FILE]
 SecretFile = Annotated[Secret, SECRET_FILE]
 SecretVariable = Annotated[Secret, SECRET_VARIABLE]

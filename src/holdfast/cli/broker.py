@@ -13,6 +13,7 @@ import click
 
 from holdfast.cli.failure import failure_facts
 from holdfast.cli.program import log_options, run_loop, tell_traces, trace_option
+from holdfast.cli.serve import journal_option
 from holdfast.cli.workers import become_worker, tell_ready, worker_options
 from holdfast.exceptions import ConfigurationError
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="What it is told: a TOML file.")
 @click.option("--store", metavar="PLACE", help="Where everything is kept, before what the file says.")
+@journal_option
 @worker_options
 @trace_option
 @log_options("info")
@@ -32,6 +34,7 @@ def broker(
     context: click.Context,
     config: str | None,
     store: str | None,
+    journal: str | None,
     workers: int | None,
     traces: bool,
     log_level: str,
@@ -51,7 +54,7 @@ def broker(
     if context.invoked_subcommand is not None:
         return
     from holdfast.broker.broker import Broker
-    from holdfast.broker.config import BrokerConfig
+    from holdfast.broker.config import BrokerConfig, JournalConfig
     from holdfast.broker.config_file import read_config
     from holdfast.endpoint.logs import configure_logs
 
@@ -59,6 +62,8 @@ def broker(
     instead: dict[str, Any] = {
         name: value for name, value in (("store", store), ("workers", workers)) if value is not None
     }
+    if journal is not None:
+        instead["journal"] = JournalConfig(enabled=False) if journal == "off" else JournalConfig(directory=journal)
     told = read_config(config, instead=instead) if config is not None else replace(BrokerConfig(), **instead)
     read_again = partial(_read_again, config, instead) if config is not None else None
     ready: Callable[[Mapping[str, Any]], None] = partial(_tell_ready, told)

@@ -11,7 +11,7 @@ import click
 from holdfast.cli.landing_place import Directory, Lines
 from holdfast.cli.program import log_options, run_loop, wrong_usage
 from holdfast.cli.progress import Shown, progress
-from holdfast.cli.serve import listen_options, make_service, queue_options, run_service
+from holdfast.cli.serve import listen_options, make_service, queue_options, run_service, to_journal
 from holdfast.cli.shelf import named
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def receive(
     count: int | None,
     retention: str | None,
     restored: bool,
+    journal: str | None,
     log_level: str,
     log_json: bool,
     **where: Any,
@@ -71,7 +72,7 @@ def receive(
     with wrong_usage():
         # What cannot be written, as on a full disk, waits in the store until it can.
         app = Destination(store, assurance=assurance, handling=HandlingPolicy(attempts=None))
-        app.keep(retention, restored=restored)
+        app.keep(retention, restored=restored, journal=to_journal(journal))
     place = Directory(out) if out is not None else Lines(jsonl) if jsonl is not None else None
     if place is None:
         click.echo(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.endpoint.destination import Destination
+    from holdfast.endpoint.journal import JournalPolicy
     from holdfast.endpoint.serve import Service
     from holdfast.endpoint.supervisor import Post
 
@@ -84,6 +85,20 @@ def listen_options(command: Any) -> Any:
     return peer_options(command)
 
 
+journal_option = click.option(
+    "--journal",
+    metavar="DIRECTORY",
+    help='Where the event journal is kept; "off": nowhere.  [default: journal in the store\'s directory]',
+)
+
+
+def to_journal(given: str | None) -> bool | JournalPolicy | None:
+    """What is said of the journal by that option; None: nothing."""
+    from holdfast.endpoint.journal import JournalPolicy
+
+    return given if given is None else False if given == "off" else JournalPolicy(given)
+
+
 def queue_options(command: Any) -> Any:
     """Add what becomes of the queue."""
     for option in reversed(
@@ -98,6 +113,7 @@ def queue_options(command: Any) -> Any:
                 is_flag=True,
                 help="The store was put back from an older copy: its queue gets a new epoch. Say it once.",
             ),
+            journal_option,
         ]
     ):
         command = option(command)
@@ -114,6 +130,7 @@ def serve(
     target: str,
     retention: str | None,
     restored: bool,
+    journal: str | None,
     workers: int | None,
     log_level: str,
     log_json: bool,
@@ -143,7 +160,7 @@ def serve(
         configure_logs(log_level, json=log_json, worker=post.place.worker.number)
     app = load_destination(target)
     with wrong_usage():
-        app.keep(retention, restored=restored)
+        app.keep(retention, restored=restored, journal=to_journal(journal))
     service = make_service(app, post, **where)
     run_loop(run_service(service))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NewType
 
-from holdfast.core.messages import Envelope
+from holdfast.core.messages import Envelope, Fault
 from holdfast.core.records import Record
 
 BackChannel = NewType("BackChannel", object)
@@ -119,11 +119,42 @@ class Submitted:
 
 @dataclass(slots=True)
 class Acknowledged:
-    """The destination has the messages at offsets ``first <= offset <= last`` of the outbox ``key``."""
+    """The destination has the messages at offsets ``first <= offset <= last`` of the outbox ``key``.
+
+    Args:
+        key: The outbox.
+        first, last: Offsets in it.
+        identifier: The Sequence that they went in.
+        number: That of the first in it.
+    """
 
     key: str
     first: int
     last: int
+    identifier: str
+    number: int
+
+
+@dataclass(slots=True)
+class NotQueued:
+    """The message is accepted and will be acknowledged, and goes into no queue.
+
+    Args:
+        identifier: Its Sequence.
+        number: Its number there.
+        why: A few words that never change.
+    """
+
+    identifier: str
+    number: int
+    why: str
+
+
+@dataclass(slots=True)
+class FaultReceived:
+    """The peer answered with a fault, or sent one."""
+
+    fault: Fault
 
 
 @dataclass(slots=True)
@@ -215,6 +246,8 @@ Effect = (
     | Delivered
     | Submitted
     | Acknowledged
+    | NotQueued
+    | FaultReceived
     | Discarded
     | Unanswered
     | Unheard

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from holdfast.core.events import BackChannel, Transmit
+from holdfast.core.events import BackChannel, FaultReceived, Transmit
 from holdfast.core.inbound import Inbound
 from holdfast.core.messages import Acknowledge, Envelope, Fault, SequenceAcknowledgement, TerminateSequence
 from holdfast.core.outbound import Outbound
@@ -96,6 +96,7 @@ class Hearing:
 
     def fault(self, envelope: Envelope, fault: Fault, sent: Transmit | None, now: float) -> None:
         """A fault, as the answer to what we ``sent`` or as a message of its own: it is told to whom it is about."""
+        self._inbound.effects.append(FaultReceived(fault))
         destination = self._inbound.destinations.get(fault.identifier or "")
         if destination is not None and fault.is_rm:
             self._inbound.fault_received(destination, fault.code, now)

@@ -13,7 +13,7 @@ from zlib import crc32
 from holdfast.core.commit import GroupCommit
 from holdfast.core.creations import Creations, is_repeatable
 from holdfast.core.destination import TIME_IS_UP, RMDestination, Verdict
-from holdfast.core.events import BackChannel, Delivered, Effect, Incident
+from holdfast.core.events import BackChannel, Delivered, Effect, Incident, NotQueued
 from holdfast.core.faults import ENDS_FOR_DESTINATION
 from holdfast.core.limit import QueueLimit
 from holdfast.core.messages import (
@@ -165,6 +165,8 @@ class Inbound:
             return verdict
         # What is dropped for coming too late is answered by nobody.
         awaits_reply = awaits_reply and not destination.is_too_late(number)
+        if not queues:
+            self.effects.append(NotQueued(destination.identifier, number, "marker" if is_marker else "for no queue"))
         if is_marker:
             destination.marker = number
             deliveries: list[Delivery] = []
@@ -229,6 +231,7 @@ class Inbound:
             self.queue.hold(destination.identifier, number, record)
             return []
         if destination.is_too_late(number):
+            self.effects.append(NotQueued(destination.identifier, number, "too late"))
             return []
         destination.released(number)
         partition = destination.partition

@@ -495,7 +495,8 @@ class Outbound:
         for lower, upper in ranges:
             last = min(upper, (source.last_number or upper + 1) - 1)
             if last >= lower:
-                self.effects.append(Acknowledged(outbox.key, outbox.offset_of(lower), outbox.offset_of(last)))
+                first, end = outbox.offset_of(lower), outbox.offset_of(last)
+                self.effects.append(Acknowledged(outbox.key, first, end, source.identifier or "", lower))
         self.passed(outbox, now)
 
     def passed(self, outbox: Outbox, now: float) -> None:

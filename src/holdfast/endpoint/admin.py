@@ -165,7 +165,8 @@ class Admin:
         wrong = self._app.engine.health()
         if wrong is not None:
             raise Refused(503, wrong.message, wrong.remedy)
-        return {"status": "ok"}
+        journal = self._app.journal
+        return {"status": "ok"} | ({"journal": journal.trouble} if journal is not None and journal.trouble else {})
 
     async def _ready(self, asked: Asked) -> object:
         """The listener is there once all is recovered."""

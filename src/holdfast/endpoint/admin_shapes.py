@@ -181,9 +181,15 @@ class Bind(Shape):
 
 
 class Health(Shape):
-    """How it is."""
+    """How it is.
+
+    Args:
+        status: In a word.
+        journal: Why the event journal is not written; messages go on meanwhile.
+    """
 
     status: str
+    journal: str = ""
 
 
 class Reloaded(Shape):

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from holdfast.core.policy import Assurance, Delivery
 from holdfast.core.retention import RetentionPolicy
 from holdfast.core.versions import Versions
+from holdfast.endpoint.journal import JournalPolicy
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.proxies import Proxy
 from holdfast.settings import check_whole
@@ -53,6 +54,18 @@ def to_retention(given: str | RetentionPolicy | None) -> RetentionPolicy:
     if given is None or isinstance(given, RetentionPolicy):
         return given or RetentionPolicy()
     return RetentionPolicy.parse(given if isinstance(given, str) else repr(given))
+
+
+def to_journal(given: bool | JournalPolicy) -> JournalPolicy | None:
+    """The policy that an argument stands for; None: there is to be no journal.
+
+    Raises:
+        ConfigurationError: it is neither a policy nor whether there is to be one.
+    """
+    if isinstance(given, bool):
+        return JournalPolicy() if given else None
+    check_class("journal", given, JournalPolicy)
+    return given
 
 
 def check_action(action: object) -> None:

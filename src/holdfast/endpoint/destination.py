@@ -25,8 +25,10 @@ from holdfast.core.events import (
     Discarded,
     Effect,
     Ended,
+    FaultReceived,
     Handle,
     Incident,
+    NotQueued,
     Respond,
     Stopped,
     Submitted,
@@ -50,6 +52,7 @@ from holdfast.endpoint.arguments import (
     check_store,
     check_transactions,
     to_assurance,
+    to_journal,
     to_retention,
 )
 from holdfast.endpoint.decoding import OFF_LOOP
@@ -59,6 +62,7 @@ from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loo
 from holdfast.endpoint.envelopes import Elsewhere, Envelopes
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl
+from holdfast.endpoint.journal import Journal, JournalPolicy, directory_of
 from holdfast.endpoint.letters import seal, unseal
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.parties import party_of
@@ -94,8 +98,8 @@ class Router(Protocol):
         ...
 
 
-_UNHEEDED = frozenset((Submitted, Acknowledged, Discarded, Ended, Unheard))
-"""What a source is told, and nobody here waits for."""
+_UNHEEDED = frozenset((Submitted, Acknowledged, Discarded, Ended, Unheard, NotQueued, FaultReceived))
+"""What a source is told, and what only the journal says: nobody here waits for it."""
 
 _UNTRACED = contextlib.nullcontext()
 
@@ -146,6 +150,8 @@ class Destination:
         proxy: URL of an HTTP proxy for what it posts itself.
         staging: Limits of what writers outside, such as a Spark query, stage.
         wsdl: The service's WSDL 1.1 in UTF-8, a file's path or its bytes, which GET with ``?wsdl`` gives out as it is.
+        journal: Whether it keeps an event journal, in ``journal`` of its store's directory, or where and how long it
+            keeps it. A store in memory or in a database has no such directory: there is none, unless one is named.
 
     Raises:
         ConfigurationError: for an assurance or a number that cannot be, or a processor that is none.
@@ -195,6 +201,7 @@ class Destination:
         proxy: str | None = None,
         staging: StagingPolicy | None = None,
         wsdl: str | Path | bytes | None = None,
+        journal: bool | JournalPolicy = True,
     ):
         check_whole("partitions", partitions)
         check_whole("concurrency", concurrency)
@@ -207,6 +214,9 @@ class Destination:
         check_class("wire_limits", wire_limits, Limits)
         check_class("ssl_context", ssl_context, ssl.SSLContext)
         check_proxy(proxy)
+        self.journal_policy = to_journal(journal)
+        """How its event journal is kept, None for none."""
+        self.journal: Journal | None = None
         self.policy = policy or DestinationPolicy()
         if assurance is not None:
             self.policy = replace(self.policy, assurance=to_assurance(assurance))
@@ -270,6 +280,8 @@ class Destination:
         self._router, self.policy, self._allowed = router, policy, AllowList(allow_addresses)
         self.wire_limits = wire_limits
         self._envelopes.use(wire_limits)
+        if self.journal is not None:
+            self.journal.collector.policy = policy
         self.engine.protocol.inbound.use(policy if self.worker is None else self.worker.share_of(policy))
         outbound = self.engine.protocol.outbound
         outbound.policy, outbound.policy_for = source_policy, source_policy_for
@@ -280,12 +292,20 @@ class Destination:
             self.queues[name].use(retention, drops_passed=drops_passed, now=self.engine.clock())
         self.engine.touch()
 
-    def keep(self, retention: str | RetentionPolicy | None = None, *, restored: bool = False) -> None:
-        """Say otherwise, before it is started, how long its queue keeps messages, or that its store was put back.
+    def keep(
+        self,
+        retention: str | RetentionPolicy | None = None,
+        *,
+        restored: bool = False,
+        journal: bool | JournalPolicy | None = None,
+    ) -> None:
+        """Say otherwise, before it is started, how long its queue keeps messages, that its store was put back, or
+        what becomes of its journal.
 
         Args:
             retention: As for the constructor; None leaves it as it is.
             restored: As for the constructor; False leaves it as it is.
+            journal: As for the constructor; None leaves it as it is.
 
         Raises:
             ConfigurationError: for words that are no retention.
@@ -294,6 +314,8 @@ class Destination:
             self.queue.retention = to_retention(retention)
             self.queue.drops_passed = False
         self._restored = self._restored or restored
+        if journal is not None:
+            self.journal_policy = to_journal(journal)
 
     def _check_transactions(self, handlers: Mapping[str, Any]) -> None:
         check_transactions(handlers, self.policy.assurance, are_there=isinstance(self.store, Transactional))
@@ -378,6 +400,8 @@ class Destination:
             await self._recover()
         except BaseException:
             await self.engine.give_up()
+            if self.journal is not None:
+                await self.journal.close()
             with contextlib.suppress(StoreError):  # what is wrong with it is being told
                 self.store.close()
             raise
@@ -410,6 +434,7 @@ class Destination:
                 remedy="Name another store: a destination and a source have one each.",
             )
         self._check_queues(snapshot)
+        self._begin_journal(snapshot)
         if handling is not None:
             self._check_transactions(self.handlers)
             self.dispatcher = Dispatcher(self.engine, handling, self.handlers)
@@ -443,6 +468,15 @@ class Destination:
         )
         if self._restored:
             log.warning("new epoch", queue=self.queue.name, why="the store was said to be restored: leave that out now")
+
+    def _begin_journal(self, snapshot: Snapshot) -> None:
+        policy, worker = self.journal_policy, self.worker
+        place = directory_of(policy, self.store_location, worker) if policy is not None else None
+        if policy is None or place is None:
+            return
+        number = worker.number if worker is not None else None
+        self.journal = Journal(place, policy, self.engine.clock, self.policy, number)
+        self.engine.journal = self.journal.start(snapshot, self.queues.values())
 
     def _check_queues(self, snapshot: Snapshot) -> None:
         """See that the queues are those that the store has."""
@@ -484,6 +518,8 @@ class Destination:
             await self.dispatcher.stop(grace)
         await self.sender.stop()
         await self.engine.stop()
+        if self.journal is not None:
+            await self.journal.close()
         try:
             self.store.close()
         except StoreError:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.core.events import Effect, ReadWanted
 from holdfast.core.forwarding import Forwarding
@@ -27,6 +27,7 @@ from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.endpoint.journal_events import Collector
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.reading import Reading, Records
 from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed
@@ -36,6 +37,8 @@ HANGING_SECONDS = 5.0
 """A commit that takes longer is told in the log and by health: the disk does not answer."""
 
 _WATCH_SECONDS = 1.0
+
+_UNTOLD: Mapping[type[object], Callable[[Any], None]] = MappingProxyType({})
 
 
 class Clock:
@@ -131,6 +134,10 @@ class Engine:
         """Taken from the core, and not handed over yet."""
         self._over: asyncio.Future[None] | None = None
         """Of the batch that is with the thread: who waits for it by itself."""
+        self._under_way: Batch | None = None
+        """What is with the thread."""
+        self.journal: Collector | None = None
+        """Who is told what is durable and what is to be done; None: nobody. To be set after :meth:`start`."""
         self._scheduled = False
         self._is_put_off = False
         self._timer: Cancellable | None = None
@@ -246,9 +253,16 @@ class Engine:
 
     def _see_to_effects(self) -> None:
         protocol = self.protocol
+        journaled = self.journal.of_effect if self.journal is not None else _UNTOLD
         while protocol.effects:
             for effect in protocol.take_effects():
                 if type(effect) is not ReadWanted:
+                    if (tell := journaled.get(type(effect))) is not None:
+                        try:
+                            tell(effect)
+                        except Exception as error:
+                            self._end_journal(error)
+                            journaled = _UNTOLD
                     self._carry_out(effect)
                 elif self._reading is not None and self.failure is None:
                     self._reading.read(effect)
@@ -301,8 +315,9 @@ class Engine:
         assert self._thread is not None
         taken = self._next_batch()
         self._over = taken.over
+        self._under_way = taken.batch
         if self._thread.commit(taken.batch, taken.within):
-            self.protocol.batch_durable(self.clock())
+            self._is_durable()
             self._tell(self._over)
             self._see_to_effects()
             if self._wants_commit:
@@ -315,9 +330,25 @@ class Engine:
             self.protocol.records_read(wanted, records, self.clock())
             self.touch()
 
+    def _is_durable(self) -> None:
+        batch, self._under_way = self._under_way, None
+        if self.journal is not None and batch is not None:
+            try:
+                self.journal.durable(batch)
+            except Exception as error:
+                self._end_journal(error)
+        self.protocol.batch_durable(self.clock())
+
+    def _end_journal(self, error: Exception) -> None:
+        """Whatever is wrong with the journal stops no message."""
+        assert self.journal is not None
+        log.error("journal ended", what="messages go on; this is a bug", exc_info=error)
+        self.journal.broken = f"what happened could not be told: {error!r}"
+        self.journal = None
+
     def _durable(self) -> None:
         self._committing = False
-        self.protocol.batch_durable(self.clock())
+        self._is_durable()
         self._tell(self._over)
         # Not put off: the next batch should be on its way while the answers to this one are written.
         self._turn()

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from holdfast.core.outbox import Outbox
 from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.journal import Journal
 from holdfast.endpoint.outboxes import FORWARDER_STATES, forwarder_of, state_of
 from holdfast.store.durations import Durations
 
@@ -64,6 +65,8 @@ class DestinationCollector(Collector):
         yield from self._queues()
         yield from self._cursors()
         yield from self._forwarders()
+        if app.journal is not None:
+            yield from _journal(app.journal)
         if app.dispatcher is not None:
             yield _counter("holdfast_messages_handled", "Messages whose handler finished.", app.dispatcher.handled)
             yield _counter("holdfast_handler_failures", "Handlers that raised.", app.dispatcher.failed)
@@ -170,6 +173,17 @@ class DestinationCollector(Collector):
                 age.add_metric(labels, described["age"])
         yield lag
         yield age
+
+
+def _journal(journal: Journal) -> Iterator[Metric]:
+    yield _counter("holdfast_journal_events", "Events written to the journal.", journal.written)
+    yield _counter("holdfast_journal_events_lost", "Events that could not be written to it.", journal.lost)
+    yield GaugeMetricFamily(
+        "holdfast_journal_failing",
+        "Whether the journal is not written just now: 1 for yes.",
+        value=bool(journal.trouble),
+    )
+    yield GaugeMetricFamily("holdfast_journal_bytes", "Bytes that the journal's files take.", value=journal.bytes)
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:

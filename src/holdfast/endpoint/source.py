@@ -706,8 +706,7 @@ class Source:
         elif isinstance(effect, Incident):
             self.incidents[effect.name] += 1
             log_incident(effect)
-        else:
-            assert isinstance(effect, Respond)
+        elif isinstance(effect, Respond):
             self._envelopes.respond(cast(Exchange, effect.back_channel), effect.envelope)
         if self.on_progress is not None:
             self.on_progress(self.progress)

@@ -1,0 +1,501 @@
+"""What an event journal says: its columns, its events, and the collector that makes them of what happened.
+
+The collector is told of batches that are durable and of what leaves the endpoint, and never asks the protocol what it
+believes: so whoever reads the journal can tell whether the protocol did right. It runs in the loop with every message:
+it only gathers; :func:`columns_of` makes rows of it, elsewhere and later. Knows no file and no clock but the one given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from holdfast.core.destination import TIME_IS_UP
+from holdfast.core.events import (
+    Acknowledged,
+    Discarded,
+    Effect,
+    FaultReceived,
+    Handle,
+    Incident,
+    NotQueued,
+    Respond,
+    Stopped,
+    Transmit,
+)
+from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
+from holdfast.core.policy import DestinationPolicy
+from holdfast.core.queues import HANDLER, Queue
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import Batch, Snapshot, State
+
+Row = tuple[Any, ...]
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the journal.
+
+    Args:
+        name: What it is called.
+        type: Of Spark's: ``timestamp``, ``string``, ``int`` or ``bigint``.
+        says: What it means.
+    """
+
+    name: str
+    type: str
+    says: str
+
+
+COLUMNS = (
+    Column("at", "timestamp", "When it happened; of what is told in ranges, when the last of it did."),
+    Column("run", "string", "Which run of which process wrote it: another one at every start."),
+    Column("ordinal", "bigint", "Its place among the events of that run, from 0. One that is missing is lost."),
+    Column("worker", "int", "The number of the process among several workers; null if it is the only one."),
+    Column("event", "string", "What happened; see below."),
+    Column("sequence", "string", "The Identifier of the Sequence; null if it is about none."),
+    Column("number", "bigint", "The message number in it, the first of a range."),
+    Column("count", "bigint", "How many messages, numbers or offsets it is about: a range goes up from its first."),
+    Column("queue", "string", "The queue."),
+    Column("partition", "int", "The partition of it."),
+    Column("offset", "bigint", "The offset in that, the first of a range."),
+    Column("since", "timestamp", "When the message had come, or was submitted."),
+    Column("peer", "string", "Whose it is: an address, the owner of a certificate, the name of a reader."),
+    Column("key", "string", "The outbox: `forwarder/NAME/PARTITION` of a forwarder's."),
+    Column("attempt", "int", "Which attempt it was, from 1."),
+    Column("detail", "string", "More, as the event says."),
+)
+"""Every column of the journal, in order. Those after ``ordinal`` and ``worker`` are the event's own."""
+
+EVENTS: Mapping[str, str] = {
+    "started": "A process began to write this journal. `detail`: the version.",
+    "stopped": "It ended in order: nothing of this run is missing behind it.",
+    "recovered": "Its state was read from the store, as the `stands` that follow say. `count`: Sequences.",
+    "gap": "`count` events of this run were not written. `detail`: why.",
+    "stands": "What is durable of a Sequence where a file of the journal begins. A range of the numbers that are "
+    "accepted (`detail`: the state, the assurance), held (`detail`: held), or that the next hop has (with `key`); "
+    "`count` 0: none.",
+    "queue stands": "`offset`: the end of a partition where a file of the journal begins. `detail`: the queue's epoch.",
+    "handled stands": "Offsets that the handler is durably done with where a file of the journal begins.",
+    "created": "A Sequence was granted (no `key`; `detail`: its assurance), or a destination granted us one "
+    "(`key`; `offset`: of its number 1).",
+    "closed": "It takes no new message.",
+    "terminated": "It is over. `detail`: the numbers that are missing, the last fault.",
+    "expired": "Its time was up: by its Expires, or since nothing came.",
+    "forgotten": "It is known no more.",
+    "delivered": "A message is durable in its queue for the application. `since`: when it came; null if it was held.",
+    "held": "A message is durable, and waits for one before it.",
+    "discarded": "A held message was thrown away with its incomplete Sequence, or had no queue left to go to.",
+    "not queued": "A message was accepted and goes into no queue. `detail`: why.",
+    "duplicate": "A message came again, and was dropped.",
+    "not taken": "A message came too far beyond a gap; it is to be sent again.",
+    "acknowledged": "The peer was told that these are accepted, the first time in this run.",
+    "handed over": "A message was given to the handler. `attempt`: which time.",
+    "handled": "The handler is done with these, durably.",
+    "rewound": "Somebody put the handlers back: from `offset` on they begin again.",
+    "read": "A reader (`peer`) is done with everything below `offset`, durably.",
+    "submitted": "A message of ours is durable in an outbox.",
+    "transmitted": "Messages were sent for the first time in this run.",
+    "retransmitted": "A message was sent again.",
+    "replied": "A message went back in the answer to a request, in the Sequence that was offered for it.",
+    "arrived": "The next hop says that it has these.",
+    "given up": "A message became a dead letter, in `queue` at `offset`; or, with `key`, somebody gave it up.",
+    "sending stopped": "An outbox sends nothing more until somebody decides. `detail`: why.",
+    "fault sent": "`detail`: its code and its reason.",
+    "fault received": "`detail`: its code and its reason.",
+    "deleted": "Records below `offset` are deleted.",
+    "incident": "What the log says besides, from `info` on. `detail`: its name, and more.",
+}
+"""Event -> what it says."""
+
+NAMES = tuple(column.name for column in COLUMNS)
+_EVENT = NAMES.index("event")
+_OWN = NAMES[_EVENT:]
+
+APPENDED, ACKNOWLEDGED, ROWS = "a", "k", "r"
+"""What an entry is: ``(APPENDED, at, queues, partitions, offsets, [(sequence, number, received_at)])``,
+``(ACKNOWLEDGED, at, [(sequence, number, count)])``, or ``(ROWS, [(at, event, sequence, ...)])``."""
+
+_STAMP = attrgetter("sequence", "message_number", "received_at")
+_LONGEST_DETAIL = 400
+_TOLD_OTHERWISE = frozenset(
+    {"sequence created", "sequence terminated", "fault raised", "dead letter", "sequence incomplete"}
+)
+_OF_MESSAGES = {"duplicate dropped": "duplicate", "message not held": "not taken"}
+
+
+class Collector:
+    """Gathers events until somebody takes them.
+
+    Args:
+        clock: What time it is.
+        policy: What Sequences are promised that are granted from now on; may be another from some moment on.
+    """
+
+    def __init__(self, clock: Callable[[], float], policy: DestinationPolicy) -> None:
+        self.policy = policy
+        self.broken = ""
+        """Why nothing is told any more; "" if all is well."""
+        self.count = 0
+        """Events since it was made, those taken included."""
+        self.entries: list[tuple[Any, ...]] = []
+        self._clock = clock
+        self._rows: list[Row] | None = None
+        self._said: dict[str, SequenceAcknowledgement] = {}
+        self._said_at = 0.0
+        self._told: dict[str, Pairs] = {}
+        self._states: dict[str, State] = {}
+        self._held: dict[str, set[int]] = {}
+        self._done: dict[tuple[str, int], Pairs] = {}
+        self._homes: dict[str, tuple[str | None, int | None]] = {}
+        self._promised: dict[str, str] = {}
+        self.of_effect: dict[type[Any], Callable[[Any], None]] = {
+            Respond: self._respond,
+            Transmit: self._transmitted,
+            Acknowledged: self._arrived,
+            Handle: self._handed_over,
+            Incident: self._incident,
+            NotQueued: self._not_queued,
+            FaultReceived: self._fault_received,
+            Discarded: self._discarded,
+            Stopped: self._stopped,
+        }
+        """Kind of effect -> who is to be told of one; others say nothing that is not durable, and so told, already."""
+
+    # --- what is durable ------------------------------------------------------------------------------------------
+
+    def durable(self, batch: Batch) -> None:
+        """A batch is durable; nothing that waited for it was said yet."""
+        at = self._clock()
+        if self._said:
+            self._tell_said()
+        if batch.appends:
+            queues, partitions, offsets, records = zip(*batch.appends, strict=True)
+            self._put((APPENDED, at, queues, partitions, offsets, list(map(_STAMP, records))), len(offsets))
+        if batch.holds or batch.releases or batch.drops:
+            self._holding(batch, at)
+        states = self._states
+        for name, state in batch.sequences.items():
+            if state is None:
+                self._forgotten(name, at)
+                continue
+            known = states.get(name)
+            if known is None or known["state"] != state["state"] or known["identifier"] is None:
+                self._moved(name, state, batch, at)
+            states[name] = state
+        if batch.cursors:
+            self._cursors(batch.cursors, at)
+        for (queue, partition), offset in batch.trims.items():
+            self._row(at, "deleted", queue=queue, partition=partition, offset=offset)
+
+    def _holding(self, batch: Batch, at: float) -> None:
+        for sequence, number, record in batch.holds:
+            self._held.setdefault(sequence, set()).add(number)
+            self._row(at, "held", sequence, number, 1, since=record.received_at)
+        for sequence, number, queue, partition, offset, _ in batch.releases:
+            self._held.get(sequence, set()).discard(number)
+            self._row(at, "delivered", sequence, number, 1, queue, partition, offset)
+        for sequence, number in batch.drops:
+            self._held.get(sequence, set()).discard(number)
+            self._row(at, "discarded", sequence, number, 1)
+
+    def _moved(self, name: str, state: State, batch: Batch, at: float) -> None:
+        """The state of a Sequence is another one, or it is new."""
+        known = self._states.get(name)
+        if state["role"] == "source":
+            if known is None:
+                self._homes[name] = batch.homes.get(name, (None, None))
+            if state["identifier"] is not None and (known is None or known["identifier"] is None):
+                queue, partition = self._homes[name]
+                where: dict[str, Any] = {
+                    "queue": queue,
+                    "partition": partition,
+                    "offset": state["start"],
+                    "key": state["outbox"],
+                }
+                self._row(at, "created", state["identifier"], **where, peer=state["to"])
+            return
+        if known is None:
+            detail = self._promised[name] = f"{self.policy.assurance}, {state['behavior']}"
+            peer = state.get("party") or state["acks_to"][0]
+            self._row(at, "created", name, partition=state["partition"], peer=peer, detail=detail)
+        event = _LIFE.get(state["state"])
+        if event is None:
+            return
+        fault = state.get("last_fault", "")
+        if event == "terminated" and fault == TIME_IS_UP:
+            event = "expired"
+        missing = state.get("gaps", ())
+        said = [f"missing {list(missing)}"] if missing else []
+        self._row(at, event, name, detail=_short(", ".join([*said, *([fault] if fault else [])])) or None)
+
+    def _forgotten(self, name: str, at: float) -> None:
+        known = self._states.pop(name, None)
+        if known is None:
+            return
+        is_source = known["role"] == "source"
+        identifier = known["identifier"]
+        self._told.pop(identifier, None)
+        self._held.pop(identifier, None)
+        self._homes.pop(name, None)
+        self._promised.pop(name, None)
+        key = known["outbox"] if is_source else None
+        if identifier is not None:
+            self._row(at, "terminated" if is_source else "forgotten", identifier, key=key)
+
+    def _cursors(self, cursors: Mapping[tuple[str, int, str], State | None], at: float) -> None:
+        for (queue, partition, name), state in cursors.items():
+            if state is None:
+                continue
+            if name == HANDLER:
+                self._handled(queue, partition, _pairs(state["done"]), at)
+            elif "/" not in name and "offset" in state:
+                self._row(at, "read", queue=queue, partition=partition, offset=state["offset"], peer=name)
+
+    def _handled(self, queue: str, partition: int, done: Pairs, at: float) -> None:
+        before = self._done.get((queue, partition), ())
+        self._done[queue, partition] = done
+        if _news(done, before):  # what was done and is not any more
+            floor = done[0][1] if done and done[0][0] == 1 else 0
+            self._row(at, "rewound", queue=queue, partition=partition, offset=floor)
+            before = ((1, floor),) if floor else ()
+        for lower, upper in _news(before, done):
+            self._row(at, "handled", None, None, upper - lower + 1, queue, partition, lower - 1)
+
+    # --- what leaves ----------------------------------------------------------------------------------------------
+
+    def left(self, envelope: Envelope) -> None:
+        """An answer leaves."""
+        for acknowledgement in envelope.acknowledgements:
+            if not self._said:
+                self._said_at = self._clock()
+            self._said[acknowledgement.identifier] = acknowledgement
+        if envelope.fault is not None:
+            self._fault("fault sent", envelope.fault)
+        if envelope.sequence is not None:
+            one = envelope.sequence
+            self._row(self._clock(), "replied", one.identifier, one.message_number, 1)
+
+    def told(self, effect: Effect) -> None:
+        """The core tells something, or wants something sent or handled; for who need not be quick about it."""
+        make = self.of_effect.get(type(effect))
+        if make is not None:
+            make(effect)
+
+    def _respond(self, effect: Respond) -> None:
+        if effect.envelope is not None:
+            self.left(effect.envelope)
+
+    def _transmitted(self, effect: Transmit) -> None:
+        envelope = effect.envelope
+        if envelope.acknowledgements or envelope.fault is not None:
+            for acknowledgement in envelope.acknowledgements:
+                if not self._said:
+                    self._said_at = self._clock()
+                self._said[acknowledgement.identifier] = acknowledgement
+            if envelope.fault is not None:
+                self._fault("fault sent", envelope.fault)
+        if not effect.number or envelope.sequence is None:
+            return
+        at, identifier, number, attempt = self._clock(), envelope.sequence.identifier, effect.number, effect.attempt
+        if attempt == 1 and self._rows:
+            last = self._rows[-1]
+            if last[1] == "transmitted" and last[2] == identifier and last[3] + last[4] == number:
+                self._rows[-1] = (at, "transmitted", identifier, last[3], last[4] + 1, *last[5:])
+                return
+        self._row(at, "transmitted" if attempt == 1 else "retransmitted", identifier, number, 1, attempt=attempt)
+
+    def _arrived(self, effect: Acknowledged) -> None:
+        count = effect.last - effect.first + 1
+        self._row(
+            self._clock(), "arrived", effect.identifier, effect.number, count, offset=effect.first, key=effect.key
+        )
+
+    def _handed_over(self, effect: Handle) -> None:
+        record = effect.record
+        where = (effect.queue, effect.partition, effect.offset)
+        self._row(
+            self._clock(),
+            "handed over",
+            record.sequence or None,
+            record.message_number or None,
+            1,
+            *where,
+            attempt=effect.attempt,
+        )
+
+    def _incident(self, effect: Incident) -> None:
+        sequence, number = effect.identifier or None, effect.number or None
+        event = _OF_MESSAGES.get(effect.name)
+        if event is not None:
+            self._row(self._clock(), event, sequence, number, 1)
+        elif effect.level != "debug" and effect.name not in _TOLD_OTHERWISE:
+            detail = effect.name
+            if effect.detail:
+                detail += " " + json.dumps(effect.detail, default=str, ensure_ascii=False)
+            self._row(self._clock(), "incident", sequence, number, detail=_short(detail))
+
+    def _not_queued(self, effect: NotQueued) -> None:
+        self._row(self._clock(), "not queued", effect.identifier, effect.number, 1, detail=effect.why)
+
+    def _fault_received(self, effect: FaultReceived) -> None:
+        self._fault("fault received", effect.fault)
+
+    def _discarded(self, effect: Discarded) -> None:
+        self._row(self._clock(), "given up", None, None, 1, offset=effect.offset, key=effect.key)
+
+    def _stopped(self, effect: Stopped) -> None:
+        self._row(self._clock(), "sending stopped", key=effect.key, detail=_short(f"{effect.code}: {effect.reason}"))
+
+    def _fault(self, event: str, fault: Fault) -> None:
+        detail = _short(f"{fault.code}: {fault.reason}")
+        self._row(self._clock(), event, fault.identifier or None, detail=detail)
+
+    def _tell_said(self) -> None:
+        """Of every Sequence what is acknowledged now and was not before."""
+        rows: list[tuple[str, int, int]] = []
+        told = self._told
+        for identifier, acknowledgement in self._said.items():
+            ranges, before = acknowledgement.ranges, told.get(identifier, ())
+            if ranges == before or not ranges:
+                continue
+            told[identifier] = ranges
+            for lower, upper in _news(before, ranges):
+                rows.append((identifier, lower, upper - lower + 1))
+        self._said.clear()
+        if rows:
+            self._put((ACKNOWLEDGED, self._said_at, rows), len(rows))
+
+    # --- where it stands ------------------------------------------------------------------------------------------
+
+    def started(self, version: str) -> None:
+        """A process begins to write."""
+        self._row(self._clock(), "started", detail=version)
+
+    def ended(self) -> None:
+        """It ends in order."""
+        self._row(self._clock(), "stopped")
+
+    def lost(self, count: int, why: str) -> None:
+        """So many events that were taken were not written. Let :meth:`stand` follow: it says what they led to."""
+        self._row(self._clock(), "gap", count=count, detail=_short(why))
+
+    def recover(self, snapshot: Snapshot) -> None:
+        """What the store held; :meth:`stand` says it."""
+        self._states = dict(snapshot.sequences)
+        assurance = self.policy.assurance
+        self._promised = {name: f"{assurance}, {state['behavior']}" for name, state in self._states.items()}
+        self._homes = {name: snapshot.homes.get(name, (None, None)) for name in self._states}
+        self._held = {name: set(numbers) for name, numbers in snapshot.held.items()}
+        for (queue, partition, name), state in snapshot.cursors.items():
+            if name == HANDLER and _is_done(state):
+                self._done[queue, partition] = _pairs(state["done"])
+        self._row(self._clock(), "recovered", count=len(self._states))
+
+    def stand(self, queues: Iterable[Queue]) -> None:
+        """Say what is durable: at the start, and where a file begins, so that each tells what those before it left.
+
+        Args:
+            queues: What messages come to.
+        """
+        if self._said:
+            self._tell_said()
+        at = self._clock()
+        for queue in queues:
+            for partition, one in enumerate(queue.partitions):
+                where: dict[str, Any] = {"queue": queue.name, "partition": partition, "offset": one.durable_end}
+                self._row(at, "queue stands", **where, detail=queue.epoch)
+        for (name, partition), done in self._done.items():
+            for lower, upper in done:
+                self._row(at, "handled stands", None, None, upper - lower + 1, name, partition, lower - 1)
+        for name, state in self._states.items():
+            if state["identifier"] is not None:
+                self._stand_one(name, state, at)
+
+    def _stand_one(self, name: str, state: State, at: float) -> None:
+        identifier = state["identifier"]
+        if state["role"] == "source":
+            queue, partition = self._homes.get(name, (None, None))
+            for lower, upper in _pairs(state["acknowledged"]) or ((1, 0),):
+                where: dict[str, Any] = {"queue": queue, "partition": partition, "offset": state["start"] + lower - 1}
+                self._row(at, "stands", identifier, lower, upper - lower + 1, **where, key=state["outbox"])
+            return
+        detail = f"{state['state']}, {self._promised[name]}"
+        for lower, upper in _pairs(state["accepted"]) or ((1, 0),):
+            self._row(at, "stands", identifier, lower, upper - lower + 1, peer=state.get("party"), detail=detail)
+        for number in sorted(self._held.get(identifier, ())):
+            self._row(at, "stands", identifier, number, 1, detail="held")
+
+    # --- what is gathered -----------------------------------------------------------------------------------------
+
+    def _put(self, entry: tuple[Any, ...], count: int) -> None:
+        self.entries.append(entry)
+        self.count += count
+        self._rows = None
+
+    def _row(
+        self,
+        at: float,
+        event: str,
+        sequence: str | None = None,
+        number: int | None = None,
+        count: int | None = None,
+        queue: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        since: float | None = None,
+        peer: str | None = None,
+        key: str | None = None,
+        attempt: int | None = None,
+        detail: str | None = None,
+    ) -> None:
+        if self._rows is None:
+            self._rows = []
+            self.entries.append((ROWS, self._rows))
+        self.count += 1
+        row = (at, event, sequence, number, count, queue, partition, offset, since, peer, key, attempt, detail)
+        self._rows.append(row)
+
+    def take(self) -> list[tuple[Any, ...]]:
+        """What was gathered since the last time."""
+        if self._said:
+            self._tell_said()
+        entries, self.entries, self._rows = self.entries, [], None
+        return entries
+
+
+_LIFE = {"closed": "closed", "closing": "closed", "terminated": "terminated", "terminating": "terminated"}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_DETAIL else text[: _LONGEST_DETAIL - 1] + "…"
+
+
+def _is_done(state: State) -> bool:
+    """Whether it is a place of handlers: a store may hold what cannot be understood, which is set aside."""
+    done = state.get("done")
+    return isinstance(done, list) and len(done) % 2 == 0 and all(type(one) is int for one in done)
+
+
+def _pairs(state: list[Any]) -> Pairs:
+    return AcknowledgementRanges.from_state(state).as_pairs()
+
+
+def _news(before: Pairs, after: Pairs) -> list[tuple[int, int]]:
+    """What is in ``after`` and not in ``before``; both ascending."""
+    if not before:
+        return list(after)
+    if len(before) == len(after) == 1 and before[0][0] == after[0][0]:
+        upper = before[0][1]
+        return [(upper + 1, after[0][1])] if after[0][1] > upper else []
+    known = AcknowledgementRanges(before)
+    fresh: list[tuple[int, int]] = []
+    for lower, upper in after:
+        for gap_lower, gap_upper in known.gaps(upper):
+            if gap_upper >= lower:
+                fresh.append((max(lower, gap_lower), gap_upper))
+    return fresh

@@ -1,0 +1,325 @@
+"""The files of an event journal: how events become bytes and rows again, which files a directory has, how they become
+Parquet. Knows no process that writes them.
+
+A directory holds segments. One that is being written, or is not Parquet yet, is a ``_NAME.journal``: a line that says
+so, then frames of a length, a checksum and MessagePack. Whatever reads it stops at the first frame that is not whole.
+A segment that is done becomes ``NAME.parquet``, of the same events, where pyarrow is installed; readers of Parquet skip
+the others, since their names begin with ``_``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+from zlib import crc32
+
+import msgspec
+
+from holdfast.core.queues import DEAD_LETTERS
+from holdfast.endpoint.journal_events import ACKNOWLEDGED, APPENDED, COLUMNS, NAMES, ROWS
+
+HEADER = b"HOLDFAST JOURNAL 1\n"
+LARGEST_FRAME = 64 << 20
+"""Bytes; one that claims to be larger is no frame."""
+ROWS_A_FRAME = 4_000
+"""Events of one frame, about: a reader needs to have no more in memory."""
+ROWS_A_GROUP = 100_000
+"""Rows that are put into Parquet together."""
+
+LIVE, OPEN, PARQUET, DRAFT = "_live-", ".journal", ".parquet", ".draft"
+
+_FRAME = struct.Struct(">II")
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[str, int | None, int, list[Any]]).decode
+
+Entries = Sequence[tuple[Any, ...]]
+Columns = dict[str, list[Any]]
+
+
+def frames_of(run: str, worker: int | None, ordinal: int, entries: Entries) -> tuple[bytes, int]:
+    """Entries as bytes to be appended to a segment, and how many events they are.
+
+    Args:
+        run: Which run of which process.
+        worker: Its number among several; None if there is one.
+        ordinal: Of the first event.
+        entries: As the collector gives them.
+    """
+    frames: list[bytes] = []
+    together: list[tuple[Any, ...]] = []
+    first, count = ordinal, 0
+    for entry in entries:
+        together.append(entry)
+        count += len(entry[-1])
+        if count >= ROWS_A_FRAME:
+            frames.append(_frame((run, worker, first, together)))
+            first, count, together = first + count, 0, []
+    if together:
+        frames.append(_frame((run, worker, first, together)))
+    return b"".join(frames), first + count - ordinal
+
+
+def _frame(payload: tuple[Any, ...]) -> bytes:
+    data = _encode(payload)
+    return _FRAME.pack(len(data), crc32(data)) + data
+
+
+def whole_frames(file: IO[bytes]) -> Iterator[bytes]:
+    """What the frames of a segment hold, from the first to the last that is whole; ``file`` stands at its beginning."""
+    if file.read(len(HEADER)) != HEADER:
+        return
+    while len(head := file.read(_FRAME.size)) == _FRAME.size:
+        length, checksum = _FRAME.unpack(head)
+        if length > LARGEST_FRAME:
+            return
+        data = file.read(length)
+        if len(data) < length or crc32(data) != checksum:
+            return
+        yield data
+
+
+def whole_length(path: Path) -> int:
+    """Up to which byte a segment is whole."""
+    length = 0
+    with path.open("rb") as file:
+        for _ in whole_frames(file):
+            length = file.tell()
+        if not length:
+            file.seek(0)
+            length = len(HEADER) if file.read(len(HEADER)) == HEADER else 0
+    return length
+
+
+def read_segment(file: IO[bytes]) -> Iterator[Columns]:
+    """The events of a segment, some at a time, each as its columns. One that is torn, or is none of ours, ends where it
+    is not whole: what is missing is seen by its ordinals."""
+    for data in whole_frames(file):
+        try:
+            yield columns_of(*_decode(data))
+        except (msgspec.DecodeError, ValueError, TypeError, IndexError):
+            return  # whole, and none of ours
+
+
+def columns_of(run: str, worker: int | None, ordinal: int, entries: Entries) -> Columns:
+    """Entries as rows: column -> a value for each; times in microseconds since 1970.
+
+    Raises:
+        ValueError, TypeError, IndexError: They are no entries.
+    """
+    columns: Columns = {name: [] for name in NAMES}
+    for entry in entries:
+        if entry[0] == APPENDED:
+            own = _appended(*entry[1:])
+        elif entry[0] == ACKNOWLEDGED:
+            _, at, rows = entry
+            sequences, numbers, counts = zip(*rows, strict=True)
+            own = {"at": [at] * len(rows), "event": ["acknowledged"] * len(rows)}
+            own |= {"sequence": sequences, "number": numbers, "count": counts}
+        elif entry[0] == ROWS:
+            own = dict(zip(_ROW, zip(*entry[1], strict=True), strict=True))
+        else:
+            raise ValueError(f"no such entry: {entry[0]!r}")
+        count = len(own["at"])
+        for name, values in columns.items():
+            values.extend(own.get(name) or [None] * count)
+    count = len(columns["at"])
+    columns["run"], columns["worker"] = [run] * count, [worker] * count
+    columns["ordinal"] = list(range(ordinal, ordinal + count))
+    for name in _TIMES:
+        columns[name] = [None if time is None else round(time * 1e6) for time in columns[name]]
+    return columns
+
+
+_ROW = tuple(name for name in NAMES if name not in ("run", "ordinal", "worker"))
+_TIMES = tuple(column.name for column in COLUMNS if column.type == "timestamp")
+
+
+def _appended(
+    at: float, queues: Sequence[str], partitions: Sequence[int], offsets: Sequence[int], stamps: Sequence[Any]
+) -> dict[str, Sequence[Any]]:
+    sequences, numbers, since = zip(*stamps, strict=True)
+    events = [_event_of(queue) for queue in queues]
+    own: dict[str, Sequence[Any]] = {
+        "at": [at] * len(stamps),
+        "event": [event for event, _ in events],
+        "queue": queues,
+        "partition": partitions,
+        "offset": offsets,
+        "since": since,
+        "count": [1] * len(stamps),
+        "key": [key for _, key in events],
+        # What is in an outbox has the sequence key where others have their Sequence, and no number.
+        "sequence": [one or None if key is None else None for one, (_, key) in zip(sequences, events, strict=True)],
+        "number": [one or None if key is None else None for one, (_, key) in zip(numbers, events, strict=True)],
+    }
+    return own
+
+
+@cache
+def _event_of(queue: str) -> tuple[str, str | None]:
+    """What it is called that a record comes into a queue, and the key of the outbox whose queue it is."""
+    for prefix in ("outbox/", "replies/"):
+        if queue.startswith(prefix):
+            return "submitted", queue.removeprefix(prefix)
+    return ("given up" if queue == DEAD_LETTERS else "delivered"), None
+
+
+# --- a directory ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file of a journal.
+
+    Args:
+        path: Where it is.
+        size: Bytes.
+        is_parquet: Whether it is Parquet.
+    """
+
+    path: Path
+    size: int
+    is_parquet: bool
+
+    @property
+    def name(self) -> str:
+        """What it and what becomes of it are called, which tells its place among the others."""
+        return self.path.name.removeprefix(LIVE).removeprefix("_").removesuffix(OPEN).removesuffix(PARQUET)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether somebody writes it, or died while doing so."""
+        return self.path.name.startswith(LIVE)
+
+
+def segments(directory: Path) -> list[Segment]:
+    """The segments that are there, the oldest first, each once."""
+    found: dict[str, Segment] = {}
+    for path in _listed(directory):
+        is_parquet = path.suffix == PARQUET and not path.name.startswith(("_", "."))
+        if not is_parquet and not (path.suffix == OPEN and path.name.startswith("_")):
+            continue
+        try:
+            one = Segment(path, path.stat().st_size, is_parquet)
+        except OSError:
+            continue  # it is gone, or has become Parquet
+        if is_parquet or one.name not in found:
+            found[one.name] = one
+    return [found[name] for name in sorted(found)]
+
+
+def _listed(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def is_segment_name(name: str) -> bool:
+    """Whether a file of a journal may be called so: no path, and nothing else that lies there."""
+    is_one = name.endswith(PARQUET) or (name.startswith("_") and name.endswith(OPEN))
+    return is_one and os.sep not in name and "\0" not in name
+
+
+def prune(directory: Path, age: float | None, size: int | None, now: float, keep: Path | None) -> int:
+    """Delete the oldest segments that are kept no longer.
+
+    Args:
+        directory: Of the journal.
+        age: Seconds since they were written; None: however long.
+        size: Bytes that all may take together; None: however many.
+        now: Seconds.
+        keep: One that stays.
+
+    Returns:
+        The bytes that are left.
+    """
+    there = segments(directory)
+    total = sum(one.size for one in there)
+    for one in there:
+        if one.path == keep:
+            continue
+        try:
+            is_old = age is not None and now - one.path.stat().st_mtime > age
+            if is_old or (size is not None and total > size):
+                one.path.unlink()
+                total -= one.size
+        except FileNotFoundError:
+            total -= one.size
+    return total
+
+
+# --- Parquet ----------------------------------------------------------------------------------------------------------
+
+
+def arrow_schema() -> Any:
+    """The columns as pyarrow has them, as Spark reads them."""
+    import pyarrow as pa
+
+    types = {"timestamp": pa.timestamp("us", tz="UTC"), "string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}
+    return pa.schema([(column.name, types[column.type]) for column in COLUMNS])
+
+
+def record_batches(file: IO[bytes]) -> Iterator[Any]:
+    """The events of a segment as record batches of pyarrow."""
+    import pyarrow as pa
+
+    schema = arrow_schema()
+    for columns in read_segment(file):
+        yield pa.RecordBatch.from_pydict(columns, schema=schema)
+
+
+def to_parquet(segment: Segment) -> Path:
+    """Make Parquet of a segment that nobody writes any more; the segment goes. Killed at any moment, it leaves either.
+
+    Raises:
+        OSError: It cannot be read or written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    directory = segment.path.parent
+    draft, made = directory / f"_{segment.name}{DRAFT}", directory / f"{segment.name}{PARQUET}"
+    schema = arrow_schema()
+    with segment.path.open("rb") as file, pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+        waiting: list[Any] = []
+        for batch in record_batches(file):
+            waiting.append(batch)
+            if sum(one.num_rows for one in waiting) >= ROWS_A_GROUP:
+                writer.write_table(pa.Table.from_batches(waiting, schema))
+                waiting = []
+        writer.write_table(pa.Table.from_batches(waiting, schema))
+    with draft.open("rb") as written:
+        os.fsync(written.fileno())
+    draft.replace(made)
+    segment.path.unlink()
+    return made
+
+
+def to_parquet_all(directory: Path) -> int:
+    """Make Parquet of every segment that is done; how many. One that is being written is left alone. Two processes do
+    it one after the other.
+
+    Raises:
+        OSError: One cannot be read or written.
+    """
+    with (directory / "_making").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _to_parquet_all(directory)
+
+
+def _to_parquet_all(directory: Path) -> int:
+    for left in directory.glob(f"_*{DRAFT}"):
+        with contextlib.suppress(FileNotFoundError):
+            left.unlink()
+    done = [one for one in segments(directory) if not one.is_parquet and not one.is_live]
+    for one in done:
+        to_parquet(one)
+    return len(done)

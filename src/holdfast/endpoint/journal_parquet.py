@@ -1,0 +1,17 @@
+"""``python -m holdfast.endpoint.journal_parquet DIRECTORY``: makes Parquet of what a journal has ready.
+
+A process of its own, which the writer of the journal starts now and then: pyarrow takes more memory than a whole
+endpoint, and what it does would hold up the loop.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from holdfast.endpoint.journal_files import to_parquet_all
+
+if __name__ == "__main__":
+    os.nice(10)
+    to_parquet_all(Path(sys.argv[1]))
