@@ -14,7 +14,7 @@ from holdfast import ConfigurationError, Destination, JournalPolicy, Message, So
 from holdfast.endpoint import journal as room
 from holdfast.endpoint.journal import Journal, directory_of
 from holdfast.endpoint.journal_events import Collector
-from holdfast.endpoint.journal_files import HEADER, read_segment, segments
+from holdfast.endpoint.journal_files import HEADER, rows_of, segments
 from holdfast.endpoint.serve import Service
 from holdfast.endpoint.worker import Worker
 from holdfast.http.client import HTTPClient
@@ -48,8 +48,7 @@ def rows(directory: Path) -> list[dict[str, Any]]:
     found = []
     for one in segments(directory):
         with one.path.open("rb") as file:
-            for columns in read_segment(file):
-                found += [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+            found += rows_of(file)
     return found
 
 
@@ -196,8 +195,7 @@ async def test_a_file_that_is_complete_is_followed_by_one_that_begins_with_how_a
     assert len(there) > 1
     for one in there[1:]:
         with one.path.open("rb") as file:
-            columns = next(iter(read_segment(file)))
-        assert columns["event"][0] == "queue stands"
+            assert rows_of(file)[0]["event"] == "queue stands"
     told = rows(tmp_path / "inbox" / "journal")
     assert [row["ordinal"] for row in told] == list(range(len(told)))
     assert sum(row["event"] == "delivered" for row in told) == 3

@@ -22,6 +22,7 @@ from holdfast.endpoint.journal_files import (
     is_segment_name,
     prune,
     read_segment,
+    rows_of,
     segments,
     to_parquet_all,
     whole_length,
@@ -50,7 +51,9 @@ ROW = st.tuples(
 
 @st.composite
 def appended(draw: st.DrawFn) -> tuple[Any, ...]:
-    rows = draw(st.lists(st.tuples(TEXT, st.integers(0, 9), SMALL, st.tuples(TEXT, SMALL, TIME)), **OFTEN))
+    stamp = st.tuples(st.text(min_size=1, max_size=8), st.integers(1, 1 << 40), TIME)
+    plain = st.tuples(st.just(""), st.just(0), TIME)
+    rows = draw(st.lists(st.tuples(TEXT, st.integers(0, 9), SMALL, stamp | plain), **OFTEN))
     queues, partitions, offsets, stamps = zip(*rows, strict=True)
     return (APPENDED, draw(TIME), queues, partitions, offsets, list(stamps))
 
@@ -66,10 +69,7 @@ ENTRIES = st.lists(
 
 
 def read(data: bytes) -> list[dict[str, Any]]:
-    rows = []
-    for columns in read_segment(io.BytesIO(data)):
-        rows += [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    return rows
+    return rows_of(io.BytesIO(data))
 
 
 def _flat(entry: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -77,7 +77,7 @@ def _flat(entry: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         return [row[1:4] for row in entry[1]]
     if entry[0] == ACKNOWLEDGED:
         return [("acknowledged", *row[:2]) for row in entry[2]]
-    return [("delivered", sequence or None, number if sequence or number else None) for sequence, number, _ in entry[5]]
+    return [("delivered", sequence or None, number or None) for sequence, number, _ in entry[5]]
 
 
 @given(ENTRIES, ENTRIES)
@@ -125,9 +125,9 @@ def test_a_whole_frame_that_is_none_of_ours_ends_the_file(payload):
 def test_many_events_are_several_frames(tmp_path):
     entries = [(ROWS, [(1.0, "delivered", *[None] * 11)] * 1_000)] * 10
     data, count = frames_of("run", None, 0, entries)
-    parts = list(read_segment(io.BytesIO(HEADER + data)))
+    frames = list(read_segment(io.BytesIO(HEADER + data)))
     assert count == 10_000
-    assert all(len(part["at"]) <= ROWS_A_FRAME for part in parts)
+    assert all(sum(len(part.columns["at"]) for part in parts) <= ROWS_A_FRAME for parts in frames)
     path = tmp_path / "_x.journal"
     path.write_bytes(HEADER + data + b"torn")
     assert whole_length(path) == len(HEADER + data)

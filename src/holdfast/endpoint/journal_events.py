@@ -2,7 +2,7 @@
 
 The collector is told of batches that are durable and of what leaves the endpoint, and never asks the protocol what it
 believes: so whoever reads the journal can tell whether the protocol did right. It runs in the loop with every message:
-it only gathers; :func:`columns_of` makes rows of it, elsewhere and later. Knows no file and no clock but the one given.
+it only gathers; ``journal_files`` makes rows of it, elsewhere and later. Knows no file and no clock but the one given.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.core.events import (
     Stopped,
     Transmit,
 )
-from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
+from holdfast.core.messages import Fault, SequenceAcknowledgement
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues import HANDLER, Queue
 from holdfast.core.ranges import AcknowledgementRanges
@@ -98,6 +98,7 @@ EVENTS: Mapping[str, str] = {
     "handled": "The handler is done with these, durably.",
     "rewound": "Somebody put the handlers back: from `offset` on they begin again.",
     "read": "A reader (`peer`) is done with everything below `offset`, durably.",
+    "staged": "A row from outside is durable for a sink, and waits for its publication, with which it is `delivered`.",
     "submitted": "A message of ours is durable in an outbox.",
     "transmitted": "Messages were sent for the first time in this run.",
     "retransmitted": "A message was sent again.",
@@ -145,9 +146,10 @@ class Collector:
         self.entries: list[tuple[Any, ...]] = []
         self._clock = clock
         self._rows: list[Row] | None = None
-        self._said: dict[str, SequenceAcknowledgement] = {}
+        self._said: list[SequenceAcknowledgement] = []
         self._said_at = 0.0
-        self._told: dict[str, Pairs] = {}
+        self._told: dict[str, int | Pairs] = {}
+        """Sequence -> what it was told of in this run: up to which number, if that is all of them."""
         self._states: dict[str, State] = {}
         self._held: dict[str, set[int]] = {}
         self._done: dict[tuple[str, int], Pairs] = {}
@@ -183,8 +185,7 @@ class Collector:
             if state is None:
                 self._forgotten(name, at)
                 continue
-            known = states.get(name)
-            if known is None or known["state"] != state["state"] or known["identifier"] is None:
+            if name not in states or states[name]["state"] != state["state"]:
                 self._moved(name, state, batch, at)
             states[name] = state
         if batch.cursors:
@@ -268,18 +269,6 @@ class Collector:
 
     # --- what leaves ----------------------------------------------------------------------------------------------
 
-    def left(self, envelope: Envelope) -> None:
-        """An answer leaves."""
-        for acknowledgement in envelope.acknowledgements:
-            if not self._said:
-                self._said_at = self._clock()
-            self._said[acknowledgement.identifier] = acknowledgement
-        if envelope.fault is not None:
-            self._fault("fault sent", envelope.fault)
-        if envelope.sequence is not None:
-            one = envelope.sequence
-            self._row(self._clock(), "replied", one.identifier, one.message_number, 1)
-
     def told(self, effect: Effect) -> None:
         """The core tells something, or wants something sent or handled; for who need not be quick about it."""
         make = self.of_effect.get(type(effect))
@@ -287,18 +276,26 @@ class Collector:
             make(effect)
 
     def _respond(self, effect: Respond) -> None:
-        if effect.envelope is not None:
-            self.left(effect.envelope)
+        envelope = effect.envelope
+        if envelope is not None:
+            if envelope.acknowledgements:
+                if not self._said:
+                    self._said_at = self._clock()
+                self._said += envelope.acknowledgements
+            if envelope.fault is not None:
+                self._fault("fault sent", envelope.fault)
+            if envelope.sequence is not None:
+                one = envelope.sequence
+                self._row(self._clock(), "replied", one.identifier, one.message_number, 1)
 
     def _transmitted(self, effect: Transmit) -> None:
         envelope = effect.envelope
-        if envelope.acknowledgements or envelope.fault is not None:
-            for acknowledgement in envelope.acknowledgements:
-                if not self._said:
-                    self._said_at = self._clock()
-                self._said[acknowledgement.identifier] = acknowledgement
-            if envelope.fault is not None:
-                self._fault("fault sent", envelope.fault)
+        if envelope.acknowledgements:
+            if not self._said:
+                self._said_at = self._clock()
+            self._said += envelope.acknowledgements
+        if envelope.fault is not None:
+            self._fault("fault sent", envelope.fault)
         if not effect.number or envelope.sequence is None:
             return
         at, identifier, number, attempt = self._clock(), envelope.sequence.identifier, effect.number, effect.attempt
@@ -359,13 +356,18 @@ class Collector:
         """Of every Sequence what is acknowledged now and was not before."""
         rows: list[tuple[str, int, int]] = []
         told = self._told
-        for identifier, acknowledgement in self._said.items():
-            ranges, before = acknowledgement.ranges, told.get(identifier, ())
-            if ranges == before or not ranges:
-                continue
-            told[identifier] = ranges
-            for lower, upper in _news(before, ranges):
-                rows.append((identifier, lower, upper - lower + 1))
+        newest = {one.identifier: one.ranges for one in self._said if one.ranges}  # of each Sequence, the last said
+        for identifier, ranges in newest.items():
+            before = told.get(identifier, 0)
+            if type(before) is int and len(ranges) == 1 and ranges[0][0] == 1:  # as nearly always
+                upper = ranges[0][1]
+                if upper > before:
+                    rows.append((identifier, before + 1, upper - before))
+                    told[identifier] = upper
+            else:
+                known = before if isinstance(before, tuple) else ((1, before),) if before else ()
+                rows += [(identifier, lower, upper - lower + 1) for lower, upper in _news(known, ranges)]
+                told[identifier] = ranges[0][1] if len(ranges) == 1 and ranges[0][0] == 1 else ranges
         self._said.clear()
         if rows:
             self._put((ACKNOWLEDGED, self._said_at, rows), len(rows))

@@ -15,7 +15,6 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import IO, Any
 from zlib import crc32
@@ -40,7 +39,6 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, int | None, int, list[Any]]).decode
 
 Entries = Sequence[tuple[Any, ...]]
-Columns = dict[str, list[Any]]
 
 
 def frames_of(run: str, worker: int | None, ordinal: int, entries: Entries) -> tuple[bytes, int]:
@@ -97,78 +95,139 @@ def whole_length(path: Path) -> int:
     return length
 
 
-def read_segment(file: IO[bytes]) -> Iterator[Columns]:
-    """The events of a segment, some at a time, each as its columns. One that is torn, or is none of ours, ends where it
-    is not whole: what is missing is seen by its ordinals."""
+@dataclass(slots=True)
+class Part:
+    """Events of one frame that have the same columns: column -> a value for each; the others are null.
+
+    Times are seconds since 1970. Within a frame, events are ordered by ``ordinal``, not by where they stand.
+    """
+
+    run: str
+    worker: int | None
+    columns: dict[str, Sequence[Any]]
+
+
+def read_segment(file: IO[bytes]) -> Iterator[list[Part]]:
+    """The events of a segment, those of a frame at a time. One that is torn, or is none of ours, ends where it is not
+    whole: what is missing is seen by its ordinals."""
     for data in whole_frames(file):
         try:
-            yield columns_of(*_decode(data))
+            parts = parts_of(*_decode(data))
         except (msgspec.DecodeError, ValueError, TypeError, IndexError):
             return  # whole, and none of ours
+        yield parts
 
 
-def columns_of(run: str, worker: int | None, ordinal: int, entries: Entries) -> Columns:
-    """Entries as rows: column -> a value for each; times in microseconds since 1970.
+def parts_of(run: str, worker: int | None, ordinal: int, entries: Entries) -> list[Part]:
+    """Entries as rows, those of a kind together.
 
     Raises:
         ValueError, TypeError, IndexError: They are no entries.
     """
-    columns: Columns = {name: [] for name in NAMES}
+    placed, said, rows = _Gathered(4), _Gathered(1), _Gathered(1)
     for entry in entries:
-        if entry[0] == APPENDED:
-            own = _appended(*entry[1:])
-        elif entry[0] == ACKNOWLEDGED:
-            _, at, rows = entry
-            sequences, numbers, counts = zip(*rows, strict=True)
-            own = {"at": [at] * len(rows), "event": ["acknowledged"] * len(rows)}
-            own |= {"sequence": sequences, "number": numbers, "count": counts}
-        elif entry[0] == ROWS:
-            own = dict(zip(_ROW, zip(*entry[1], strict=True), strict=True))
+        kind, at, values = entry[0], entry[1], entry[-1]
+        count = len(values)
+        ordinals = range(ordinal, ordinal + count)
+        if kind == APPENDED:
+            placed.add(ordinals, [at] * count, entry[2:])
+        elif kind == ACKNOWLEDGED:
+            said.add(ordinals, [at] * count, entry[2:])
+        elif kind == ROWS:
+            rows.add(ordinals, (), entry[1:])
         else:
-            raise ValueError(f"no such entry: {entry[0]!r}")
-        count = len(own["at"])
-        for name, values in columns.items():
-            values.extend(own.get(name) or [None] * count)
-    count = len(columns["at"])
-    columns["run"], columns["worker"] = [run] * count, [worker] * count
-    columns["ordinal"] = list(range(ordinal, ordinal + count))
-    for name in _TIMES:
-        columns[name] = [None if time is None else round(time * 1e6) for time in columns[name]]
-    return columns
+            raise ValueError(f"no such entry: {kind!r}")
+        ordinal += count
+    made = []
+    if placed:
+        made.append((placed.ordinals, _appended(placed.times, *placed.lists)))
+    if said:
+        made.append((said.ordinals, _acknowledged(said.times, *said.lists)))
+    if rows:
+        made.append((rows.ordinals, _rows(*rows.lists)))
+    parts = [Part(run, worker, {"ordinal": ordinals, **columns}) for ordinals, columns in made]
+    if any(len(values) != len(part.columns["ordinal"]) for part in parts for values in part.columns.values()):
+        raise ValueError("not as many of each")
+    return parts
+
+
+class _Gathered:
+    """Entries of one kind, put together: what each says of its events, one behind the other."""
+
+    __slots__ = ("lists", "ordinals", "times")
+
+    def __init__(self, count: int) -> None:
+        self.ordinals: list[int] = []
+        self.times: list[float] = []
+        self.lists: list[list[Any]] = [[] for _ in range(count)]
+
+    def __bool__(self) -> bool:
+        return bool(self.ordinals)
+
+    def add(self, ordinals: Sequence[int], times: Sequence[float], lists: Sequence[Sequence[Any]]) -> None:
+        self.ordinals += ordinals
+        self.times += times
+        for mine, theirs in zip(self.lists, lists, strict=True):
+            mine += theirs
+
+
+def _acknowledged(times: list[float], rows: list[Any]) -> dict[str, Sequence[Any]]:
+    sequences, numbers, counts = zip(*rows, strict=True)
+    events = ["acknowledged"] * len(rows)
+    return {"at": times, "event": events, "sequence": sequences, "number": numbers, "count": counts}
+
+
+def _rows(rows: list[Any]) -> dict[str, Sequence[Any]]:
+    return dict(zip(_ROW, zip(*rows, strict=True), strict=True))
 
 
 _ROW = tuple(name for name in NAMES if name not in ("run", "ordinal", "worker"))
-_TIMES = tuple(column.name for column in COLUMNS if column.type == "timestamp")
 
 
 def _appended(
-    at: float, queues: Sequence[str], partitions: Sequence[int], offsets: Sequence[int], stamps: Sequence[Any]
+    times: list[float], queues: list[str], partitions: list[int], offsets: list[int], stamps: list[Any]
 ) -> dict[str, Sequence[Any]]:
     sequences, numbers, since = zip(*stamps, strict=True)
-    events = [_event_of(queue) for queue in queues]
-    own: dict[str, Sequence[Any]] = {
-        "at": [at] * len(stamps),
-        "event": [event for event, _ in events],
+    known = {queue: _event_of(queue) for queue in set(queues)}
+    columns: dict[str, Sequence[Any]] = {
+        "at": times,
+        "event": [known[queue][0] for queue in queues],
+        "sequence": sequences,
+        "number": numbers,
+        "count": [1] * len(queues),
         "queue": queues,
         "partition": partitions,
         "offset": offsets,
         "since": since,
-        "count": [1] * len(stamps),
-        "key": [key for _, key in events],
-        # What is in an outbox has the sequence key where others have their Sequence, and no number.
-        "sequence": [one or None if key is None else None for one, (_, key) in zip(sequences, events, strict=True)],
-        "number": [one or None if key is None else None for one, (_, key) in zip(numbers, events, strict=True)],
     }
-    return own
+    if "" in sequences or any(key is not None for _, key in known.values()):
+        # What is in an outbox has the sequence key where others have their Sequence, and no number.
+        keys = [known[queue][1] for queue in queues]
+        columns["key"] = keys
+        columns["sequence"] = [one or None if key is None else None for one, key in zip(sequences, keys, strict=True)]
+        columns["number"] = [one or None if key is None else None for one, key in zip(numbers, keys, strict=True)]
+    return columns
 
 
-@cache
 def _event_of(queue: str) -> tuple[str, str | None]:
     """What it is called that a record comes into a queue, and the key of the outbox whose queue it is."""
     for prefix in ("outbox/", "replies/"):
         if queue.startswith(prefix):
             return "submitted", queue.removeprefix(prefix)
+    if queue.startswith("staging/"):
+        return "staged", None
     return ("given up" if queue == DEAD_LETTERS else "delivered"), None
+
+
+def rows_of(file: IO[bytes]) -> list[dict[str, Any]]:
+    """The events of a segment as rows, in their order; all of them are in memory."""
+    rows = []
+    for parts in read_segment(file):
+        for part in parts:
+            usual = dict.fromkeys(NAMES) | {"run": part.run, "worker": part.worker}
+            for values in zip(*part.columns.values(), strict=True):
+                rows.append(usual | dict(zip(part.columns, values, strict=True)))  # noqa: PERF401
+    return sorted(rows, key=lambda row: row["ordinal"])
 
 
 # --- a directory ------------------------------------------------------------------------------------------------------
@@ -272,8 +331,25 @@ def record_batches(file: IO[bytes]) -> Iterator[Any]:
     import pyarrow as pa
 
     schema = arrow_schema()
-    for columns in read_segment(file):
-        yield pa.RecordBatch.from_pydict(columns, schema=schema)
+    for parts in read_segment(file):
+        for part in parts:
+            count = len(part.columns["ordinal"])
+            columns: dict[str, Any] = {
+                name: _arrow_array(values, schema.field(name).type) for name, values in part.columns.items()
+            }
+            columns["run"] = pa.repeat(pa.scalar(part.run, pa.string()), count)
+            columns["worker"] = pa.repeat(pa.scalar(part.worker, pa.int32()), count)
+            arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _arrow_array(values: Sequence[Any], kind: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_timestamp(kind):
+        return pa.array(values, kind)
+    return pc.round(pc.multiply(pa.array(values, pa.float64()), 1e6)).cast(pa.int64()).cast(kind)
 
 
 def to_parquet(segment: Segment) -> Path:
