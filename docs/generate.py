@@ -542,7 +542,8 @@ def journal_columns() -> str:
 def journal_events() -> str:
     """What a row of the event journal may be about."""
     events = importlib.import_module("holdfast.endpoint.journal_events").EVENTS
-    return "\n".join(["| event | what happened |", "| --- | --- |", *(f"| `{one}` | {events[one]} |" for one in events)])
+    rows = [f"| `{one}` | {says} |" for one, says in events.items()]
+    return "\n".join(["| event | what happened |", "| --- | --- |", *rows])
 
 
 def incidents() -> str:
