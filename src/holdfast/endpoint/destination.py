@@ -170,6 +170,12 @@ class Destination:
     sort_out: Callable[[Envelope], None] | None = None
     """Takes out of an envelope, among several processes, what it says of the Sequences of others."""
 
+    journal_policy: JournalPolicy | None
+    """How its event journal is kept, None for none."""
+    journal: Journal | None = None
+    dispatcher: Dispatcher | None = None
+    accepted = 0
+
     _started = False
     _starting: asyncio.Lock | None = None
 
@@ -215,14 +221,11 @@ class Destination:
         check_class("ssl_context", ssl_context, ssl.SSLContext)
         check_proxy(proxy)
         self.journal_policy = to_journal(journal)
-        """How its event journal is kept, None for none."""
-        self.journal: Journal | None = None
         self.policy = policy or DestinationPolicy()
         if assurance is not None:
             self.policy = replace(self.policy, assurance=to_assurance(assurance))
         self.handlers: dict[str, Handler] = {}
         self.incidents: Counter[str] = Counter()
-        self.accepted = 0
         self.unanswered = Unanswered()
         self.dead_letters = DeadLetters()
         kept = {queue: retention, **(further_queues or {})}
@@ -231,7 +234,6 @@ class Destination:
         self.queue = self.queues[queue]
         self.queue.dead_letters = self.dead_letters
         self._router = router
-        self.dispatcher: Dispatcher | None = None
         self.store_location = store
         """Where its store is or will be opened; may be changed before it is started."""
         self.on_store_failed: Callable[[], None] = lambda: None

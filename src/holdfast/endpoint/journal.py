@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from errno import ENOSPC
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
-from holdfast import __version__
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues import Queue
 from holdfast.core.records import Snapshot
@@ -142,7 +142,7 @@ class Journal:
         self._queues = tuple(queues)
         collector: Collector | None = self.collector
         try:
-            self.collector.started(__version__)
+            self.collector.started(version("holdfast"))
             self.collector.recover(snapshot)
             self.collector.stand(self._queues)
         except Exception as error:  # it is no reason to take no messages
