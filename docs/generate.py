@@ -102,6 +102,7 @@ API: list[tuple[str, str, list[str]]] = [
     ("Serving a destination from a program", "holdfast.endpoint.serve", ["Service", "Listeners"]),
     ("The store", "holdfast.store", ["open_store"]),
     ("Spark", "holdfast.pipeline", ["session"]),
+    ("Watching streams", "holdfast.pipeline.progress", ["watch", "describe", "lag_of"]),
     ("Landing", "holdfast.pipeline.landing", ["land", "LandedBatch", "read_landed", "reland", "settle"]),
     (
         "Reassembly",
@@ -120,6 +121,7 @@ FILES = {
     "holdfast.store": ["store/__init__.py"],
     "holdfast.pytest_plugin": ["pytest_plugin.py"],
     "holdfast.pipeline": ["pipeline/session.py"],
+    "holdfast.pipeline.progress": ["pipeline/progress.py"],
     "holdfast.pipeline.landing": ["pipeline/landing.py"],
     "holdfast.pipeline.mediation": [
         f"pipeline/mediation/{room}.py"

@@ -83,6 +83,7 @@ class FakeServer:
         self.sinks = Sinks()
         self.on_sink: Callable[[str], str | threading.Event | None] = lambda request: None
         self.version = 1
+        self.token = ""
         self.finds_times = True
         self._asked = 0
         self._changed = threading.Condition()
@@ -230,6 +231,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         fake.requests.append(f"{method} {self.path}")
         try:
+            if fake.token and self.headers["Authorization"] != f"Bearer {fake.token}":
+                raise Refusal(401, "the token is not the right one")
             self._dispatch(fake, method, body)
         except (Refusal, SinkRefusal) as refusal:
             self._json(refusal.status, refusal.answer)

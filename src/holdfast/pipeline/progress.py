@@ -1,0 +1,98 @@
+"""What streams of ``wsrm`` say of their batches, as a person reads it: rows, time, what is behind, what was skipped.
+
+Spark's interface for Python sources has no metrics of a source's own, and Spark describes one by the name of a Java
+object. What there is are the offsets in each progress; here they are put into words.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.pipeline.errors import OffsetRefused
+from holdfast.pipeline.offsets import Places, parse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQueryListener
+
+log = logging.getLogger("holdfast.pipeline")
+
+
+def _places(offset: str | None) -> Places | None:
+    """An offset of ours; None for one of another source, or none at all."""
+    try:
+        given = json.loads(offset or "null")
+        return parse(given) if isinstance(given, dict) else None
+    except (ValueError, OffsetRefused):
+        return None
+
+
+def lag_of(source: Mapping[str, Any]) -> dict[str, int] | None:
+    """How many records of each queue a source had not given when its progress was made.
+
+    Args:
+        source: One of a progress's ``sources``.
+
+    Returns:
+        None for a source that is not ``wsrm``, or did not know yet.
+    """
+    end, latest = _places(source["endOffset"]), _places(source["latestOffset"])
+    if end is None or latest is None:
+        return None
+    at = end.positions
+    lag = dict.fromkeys(latest.queues, 0)
+    for (queue, partition), there in latest.positions.items():
+        lag[queue] += max(0, there - at.get((queue, partition), 0))
+    return lag
+
+
+def describe(progress: Mapping[str, Any]) -> str:
+    """A query's progress in a line: ``landing batch 12: 5,000 rows in 0.8 s; 1,200 behind (orders 1,200)``.
+
+    Args:
+        progress: As ``query.lastProgress`` and ``query.recentProgress`` give it.
+    """
+    name = progress["name"] or progress["id"]
+    seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+    said = [f"{name} batch {progress['batchId']}: {progress['numInputRows']:,} rows in {seconds:.1f} s"]
+    for source in progress["sources"]:
+        if lag := lag_of(source):
+            each = ", ".join(f"{queue} {rows:,}" for queue, rows in sorted(lag.items()) if rows)
+            said.append(f"{sum(lag.values()):,} behind" + (f" ({each})" if each else ""))
+        end = _places(source["endOffset"])
+        if end is not None and end.skipped:
+            said.append(f"{end.skipped:,} skipped since it began, deleted unread")
+    return "; ".join(said)
+
+
+def watch(spark: SparkSession, tell: Callable[[str], object] = log.info) -> StreamingQueryListener:
+    """Have a line told of each batch of every query of a session, and of each query's end.
+
+    Args:
+        spark: The session, classic or of Spark Connect.
+        tell: Called with each line, in a thread of Spark's. Without: the logger ``holdfast.pipeline``, level info.
+
+    Returns:
+        The listener; ``spark.streams.removeListener`` ends it.
+    """
+    from pyspark.sql.streaming import StreamingQueryListener
+
+    class Watching(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:
+            tell(f"{event.name or event.id} started")
+
+        def onQueryProgress(self, event: Any) -> None:
+            tell(describe(event.progress))
+
+        def onQueryIdle(self, event: Any) -> None:
+            """Nothing is new, and nothing said of it."""
+
+        def onQueryTerminated(self, event: Any) -> None:
+            tell(f"{event.id} ended" + (f": {event.exception.splitlines()[0]}" if event.exception else ""))
+
+    listener = Watching()
+    spark.streams.addListener(listener)
+    return listener
