@@ -133,6 +133,7 @@ def test_several_queues_are_named_with_commas_and_their_offsets_by_their_names()
         ({"minPartitions": "3", "tasks": "2"}, "is above tasks=2", "larger"),
         ({"queue": "orders", "subscribe": "orders"}, "queue and subscribe are one", "leave one"),
         ({"kafka.bootstrap.servers": "b:9092"}, "no option kafka.bootstrap.servers", "option broker, a URL"),
+        ({"path": "orders"}, "no option path", "named by option queue"),
         ({"groupIdPrefix": "x"}, "no option groupIdPrefix", "option reader"),
         ({"assign": '{"orders": [0]}'}, "no option assign", "option partitions"),
     ],

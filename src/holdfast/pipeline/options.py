@@ -48,6 +48,7 @@ _ELSEWHERE = {
     "kafka.bootstrap.servers": "the server is named by option broker, a URL: http://127.0.0.1:8081",
     "kafka.group.id": "a stream's place on the server is named by option reader",
     "groupidprefix": "a stream's place on the server is named by option reader",
+    "path": "a queue is named by option queue, and load() takes no path",
     "assign": "give option queue; a batch read takes some partitions of it by option partitions: 0,3",
     "startingoffsetsbytimestampstrategy": "a time behind the last record is the end of its partition",
     "kafkaconsumer.polltimeoutms": "option awaySeconds is how long a server is waited for",
@@ -55,7 +56,8 @@ _ELSEWHERE = {
     "fetchoffset.retryintervalms": "option awaySeconds is how long a server is waited for",
     "maxrecordsperpartition": "options tasks and minPartitions say into how many parts a read is cut",
 }
-"""Options of Spark's Kafka source that this one has no like of, and what there is instead."""
+"""Options of Spark's Kafka source that this one has no like of, or that Spark gives by itself, and what there is
+instead."""
 
 
 def usable_cores() -> int:
