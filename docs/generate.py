@@ -248,6 +248,7 @@ SETTINGS = [
     ("core/cursor.py", "HandlingPolicy", "holdfast.Destination(handling=…)"),
     ("core/policy.py", "CircuitPolicy", "circuit of [policies] and [forwarders.NAME.policy] of a broker's file"),
     ("core/policy.py", "ForwardingPolicy", "[policies] and [forwarders.NAME.policy] of a broker's file"),
+    ("core/policy.py", "StagingPolicy", "holdfast.Destination(staging=…)"),
     ("http/exchange.py", "HTTPLimits", "holdfast.Destination(limits=…)` and `Listeners(limits=…)"),
     ("wire/limits.py", "Limits", "holdfast.Destination(wire_limits=…)"),
     ("endpoint/journal.py", "JournalPolicy", "holdfast.Destination(journal=…)"),
@@ -257,6 +258,7 @@ PUBLIC_SETTINGS = {
     "ForwardingPolicy": "holdfast.core.policy",
     "HTTPLimits": "holdfast.http.exchange",
     "Limits": "holdfast.wire",
+    "StagingPolicy": "holdfast.core.policy",
 }
 
 
@@ -334,6 +336,7 @@ _TABLES = {
     "sequences": "`[sequences]`: keys of [DestinationPolicy](configuration.md#destinationpolicy)",
     "http": "`[limits.http]`: keys of [HTTPLimits](configuration.md#httplimits)",
     "envelopes": "`[limits.envelopes]`: keys of [Limits](configuration.md#limits-of-an-envelope)",
+    "sinks": "`[sinks]`: keys of [StagingPolicy](configuration.md#stagingpolicy)",
     "policy": "`[forwarders.NAME.policy]`: keys of [ForwardingPolicy](configuration.md#forwardingpolicy)",
     "policies": '`[policies."PATTERN"]`: keys of [ForwardingPolicy](configuration.md#forwardingpolicy)',
     "journal": "`[journal]`, below",

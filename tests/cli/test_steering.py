@@ -17,9 +17,11 @@ import pytest
 import holdfast
 from holdfast.cli.main import COMMANDS, cli
 from holdfast.cli.steering import duration, place
+from holdfast.core.records import Record
+from holdfast.core.staging import Batch, Row
 from holdfast.core.versions import Versions
 
-NOUNS = ("sequences", "queues", "cursors", "forwarders", "dead-letters", "outbox")
+NOUNS = ("sequences", "queues", "cursors", "forwarders", "dead-letters", "outbox", "sinks")
 
 
 def commands() -> Iterator[tuple[str, str]]:
@@ -224,6 +226,31 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
     assert run("forwarders", "delete", "next", *admin).code == 1
     assert run("forwarders", "delete", "next", *admin, "--yes").out.startswith("next is forgotten; ")
     assert run("forwarders", *admin).out == f"Nothing is sent on by {served.admin}.\n"
+
+
+def test_sinks_are_listed_bound_and_forgotten(run: Any, served: Any) -> None:
+    admin = ("--admin", served.admin)
+    assert run("sinks", *admin).out == f"Nothing writes to {served.admin}: there are no sinks.\n"
+
+    def publish() -> None:
+        staging, batch = served.app.engine.protocol.staging, Batch("alerts", "q1", 4)
+        staging.stage(batch, "t", 0, [Row("inbox", Record("", 0, "urn:a", b"<a/>", 0.0))], 0.0)
+        staging.publish(batch, ["t"], 1, 0.0)
+        staging.stage(Batch("alerts", "q1", 5), "u", 0, [Row("inbox", Record("", 0, "urn:a", b"<a/>", 0.0))], 0.0)
+        served.app.engine.touch()
+
+    in_loop(served, publish)
+    assert re.search(r"alerts +q1 +4 +1 +\d +1 ", run("sinks", *admin).out)
+    assert json.loads(run("sinks", "alerts", *admin, "--json").out)["batch"] == 4
+    assert json.loads(run("sinks", *admin, "--json").out)["sinks"][0]["query"] == "q1"
+    result = run("sinks", "bind", "alerts", "q2", *admin)
+    assert (result.code, "drop 1 rows that are staged" in result.err) == (1, True)
+    assert run("sinks", "bind", "alerts", "q2", *admin, "--yes").out == "alerts takes the batches of q2.\n"
+    assert "none" in run("sinks", *admin).out
+    assert run("sinks", "forget", "alerts", *admin).code == 1
+    assert run("sinks", "forget", "alerts", *admin, "--yes").out.startswith("alerts is forgotten; ")
+    result = run("sinks", "forget", "alerts", *admin, "--yes")
+    assert (result.code, "there is no sink 'alerts'" in result.err) == (1, True)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5h", 5400), ("2d", 172800), ("1w", 604800)])

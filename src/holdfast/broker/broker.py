@@ -66,6 +66,7 @@ class Broker:
             limits=config.limits.http,
             wire_limits=config.limits.envelopes,
             journal=config.journal.policy() or False,
+            staging=config.sinks,
         )
         for one in config.queues:
             queue = self.destination.queues[one.name]
@@ -118,6 +119,7 @@ class Broker:
             source_policy_for=new.policy_for,
             allow_addresses=new.allow_addresses,
             wire_limits=new.limits.envelopes,
+            staging=new.sinks,
             retentions={one.name: (one.retention_policy, one.retention is None) for one in new.queues},
         )
         self._limit_queues(new)

@@ -39,7 +39,7 @@ from holdfast.broker.config_values import (
     one_of,
 )
 from holdfast.broker.destinations import nearness
-from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy
+from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.retention import RetentionPolicy
 from holdfast.core.versions import ALL_VERSIONS, RM_OF_NAME, SOAP, Addressing, Versions
 from holdfast.endpoint.journal import JournalPolicy
@@ -371,6 +371,7 @@ class BrokerConfig:
         journal: What happened, and when.
         sequences: How Sequences are treated that come in.
         limits: What peers may use.
+        sinks: What writers outside, such as Spark queries, may stage.
         queues: The queues, by their names, the first one first.
         routes: Which messages go to which queues.
         forwarders: What is sent on, by their names.
@@ -390,6 +391,7 @@ class BrokerConfig:
     journal: JournalConfig = field(default_factory=JournalConfig)
     sequences: DestinationPolicy = field(default_factory=DestinationPolicy)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    sinks: StagingPolicy = field(default_factory=StagingPolicy)
     queues: tuple[QueueConfig, ...] = (QueueConfig("inbox"),)
     routes: tuple[RouteConfig, ...] = ()
     forwarders: tuple[ForwarderConfig, ...] = ()

@@ -354,7 +354,7 @@ class Staging:
             raise NoRoomToStage(
                 f"{self._bytes:,} bytes are staged, or published and not in their queues yet; {most:,} may be",
                 remedy="See holdfast sinks for what holds them: a queue that is full, or writers that are gone. "
-                "Or raise the limit (sinks.max_staged, StagingPolicy.max_bytes).",
+                "Or raise the limit (sinks.max_bytes, StagingPolicy(max_bytes=…)).",
             )
 
     def _new_sink(self, batch: Batch) -> Sink:
@@ -417,8 +417,9 @@ class Staging:
     def _chosen(self, batch: Batch, tokens: Sequence[str], rows: int) -> list[Part]:
         """The parts that are named and have rows, if all of them are here, whole."""
         remedy = "Stage the batch again, under other tokens. Nothing of it is published."
-        known = self.sinks[batch.sink].parts if batch.sink in self.sinks else {}
-        parts = [known[one] for one in dict.fromkeys(tokens) if one in known and known[one].batch == batch.number]
+        staged = self.sinks[batch.sink].staged if batch.sink in self.sinks else []
+        known = {part.token: part for part in staged if part.batch == batch.number}
+        parts = [known[one] for one in dict.fromkeys(tokens) if one in known]
         if len(parts) != len(tokens):
             missing = [one for one in tokens if one not in {part.token for part in parts}] or ["named twice"]
             raise NotStaged(
@@ -571,6 +572,11 @@ class Staging:
         self._inbound.delivered(deliveries, now)
         sink.is_busy, sink.leaving = False, 0
         self._go_on(sink, now)
+
+    def use(self, policy: StagingPolicy, now: float) -> None:
+        """Keep to other limits from now on."""
+        self.policy = policy
+        self._want_sweep(now)
 
     # --- time -----------------------------------------------------------------------------------------------------
 

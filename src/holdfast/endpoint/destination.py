@@ -267,6 +267,7 @@ class Destination:
         source_policy_for: Callable[[str], SourcePolicy],
         allow_addresses: Iterable[str],
         wire_limits: Limits,
+        staging: StagingPolicy,
         retentions: Mapping[str, tuple[RetentionPolicy, bool]],
     ) -> None:
         """Go on in another way, while it runs: what is open stays open.
@@ -277,6 +278,7 @@ class Destination:
             source_policy, source_policy_for: As for the constructor.
             allow_addresses: As for the constructor.
             wire_limits: As for the constructor.
+            staging: As for the constructor.
             retentions: Queue -> how long it keeps messages, and whether it drops what all have passed.
         """
         self._router, self.policy, self._allowed = router, policy, AllowList(allow_addresses)
@@ -284,6 +286,7 @@ class Destination:
         self._envelopes.use(wire_limits)
         if self.journal is not None:
             self.journal.collector.policy = policy
+        self.engine.protocol.staging.use(staging, self.engine.clock())
         self.engine.protocol.inbound.use(policy if self.worker is None else self.worker.share_of(policy))
         outbound = self.engine.protocol.outbound
         outbound.policy, outbound.policy_for = source_policy, source_policy_for

@@ -67,6 +67,7 @@ class DestinationCollector(Collector):
         yield from self._forwarders()
         if app.journal is not None:
             yield from _journal(app.journal)
+        yield from self._sinks()
         if app.dispatcher is not None:
             yield _counter("holdfast_messages_handled", "Messages whose handler finished.", app.dispatcher.handled)
             yield _counter("holdfast_handler_failures", "Handlers that raised.", app.dispatcher.failed)
@@ -154,6 +155,24 @@ class DestinationCollector(Collector):
                 open_.add_metric([name], circuit["open_for"] is not None)
                 failures.add_metric([name], circuit["failures"])
         yield from (lag, flight, parts, open_, failures)
+
+    def _sinks(self) -> Iterator[Metric]:
+        """Of all together: anybody who may write names a sink as he likes."""
+        staging = self._app.engine.protocol.staging
+        every = staging.every
+        staged = sum(part.rows for sink in every for part in sink.staged)
+        moving = sum(sink.rows_moving for sink in every)
+        waiting = sum(bool(sink.waits_for) for sink in every)
+        yield GaugeMetricFamily("holdfast_sinks", "Sinks that writers outside stage rows for.", value=len(every))
+        yield GaugeMetricFamily("holdfast_sink_rows_staged", "Rows staged and not published.", value=staged)
+        yield GaugeMetricFamily(
+            "holdfast_sink_rows_moving", "Rows published and not in their queues yet.", value=moving
+        )
+        yield GaugeMetricFamily("holdfast_sink_bytes", "Bytes of both.", value=staging.bytes_held)
+        yield GaugeMetricFamily(
+            "holdfast_sinks_waiting", "Sinks whose rows wait for a queue that is full, or gone.", value=waiting
+        )
+        yield _counter("holdfast_sink_rows_published", "Rows published.", staging.rows_published)
 
     def _cursors(self) -> Iterator[Metric]:
         lag = GaugeMetricFamily(

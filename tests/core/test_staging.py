@@ -1,0 +1,538 @@
+"""Staging: a batch of rows comes into its queues whole, once and in order, or not at all, whatever happens when."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+from zlib import crc32
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from holdfast.core import staging
+from holdfast.core.events import Delivered, Incident, ReadWanted
+from holdfast.core.limit import QueueLimit
+from holdfast.core.policy import StagingPolicy
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import Queue
+from holdfast.core.records import Record
+from holdfast.core.staging import Batch, NoRoomToStage, NoSuchSink, NotStaged, Row, Why
+from holdfast.exceptions import ConfigurationError
+from holdfast.store.memory import MemoryStore
+
+PARTITIONS = 3
+
+
+def row(body: str, key: str = "", queue: str = "inbox") -> Row:
+    return Row(queue, Record(key, 0, "urn:a", body.encode(), 0.0))
+
+
+def rows(*bodies: str, queue: str = "inbox") -> list[Row]:
+    return [row(body, queue=queue) for body in bodies]
+
+
+class Side:
+    """A protocol over a store, whose every event is the test's to choose: what is written becomes durable, and what is
+    to be read is read, when it is told so; and it may die in between."""
+
+    def __init__(self, policy: StagingPolicy | None = None, queues: tuple[str, ...] = ("inbox", "other")) -> None:
+        self.store = MemoryStore()
+        self.names = (f"urn:sink:{number}" for number in count())
+        self.now = 1000.0
+        self.policy, self.queue_names = policy or StagingPolicy(), queues
+        self.start()
+
+    def start(self) -> None:
+        queues = [Queue(name, PARTITIONS) for name in self.queue_names]
+        self.protocol = RMProtocol(
+            queues[0],
+            self.store.read,
+            self.names.__next__,
+            lambda: 0.5,
+            further=queues[1:],
+            staging_policy=self.policy,
+        )
+        self.protocol.recover(self.store.load(), self.now)
+        self.staging = self.protocol.staging
+        self.taken: list[Any] = []
+        self.wanted: list[ReadWanted] = []
+        self.told: list[Any] = []
+
+    def take_effects(self) -> None:
+        for effect in self.protocol.take_effects():
+            (self.wanted if isinstance(effect, ReadWanted) else self.told).append(effect)
+
+    def take(self) -> None:
+        self.taken.append(self.protocol.take_batch())
+
+    def durable(self) -> None:
+        self.store.commit(self.taken.pop(0))
+        self.protocol.batch_durable(self.now)
+        self.take_effects()
+
+    def read(self) -> None:
+        one = self.wanted.pop(0)
+        found = self.store.read(one.queue, one.partition, one.start, one.end)
+        self.protocol.records_read(one, found, self.now)
+        self.take_effects()
+
+    def settle(self) -> None:
+        """Let all happen that needs no time."""
+        self.take_effects()
+        while self.taken or self.wanted or self.protocol.wants_commit:
+            if self.taken:
+                self.durable()
+            elif self.protocol.wants_commit:
+                self.take()
+            else:
+                self.read()
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.protocol.pump(self.now)
+        self.settle()
+
+    def records(self, queue: str, partition: int) -> list[Record]:
+        first, end = self.store.load().bounds.get((queue, partition), (0, 0))
+        found: list[Record] = []
+        while first + len(found) < end:
+            found += [one for _, one in self.store.read(queue, partition, first + len(found), end)]
+        return found
+
+    def bodies(self, queue: str = "inbox") -> list[str]:
+        every = [one for partition in range(PARTITIONS) for one in self.records(queue, partition)]
+        return [one.body.decode() for one in sorted(every, key=lambda one: (one.sequence, one.message_number))]
+
+    def stage(self, number: int, token: str, some: list[Row], sink: str = "s", query: str = "q") -> bool:
+        return self.staging.stage(Batch(sink, query, number), token, 0, some, self.now)
+
+    def publish(self, number: int, *tokens: str, count: int, sink: str = "s", query: str = "q") -> bool:
+        return self.staging.publish(Batch(sink, query, number), tokens, count, self.now).is_new
+
+
+@pytest.fixture
+def side() -> Side:
+    return Side()
+
+
+def test_nothing_is_in_a_queue_before_it_is_published_and_nothing_of_it_is_left_after(side: Side) -> None:
+    side.stage(0, "a", rows("1", "2"))
+    side.stage(0, "b", rows("3"))
+    side.settle()
+    assert side.bodies() == []
+    side.publish(0, "b", "a", count=3)
+    side.settle()
+    assert side.bodies() == ["3", "1", "2"]
+    left = side.store.load()
+    assert not [where for where in left.bounds if where[0].startswith("staging")]
+    assert not [key for key in left.cursors if key[2] == staging.PART]
+    assert side.staging.bytes_held == 0
+    assert [one.record.body for one in side.told if isinstance(one, Delivered)] == [b"3", b"1", b"2"]
+
+
+def test_rows_of_one_key_are_in_one_partition_which_is_that_of_its_hash(side: Side) -> None:
+    keys = ["", "ä", *"abcdefgh"]
+    side.stage(0, "t", [row(f"{key}{n}", key) for n in range(3) for key in keys])
+    side.publish(0, "t", count=30)
+    side.settle()
+    for partition in range(PARTITIONS):
+        mine = [key for key in keys if crc32(key.encode()) % PARTITIONS == partition]
+        assert [one.body.decode() for one in side.records("inbox", partition)] == [
+            f"{key}{n}" for n in range(3) for key in mine
+        ]
+
+
+def test_what_comes_of_a_row_has_a_sequence_a_number_and_a_message_id_that_no_crash_changes() -> None:
+    found = []
+    for crash in (False, True):
+        side = Side()
+        side.stage(0, "t", rows(*"abc"))
+        side.publish(0, "t", count=3)
+        while side.wanted or side.taken or side.protocol.wants_commit:
+            side.take()
+            if crash and side.wanted:
+                side.read()
+                side.start()
+                side.take_effects()
+            else:
+                side.durable()
+                if side.wanted:
+                    side.read()
+        side.settle()
+        found.append([(one.sequence, one.message_number, one.message_id) for one in side.records("inbox", 0)])
+    assert found[0] == found[1]
+    assert [number for _, number, _ in found[0]] == [1, 2, 3]
+    assert len({message_id for _, _, message_id in found[0]}) == 3
+
+
+def test_a_publication_larger_than_a_chunk_moves_chunk_by_chunk(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "CHUNK", 10)
+    side.stage(0, "t", rows(*(f"{n:03}" for n in range(95))))
+    side.publish(0, "t", count=95)
+    side.take()
+    side.durable()
+    moving = []
+    while side.wanted:
+        moving.append(side.staging.sink("s").rows_moving)
+        side.read()
+        (batch,) = [side.protocol.take_batch()]
+        assert len(batch.appends) <= 10
+        side.taken.append(batch)
+        side.durable()
+    assert moving == [95, 85, 75, 65, 55, 45, 35, 25, 15, 5]
+    assert side.bodies() == [f"{n:03}" for n in range(95)]
+
+
+def test_while_a_queue_is_full_rows_wait_for_it_and_then_go_on(side: Side) -> None:
+    side.protocol.inbound.limits["inbox"] = QueueLimit(side.protocol.inbound.queue, 4)
+    side.stage(0, "t", rows(*"123456"))
+    side.publish(0, "t", count=6)
+    side.settle()
+    assert side.bodies() == ["1", "2", "3", "4"]
+    side.wait(staging.LOOK_AGAIN)
+    shown = side.staging.sink("s").describe()
+    assert (shown["moving"], shown["waits_for"]) == (2, "the queue 'inbox' is full")
+    assert [one.name for one in side.told if isinstance(one, Incident) and one.level == "warning"] == [
+        "queue full",
+        "sink waits",
+    ]
+    side.protocol.inbound.queue.purge(0, 4)
+    side.settle()
+    side.wait(staging.LOOK_AGAIN)
+    assert side.bodies() == ["5", "6"]
+    assert side.staging.sink("s").describe()["waits_for"] == ""
+
+
+def test_rows_for_a_queue_that_is_gone_wait_until_it_is_back() -> None:
+    side = Side()
+    side.stage(0, "t", [*rows("1"), *rows("2", queue="other"), *rows("3")])
+    side.settle()
+    side.publish(0, "t", count=3)
+    side.take()
+    side.durable()
+    side.queue_names = ("inbox",)
+    side.start()
+    side.settle()
+    side.wait(staging.LOOK_AGAIN)
+    assert side.bodies() == ["1"]
+    assert "'other' is gone" in side.staging.sink("s").describe()["waits_for"]
+    side.queue_names = ("inbox", "other")
+    side.start()
+    side.settle()
+    assert (side.bodies(), side.bodies("other")) == (["1", "3"], ["2"])
+
+
+def test_what_nobody_publishes_goes_when_it_is_too_old_and_not_before() -> None:
+    side = Side(StagingPolicy(max_age=100.0))
+    side.stage(0, "old", rows("1"))
+    side.settle()
+    side.wait(60.0)
+    side.stage(0, "young", rows("2"))
+    side.settle()
+    side.start()
+    assert side.protocol.deadline() == 1100.0
+    side.wait(39.0)
+    assert set(side.staging.sink("s").parts) == {"old", "young"}
+    side.wait(1.0)
+    assert set(side.staging.sink("s").parts) == {"young"}
+    with pytest.raises(NotStaged, match="swept") as refused:
+        side.publish(0, "old", "young", count=2)
+    assert refused.value.why is Why.UNKNOWN
+    side.publish(0, "young", count=1)
+    side.wait(1000.0)
+    assert side.bodies() == ["2"]
+    assert side.staging.deadline() is None
+
+
+def test_more_than_may_be_staged_is_refused_and_nothing_of_it_is_kept() -> None:
+    side = Side(StagingPolicy(max_bytes=5 * (staging.ROW_BYTES + 1)))
+    side.stage(0, "a", rows(*"1234"))
+    with pytest.raises(NoRoomToStage, match="may be"):
+        side.stage(0, "b", rows("5", "6"))
+    side.stage(0, "c", rows("5"))
+    side.settle()
+    side.start()
+    assert side.staging.bytes_held == 5 * (staging.ROW_BYTES + 1)
+    with pytest.raises(NoRoomToStage):
+        side.stage(0, "d", rows("6"))
+    side.staging.discard("s", ["c"])
+    side.stage(0, "d", rows("6"))
+
+
+def test_a_sink_that_is_forgotten_while_rows_move_lets_them_arrive_and_a_new_one_is_another(side: Side) -> None:
+    side.stage(0, "t", rows("1", "2"))
+    side.settle()
+    side.publish(0, "t", count=2)
+    side.take()
+    side.durable()
+    side.staging.forget("s")
+    side.take()
+    side.durable()
+    side.start()
+    with pytest.raises(NoSuchSink):
+        side.staging.sink("s")
+    side.stage(0, "t", rows("3"))
+    side.publish(0, "t", count=1)
+    side.settle()
+    assert sorted(side.bodies()) == ["1", "2", "3"]
+    assert len({one.sequence for one in side.records("inbox", 0)}) == 2
+    side.staging.forget("s")
+    side.settle()
+    left = side.store.load()
+    assert not [name for _, _, name in left.cursors if name in (staging.SINK, staging.PART)]
+    assert not side.staging.every
+
+
+def test_a_sink_remembers_a_hundred_queries_that_it_was_bound_to(side: Side) -> None:
+    for number in range(150):
+        side.publish(7, count=0, query=f"q{number}")
+        side.staging.bind("s", f"q{number + 1}")
+    side.settle()
+    side.start()
+    side.staging.bind("s", "q149")
+    assert side.staging.sink("s").last == 7
+    side.staging.bind("s", "q3")
+    assert side.staging.sink("s").last is None
+
+
+def test_what_is_published_and_on_its_way_is_not_published_again_by_another_query(side: Side) -> None:
+    side.stage(0, "t", rows("1"))
+    side.publish(0, "t", count=1)
+    side.take()
+    side.durable()
+    side.staging.bind("s", "r")
+    with pytest.raises(NotStaged):
+        side.publish(0, "t", count=1, query="r")
+    with pytest.raises(NotStaged, match="already"):
+        side.stage(0, "t", rows("2"), query="r")
+    side.settle()
+    assert side.bodies() == ["1"]
+
+
+def test_a_side_that_is_stopped_moves_nothing_more_and_the_next_goes_on(side: Side) -> None:
+    side.stage(0, "t", rows("1"))
+    side.staging.stop()
+    side.publish(0, "t", count=1)
+    side.settle()
+    assert side.bodies() == []
+    side.start()
+    side.settle()
+    assert side.bodies() == ["1"]
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a/b", "a b", "é", "a" * 201, "a\n"])
+def test_names_are_letters_digits_dots_hyphens_and_underscores(side: Side, name: str) -> None:
+    for attempt in (
+        lambda: side.stage(0, "t", rows("1"), sink=name),
+        lambda: side.stage(0, name, rows("1")),
+        lambda: side.publish(0, count=0, sink=name),
+    ):
+        with pytest.raises(ConfigurationError, match="cannot be a"):
+            attempt()
+    assert not side.staging.every
+
+
+@dataclass
+class Known:
+    """What a sink is to know."""
+
+    query: str
+    last: int | None = None
+    former: dict[str, int] = field(default_factory=dict)
+    staged: dict[str, tuple[str, int, list[str]]] = field(default_factory=dict)
+    published: list[str] = field(default_factory=list)
+
+
+@dataclass
+class World:
+    """What is to be known of all sinks, and what ever was to arrive of those that are forgotten."""
+
+    sinks: dict[str, Known] = field(default_factory=dict)
+    gone: list[list[str]] = field(default_factory=list)
+
+    @property
+    def publications(self) -> list[list[str]]:
+        return [*self.gone, *(one.published for one in self.sinks.values())]
+
+
+SINKS, QUERIES, TOKENS, BATCHES = (st.sampled_from(one) for one in (["s", "t"], ["q", "r"], "abc", range(4)))
+
+
+class Life(RuleBasedStateMachine):
+    """Sinks against a plain model, with a death between any two events. What was answered as durable holds after it,
+    and of what was not, all or nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.side = Side()
+        self.model, self.durable_model = World(), World()
+        self.promised: list[World] = []
+        self.bodies = (f"{number}" for number in count())
+
+    def next(self, sink: str, query: str, batch: int) -> str:
+        """What a sink says to that batch."""
+        known = self.model.sinks.get(sink)
+        if known is None or (known.query == query and known.last is None):
+            return "new"
+        if known.query != query:
+            return "bound"
+        assert known.last is not None
+        return "old" if batch <= known.last else "new" if batch == known.last + 1 else "jump"
+
+    @rule(sink=SINKS, query=QUERIES, batch=BATCHES, token=TOKENS, size=st.integers(0, 4))
+    def stage(self, sink: str, query: str, batch: int, token: str, size: int) -> None:
+        said = self.next(sink, query, batch)
+        bodies = [next(self.bodies) for _ in range(size)]
+        some = [row(body, f"k{int(body) % 5}", ("inbox", "other")[int(body) % 2]) for body in bodies]
+        known = self.model.sinks.get(sink)
+        if said in ("bound", "jump") or (said == "new" and known is not None and token in known.staged):
+            with pytest.raises(NotStaged) as refused:
+                self.side.stage(batch, token, some, sink, query)
+            assert refused.value.why.value == (said if said != "new" else "token")
+        elif self._is_moving(sink, token):
+            with pytest.raises(NotStaged):
+                self.side.stage(batch, token, some, sink, query) or _already()
+        else:
+            assert self.side.stage(batch, token, some, sink, query) is (said == "new")
+            if said == "new":
+                known = self.model.sinks.setdefault(sink, Known(query))
+                known.staged[token] = (query, batch, bodies)
+
+    def _is_moving(self, sink: str, token: str) -> bool:
+        """Whether a part of that name is published and not yet in its queues."""
+        one = self.side.staging.sinks.get(sink)
+        return one is not None and token in [part.token for part in one.moving]
+
+    @rule(sink=SINKS, query=QUERIES, batch=BATCHES, tokens=st.lists(TOKENS, max_size=3), lie=st.booleans())
+    def publish(self, sink: str, query: str, batch: int, tokens: list[str], lie: bool) -> None:
+        said, known = self.next(sink, query, batch), self.model.sinks.get(sink)
+        staged = known.staged if known is not None else {}
+        bodies = [body for token in tokens for body in staged.get(token, ("", 0, []))[2]]
+        is_there = len({*tokens}) == len(tokens) and all(
+            token in staged and staged[token][1] == batch for token in tokens
+        )
+        if is_there or said != "new":
+            size = len(bodies) + lie
+        else:  # as many as are there under these names, of whatever batch
+            one = self.side.staging.sinks.get(sink)
+            size = sum(one.parts[token].staged for token in {*tokens} if token in one.parts) if one is not None else 0
+        if (said == "new" and (not is_there or lie)) or said in ("bound", "jump"):
+            with pytest.raises(NotStaged):
+                self.side.publish(batch, *tokens, count=size, sink=sink, query=query)
+            return
+        assert self.side.publish(batch, *tokens, count=size, sink=sink, query=query) is (said == "new")
+        if said == "new":
+            known = self.model.sinks.setdefault(sink, Known(query))
+            known.published += bodies
+            known.last = batch
+            known.staged.clear()
+
+    @rule(sink=SINKS, tokens=st.lists(TOKENS, max_size=2))
+    def discard(self, sink: str, tokens: list[str]) -> None:
+        known = self.model.sinks.get(sink)
+        gone = {token for token in tokens if known is not None and known.staged.pop(token, None)}
+        assert self.side.staging.discard(sink, tokens) == len(gone)
+
+    @rule(sink=SINKS, query=QUERIES)
+    def bind(self, sink: str, query: str) -> None:
+        known = self.model.sinks.get(sink)
+        if known is None:
+            with pytest.raises(NoSuchSink):
+                self.side.staging.bind(sink, query)
+            return
+        self.side.staging.bind(sink, query)
+        if known.query != query:
+            if known.last is not None:
+                known.former[known.query] = known.last
+            known.query, known.last = query, known.former.pop(query, None)
+            known.staged.clear()
+
+    @rule(sink=SINKS)
+    def forget(self, sink: str) -> None:
+        if sink in self.model.sinks:
+            self.side.staging.forget(sink)
+            self.model.gone.append(self.model.sinks.pop(sink).published)
+        else:
+            with pytest.raises(NoSuchSink):
+                self.side.staging.forget(sink)
+
+    @precondition(lambda self: self.side.protocol.wants_commit)
+    @rule()
+    def take(self) -> None:
+        self.side.take()
+        self.promised.append(deepcopy(self.model))
+
+    @precondition(lambda self: self.promised)
+    @rule()
+    def durable(self) -> None:
+        self.side.durable()
+        self.durable_model = self.promised.pop(0)
+
+    @precondition(lambda self: self.side.wanted)
+    @rule()
+    def read(self) -> None:
+        self.side.read()
+
+    @rule()
+    def die(self) -> None:
+        self.side.start()
+        self.side.take_effects()
+        self.model, self.promised = deepcopy(self.durable_model), []
+        staged = sum(len(part[2]) for one in self.model.sinks.values() for part in one.staged.values())
+        assert sum(part.rows for one in self.side.staging.every for part in one.staged) == staged
+
+    @rule()
+    def rest(self) -> None:
+        """All that is published arrives, if nobody dies any more."""
+        while self.side.taken or self.side.wanted or self.side.protocol.wants_commit:
+            if self.promised:
+                self.durable()
+            elif self.side.protocol.wants_commit:
+                self.take()
+            else:
+                self.read()
+        expected = [bodies for bodies in self.model.publications if bodies]
+        assert sorted(self.arrived().values()) == sorted(expected)
+        assert not any(one.moving for one in self.side.staging.every)
+
+    def arrived(self) -> dict[str, list[str]]:
+        """Of each sink what is in the queues, by its numbers."""
+        found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for queue in self.side.queue_names:
+            for partition in range(PARTITIONS):
+                numbers: dict[str, int] = {}
+                for one in self.side.records(queue, partition):
+                    found[one.sequence].append((one.message_number, one.body.decode()))
+                    assert one.message_number > numbers.get(one.sequence, 0)  # in each partition they ascend
+                    numbers[one.sequence] = one.message_number
+        for numbered in found.values():
+            numbered.sort()
+            assert [number for number, _ in numbered] == list(range(1, len(numbered) + 1))
+        return {sequence: [body for _, body in numbered] for sequence, numbered in found.items()}
+
+    @invariant()
+    def what_arrived_is_the_beginning_of_what_was_published_durably(self) -> None:
+        published = self.durable_model.publications
+        for bodies in self.arrived().values():
+            assert any(one[: len(bodies)] == bodies for one in published), (bodies, published)
+
+    @invariant()
+    def bytes_are_counted(self) -> None:
+        parts = [part for one in self.side.staging.every for part in one.parts.values()]
+        assert self.side.staging.bytes_held == sum(part.bytes for part in parts)
+
+    def teardown(self) -> None:
+        self.rest()
+        self.side.start()
+        self.side.settle()
+
+
+def _already() -> None:
+    raise NotStaged(Why.TOKEN, "it is published already", "nothing")
+
+
+TestLife = Life.TestCase
