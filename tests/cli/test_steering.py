@@ -234,9 +234,10 @@ def test_sinks_are_listed_bound_and_forgotten(run: Any, served: Any) -> None:
 
     def publish() -> None:
         staging, batch = served.app.engine.protocol.staging, Batch("alerts", "q1", 4)
-        staging.stage(batch, "t", 0, [Row("inbox", Record("", 0, "urn:a", b"<a/>", 0.0))], 0.0)
-        staging.publish(batch, ["t"], 1, 0.0)
-        staging.stage(Batch("alerts", "q1", 5), "u", 0, [Row("inbox", Record("", 0, "urn:a", b"<a/>", 0.0))], 0.0)
+        now = served.app.engine.clock()
+        staging.stage(batch, "t", 0, [Row("inbox", Record("", 0, "urn:a", b"<a/>", now))], now)
+        staging.publish(batch, ["t"], 1, now)
+        staging.stage(Batch("alerts", "q1", 5), "u", 0, [Row("inbox", Record("", 0, "urn:a", b"<a/>", now))], now)
         served.app.engine.touch()
 
     in_loop(served, publish)

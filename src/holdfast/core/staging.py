@@ -268,6 +268,7 @@ class Staging:
         self._new_identifier = new_identifier
         self._forgotten: dict[str, Sink] = {}
         self._bytes = 0
+        self._next_part = 0
         self._sweep_at: float | None = None
         self._retry_at: float | None = None
         self._is_stopped = False
@@ -366,7 +367,9 @@ class Staging:
         return sink
 
     def _new_part(self, sink: Sink, batch: Batch, token: str, now: float) -> Part:
-        queue = self._queues.add(Queue(f"{STAGING}/{sink.identifier}/{token}", kind=STAGING))
+        # Not by its token: one that was dropped just now, and is used again, would go with the batch that deletes it.
+        queue = self._queues.add(Queue(f"{STAGING}/{sink.identifier}/{self._next_part}", kind=STAGING))
+        self._next_part += 1
         part = sink.parts[token] = Part(token, batch.query, batch.number, queue, now)
         return part
 
@@ -633,7 +636,9 @@ class Staging:
                 queue = self._queues.add(Queue(name, kind=STAGING))
                 queue.recover(by_queue[name], now)
                 part = Part(state["token"], state["query"], state["batch"], queue, state["at"], state["bytes"])
-                staged.setdefault(name.split("/")[1], []).append(part)
+                _, identifier, number = name.split("/")
+                staged.setdefault(identifier, []).append(part)
+                self._next_part = max(self._next_part, int(number) + 1)
                 self._bytes += part.bytes
                 self._want_sweep(part.at + self.policy.max_age)
         for sink in self.every:
