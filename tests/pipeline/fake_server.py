@@ -84,6 +84,7 @@ class FakeServer:
         self.on_sink: Callable[[str], str | threading.Event | None] = lambda request: None
         self.version = 1
         self.token = ""
+        self.homes: dict[str, int] = {}
         self.finds_times = True
         self._asked = 0
         self._changed = threading.Condition()
@@ -248,6 +249,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif steps == ["queues"]:
             found = {n: {"epoch": q.epoch, "partitions": q.bounds()} for n, q in fake.queues.items()}
             self._json(200, {"v": fake.version, "queues": found})
+        elif steps[0] == "sequences":
+            found = fake.homes.get(steps[1])
+            self._json(404 if found is None else 200, {"identifier": steps[1], "partition": found})
         elif steps[2:] == ["ends"]:
             after = {p: int(o) for p, o in re.findall(r"(\d+):(\d+)", query.get("after", ""))}
             self._json(200, fake.ends(steps[1], float(query.get("wait", 0)), after, self.server))

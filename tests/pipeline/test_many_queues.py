@@ -347,6 +347,9 @@ def test_what_is_deleted_while_a_task_reads_is_skipped_in_its_log_or_fails_it(
     if bears:
         assert rows(reader, partitions) == [*of("orders", 0, 6, 10), *of("orders", 1, 3)]
         assert "6 records that this task was to read are deleted, and skipped" in caplog.text
+        end = reader.latestOffset(start, ALL)
+        assert "deleted while a batch read them, or after" in caplog.text, "in the driver's log too"
+        assert end["skipped"] == 6
     else:
         with caplog.at_level(logging.WARNING), pytest.raises(RecordsTrimmed, match="records below 6"):
             rows(reader, partitions)
@@ -429,6 +432,19 @@ def test_a_read_is_narrowed_by_sequence_and_action(server: FakeServer):
     assert batch(server, queue="orders", action="urn:none") == []
     reader = stream(server, queue="orders", action="urn:a2")
     assert next_batch(reader, reader.initialOffset())[1] == of("orders", 0, 2, 12, 3)
+
+
+def test_of_a_sequence_that_the_server_knows_only_its_partition_is_read(server: FakeServer):
+    server.create("orders", partitions=2)
+    for partition in (0, 1):
+        server.append("orders", partition, [record(i, sequence=f"urn:s{partition}") for i in range(4)])
+    for homes, asked in ({}, {"/0/", "/1/"}), ({"urn:s1": 1}, {"/1/"}):
+        server.homes = homes
+        server.requests.clear()
+        assert batch(server, queue="orders", sequence="urn:s1") == of("orders", 1, 4)
+        read = [one for one in server.requests if "/records" in one]
+        assert {part for part in ("/0/", "/1/") for one in read if part in one} == asked
+    assert batch(server, queue="orders", sequence="urn:s1", partitions="0") == []
 
 
 def test_partitions_that_are_not_there_are_refused(shop: FakeServer):

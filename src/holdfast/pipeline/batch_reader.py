@@ -40,10 +40,11 @@ class WsrmReader(DataSourceReader):
             there = patience.call(lambda: bounds.queues_there(plane, options))
             if not there:
                 raise bounds.no_match(options)
+            home = patience.call(lambda: self._home(plane))
             ranges: list[QueueRange] = []
             known: dict[str, list[offsets.Known]] = {}
             for queue, ends in there.items():
-                ranges += patience.call(lambda one=ends: self._ranges(plane, one))  # type: ignore[misc]
+                ranges += patience.call(lambda one=ends: self._ranges(plane, one, home))  # type: ignore[misc]
                 at = {part.partition: part.end for name, part in ranges if name == queue}
                 found = patience.call(lambda q=queue, e=ends, a=at: plane.fingerprints(q, e.epoch, a)) if at else {}  # type: ignore[misc]
                 known[queue] = [(one, at[one], text) for one, text in sorted(found.items()) if text]
@@ -54,7 +55,11 @@ class WsrmReader(DataSourceReader):
             WsrmPartition(tuple(self._part(there[queue], part, known[queue]) for queue, part in task)) for task in plan
         ]
 
-    def _ranges(self, plane: DataPlane, ends: Ends) -> list[QueueRange]:
+    def _home(self, plane: DataPlane) -> int | None:
+        """The one partition in which all is that is asked for, if the server knows it."""
+        return plane.partition_of(self._options.sequence) if self._options.sequence else None
+
+    def _ranges(self, plane: DataPlane, ends: Ends, home: int | None) -> list[QueueRange]:
         """What is to be read of one queue."""
         options = self._options
         start, end = bounds.start_of(plane, options, ends), bounds.end_of(plane, options, ends)
@@ -64,7 +69,9 @@ class WsrmReader(DataSourceReader):
                 remedy=f"its partitions are {', '.join(map(str, sorted(end)))}",
             )
         wanted = [
-            (ends.queue, Range(p, start[p], end[p])) for p in sorted(options.partitions or end) if end[p] > start[p]
+            (ends.queue, Range(p, start[p], end[p]))
+            for p in sorted(options.partitions or end)
+            if end[p] > start[p] and home in (None, p)
         ]
         left, gone = offsets.split_trimmed(wanted, {ends.queue: ends})
         bounds.refuse_or_tell(gone, options, "are asked for")

@@ -153,6 +153,15 @@ class DataPlane(Connection):
         with understood(self._broker):
             return {int(partition): int(offset) for partition, offset in answer["offsets"].items()}
 
+    def partition_of(self, sequence: str) -> int | None:
+        """The partition in which all messages of a Sequence are; None where the server does not know it any more."""
+        status, answer = self._request("GET", f"/sequences/{quote(sequence, safe='')}")
+        if status == 404:
+            return None
+        answer = self._checked(status, answer)
+        partition = answer.get("partition")
+        return partition if type(partition) is int else None
+
     def letters(self, start: int) -> tuple[list[dict[str, Any]], int | None]:
         """Dead letters from one on, as ``GET /dead-letters?whole=true`` describes them; and where they go on."""
         answer = self._json("GET", f"/dead-letters?from={start}&limit=1000&whole=true")

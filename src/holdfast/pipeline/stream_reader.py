@@ -53,7 +53,8 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._start: dict[str, Any] | None = None
         self._known: dict[str, Ends] | None = None
         self._target: dict[str, Ends] | None = None
-        self._joined: dict[str, Positions] = {}
+        self._joined: dict[tuple[str, str], Positions] = {}
+        """Of each queue that joined, by its epoch, where."""
         self._left: set[str] = set()
         self._committed: dict[str, Positions] = {}
         self._planned: dict[str, Any] = {}
@@ -61,6 +62,8 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._skipped = 0
         """Records that were deleted while a batch was away that is repeated now."""
         self._waiting_since: float | None = None
+        self._reading: list[QueueRange] = []
+        """What the last batch reads, if it may skip what is deleted."""
 
     def __getstate__(self) -> dict[str, Any]:
         return pickled(self._options)
@@ -122,10 +125,11 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _join(self, ends: Ends) -> Positions:
         """Where a queue begins that the checkpoint does not know: at its first record, unless its cursor is there."""
-        if ends.queue not in self._joined:
-            self._joined[ends.queue] = self._patience.call(lambda: self._begin(ends, lambda: ends.firsts))
-            log.info("queue %s joins, from %s on", ends.queue, self._joined[ends.queue])
-        return self._joined[ends.queue]
+        queue = (ends.queue, ends.epoch)
+        if queue not in self._joined:
+            self._joined[queue] = self._patience.call(lambda: self._begin(ends, lambda: ends.firsts))
+            log.info("queue %s joins, from %s on", ends.queue, self._joined[queue])
+        return self._joined[queue]
 
     # --- how far the next batch goes ------------------------------------------------------------------------------
 
@@ -141,6 +145,7 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             self._patience.succeeded()
             self._known = there
+        self._tell_of_holes(there)
         places = self._still_there(places, there)
         joining = {queue: self._join(ends) for queue, ends in there.items() if queue not in places.queues}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -171,6 +176,13 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if gone and self._options.fail_on_loss:
             raise self._plane.unknown(gone[0], list(there))
         return self._leave(places, gone)
+
+    def _tell_of_holes(self, there: Mapping[str, Ends]) -> None:
+        """Of the batch before: what was deleted meanwhile its tasks may have skipped, and only they know."""
+        reading, self._reading = self._reading, []
+        _, gone = offsets.split_trimmed([one for one in reading if one[0] in there], there)
+        if gone:
+            log.warning("deleted while a batch read them, or after: %s. Its tasks' logs name what they skipped", gone)
 
     def _leave(self, places: Places, queues: Sequence[str]) -> Places:
         for queue in queues:
@@ -240,6 +252,7 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = offsets.ranges_between(offsets.parse(start), until)
         if not self._options.fail_on_loss and end != self._planned:
             ranges = self._patience.call(lambda: self._still_kept(ranges))
+        self._reading = [] if self._options.fail_on_loss else ranges
         parts = {
             (queue, p): Part(queue, place.epoch, offsets.Range(p, 0, 0), tuple(k for k in place.known if k[0] == p))
             for queue, place in until.queues.items()
