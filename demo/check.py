@@ -104,7 +104,7 @@ def check_queue(server: str, queue: str, count: int) -> Verdict:
     sent = {departure_xml(departure): place for place, departure in enumerate(departures(count))}
     airlines = [str(departure["carrier"]) for departure in departures(count)]
     seen = bytearray(count)
-    for record, where in _records(server, queue):
+    for record, where in records_of(server, queue):
         verdict.rows += 1
         by_sequence.see(record.sequence, record.message_number, where)
         place = sent.get(record.body)
@@ -121,8 +121,12 @@ def check_queue(server: str, queue: str, count: int) -> Verdict:
     return verdict
 
 
-def _records(server: str, queue: str) -> Iterator[tuple[Record, str]]:
-    """All that is in a queue, each with the words for where it is."""
+def records_of(server: str, queue: str) -> Iterator[tuple[Record, str]]:
+    """All that is in a queue, each with the words for where it is.
+
+    Raises:
+        PipelineError: the queue cannot be read.
+    """
     plane = DataPlane(server)
     try:
         ends = plane.ends(queue)

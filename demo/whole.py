@@ -1,0 +1,285 @@
+"""All departures through everything: broker, Spark, tables, and alerts back out; all of it killed meanwhile.
+
+    python -m demo.whole --messages all --out whole-out
+
+It runs ``examples/departures.py`` as its user would, and audits the journals at the end. What it all came to is judged
+by ``demo.whole_check``, from the data set itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from demo.__main__ import Messages
+from demo.check import Faults
+from demo.flights import data_file
+from demo.processes import Child, Server
+from demo.run import MARKER, Teller, prepare
+from demo.whole_check import check_alerts, check_delays, check_landed, late_departures
+from holdfast.exceptions import HoldfastError
+from holdfast.http.client import HTTPClient
+from holdfast.http.outcome import TransportError
+from holdfast.http.server import event_loop_factory
+from holdfast.testing.ports import free_ports
+
+PROGRAM = Path(__file__).resolve().parents[1] / "examples" / "departures.py"
+SOURCE, BROKER, SERVICE, SPARK = "the source", "the broker", "the second service", "the Spark program"
+KILLS = ((0.15, SOURCE), (0.3, BROKER), (0.45, SPARK), (0.6, SOURCE), (0.7, BROKER), (0.75, SERVICE), (0.85, SPARK))
+"""Shares of the messages that the broker has acknowledged, and who is killed then."""
+LOGS = ("broker.log", "service.log", "source.log", "spark.log", "audit.log")
+OWNED = (MARKER, "broker.toml", "broker", "service", "outbox", "spark", "audit", *LOGS)
+"""What a run makes in its directory, and all that the next one removes."""
+
+PYTHON_IS_LATE = "Python worker failed to connect back"
+
+BROKER_TOML = """\
+# Departures come in and are read by Spark; what Spark writes into the queue alerts goes to a second service.
+store = "{store}"
+partitions = 4
+listen.port = {port}
+admin.port = {admin_port}
+
+[queues.departures]
+
+[queues.alerts]
+
+[forwarders.alerts]
+queue = "alerts"
+to = "http://127.0.0.1:{service_port}/"
+"""
+
+
+def find_tables() -> Path:
+    """Where the airlines, airports, planes and the weather are, as CSV.
+
+    Raises:
+        ConfigurationError: the data set is not installed.
+    """
+    return data_file().parent
+
+
+@dataclass
+class Outcome:
+    """What a run came to: what is wrong, by kind, and what the audit said."""
+
+    faults: dict[str, Faults] = field(default_factory=dict)
+    audits: dict[str, tuple[int, str]] = field(default_factory=dict)
+    alerts: int = 0
+    kills: int = 0
+    seconds: float = 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing is wrong, and no journal tells of a broken promise."""
+        return not any(one.count for one in self.faults.values()) and not any(code for code, _ in self.audits.values())
+
+
+class Whole:
+    """One run.
+
+    Args:
+        count: How many departures.
+        out: Directory for everything it makes, prepared.
+        seed: Of the moments of the kills.
+        teller: Told how far it is.
+    """
+
+    def __init__(self, count: int, out: Path, seed: int, teller: Teller) -> None:
+        self._count = count
+        self._out = out.resolve()
+        self._teller = teller
+        self._draw = random.Random(seed)
+        self._acknowledged = 0
+        self._is_sent = False
+        self._tables = find_tables()
+
+    async def run(self) -> Outcome:
+        """From the first process to the verdict; none is left behind, however it ends.
+
+        Raises:
+            DemoFailed: a part of it failed.
+        """
+        out, (port, admin_port, service_port, service_admin_port) = self._out, free_ports(4)
+        config = BROKER_TOML.format(store=out / "broker", port=port, admin_port=admin_port, service_port=service_port)
+        (out / "broker.toml").write_text(config, encoding="utf-8")
+        admin, service_admin = (f"http://127.0.0.1:{one}" for one in (admin_port, service_admin_port))
+        receive = ["receive", "--port", str(service_port), "--admin", str(service_admin_port)]
+        async with HTTPClient(total_timeout=10.0) as http:
+            broker = ["broker", "--config", str(out / "broker.toml")]
+            self._broker = Server(BROKER, broker, out / "broker.log", admin, http)
+            service = [*receive, "--store", str(out / "service")]
+            self._service = Server(SERVICE, service, out / "service.log", service_admin, http)
+            sending = [str(out / "outbox"), f"http://127.0.0.1:{port}/", str(self._count)]
+            self._source = Child(SOURCE, "demo.sending", sending, out / "source.log")
+            told = [admin, str(out / "spark"), str(self._tables)]
+            self._spark = Child(SPARK, PROGRAM, told, out / "spark.log")
+            self._last = Child(SPARK, PROGRAM, [*told, "--available-now"], out / "spark.log")
+            try:
+                return await self._run()
+            finally:
+                for child in (self._source, self._spark, self._last, self._broker, self._service):
+                    await child.kill()
+
+    async def _run(self) -> Outcome:
+        for server in (self._broker, self._service):
+            await server.come_up()
+        await self._service.hold("inbox", "verdict")
+        async with asyncio.TaskGroup() as group:
+            telling = group.create_task(self._tell())
+            running = group.create_task(self._keep_running(self._spark))
+            group.create_task(self._send())
+            await group.create_task(self._kill_in_turn())
+            while not self._is_sent:
+                await asyncio.sleep(0.05)
+            self._teller.event(f"all {self._count:,} departures are acknowledged by the broker")
+            await self._work_on()
+            running.cancel()
+            await self._spark.kill()
+            self._teller.event("killed the Spark program again; it goes on until there is nothing more")
+            await self._keep_running(self._last)
+            telling.cancel()
+        alerts = sum(1 for _ in late_departures(self._count))
+        while sum((await self._service.ends("inbox")).values()) < alerts:
+            await asyncio.sleep(0.1)
+        return await self._judge(alerts)
+
+    async def _send(self) -> None:
+        while True:
+            async for told in _lines(await self._source.start()):
+                self._acknowledged = max(self._acknowledged, told["acknowledged"])
+            code = await self._source.ended()
+            if code == 0:
+                self._is_sent = True
+                return
+            if code != -signal.SIGKILL:
+                raise self._source.failed(f"ended with exit code {code}")
+
+    async def _kill_in_turn(self) -> None:
+        for share, name in KILLS:
+            while self._acknowledged < share * self._count:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(self._draw.uniform(0, 0.5))
+            await self._kill(name)
+
+    async def _kill(self, name: str) -> None:
+        child = {SOURCE: self._source, BROKER: self._broker, SERVICE: self._service, SPARK: self._spark}[name]
+        if not child.is_running:
+            return
+        await child.kill()
+        self._teller.event(f"killed {name} with SIGKILL; {self._acknowledged:,} acknowledged so far")
+        if isinstance(child, Server):
+            await child.come_up()  # the others are started again by whoever waits for their end
+
+    async def _keep_running(self, program: Child) -> int:
+        """Start the Spark program, and again whenever it was killed, or Spark had no patience with a busy machine: it
+        gives a process of Python ten seconds to start. Its exit code, once it ended by itself."""
+        while True:
+            await program.start()
+            code = await program.ended()
+            if code == 0:
+                return code
+            if code != -signal.SIGKILL and PYTHON_IS_LATE not in program.log.read_text(errors="replace")[-50_000:]:
+                raise program.failed(f"ended with exit code {code}")
+
+    async def _work_on(self) -> None:
+        """Let Spark read on; it is killed in the middle of that, too."""
+        while not await self._has_begun():
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(self._draw.uniform(0, 3))
+        await self._kill(SPARK)
+        await asyncio.sleep(self._draw.uniform(5, 15))
+
+    async def _has_begun(self) -> bool:
+        """Whether every query has done a batch."""
+        return all(
+            (self._out / "spark" / "at" / name / "commits" / "0").is_file() for name in ("landed", "delays", "alerts")
+        )
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            arrived = 0
+            with suppress(TransportError):  # it is being killed just now
+                arrived = sum((await self._service.ends("inbox")).values())
+            self._teller.status(f"{self._acknowledged:,}/{self._count:,} acknowledged, {arrived:,} alerts arrived")
+
+    async def _judge(self, alerts: int) -> Outcome:
+        self._teller.event("comparing the tables, the sums and the alerts with the data set")
+        spark = self._out / "spark"
+        outcome = Outcome(alerts=alerts)
+        outcome.faults |= await asyncio.to_thread(check_landed, spark, self._tables, self._count)
+        outcome.faults |= await asyncio.to_thread(check_delays, spark, self._count)
+        outcome.faults |= await asyncio.to_thread(check_alerts, self._service.admin, "inbox", self._count)
+        for server in (self._broker, self._service):
+            await server.stop(30.0)
+        self._teller.event("auditing both journals")
+        for name in ("broker", "service"):
+            outcome.audits[name] = await self._audit(name)
+        children = (self._source, self._spark, self._broker, self._service)
+        outcome.kills = sum(child.lives - 1 for child in children) + 1
+        outcome.seconds = self._teller.seconds
+        return outcome
+
+    async def _audit(self, name: str) -> tuple[int, str]:
+        report = self._out / "audit" / f"{name}.html"
+        report.parent.mkdir(exist_ok=True)
+        told = ["audit", "--journal", str(self._out / name / "journal"), "--html", str(report)]
+        child = Child(f"the audit of {name}", "holdfast", told, self._out / "audit.log")
+        said = await (await child.start()).read()
+        return await child.ended(), said.decode()
+
+
+async def _lines(output: asyncio.StreamReader) -> AsyncIterator[dict[str, int]]:
+    async for line in output:
+        if line.endswith(b"\n"):
+            yield json.loads(line)
+
+
+@click.command()
+@click.option("--messages", type=Messages(), default="20000", show_default=True, help="How many departures to send.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of when who is killed.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default="whole-out", show_default=True, help="For all it makes."
+)
+def whole(messages: int, seed: int, out: Path) -> None:
+    """Send departures through a broker into Spark, and the late ones back out; kill everything meanwhile.
+
+    \b
+    python -m demo.whole --messages all
+    python -m demo.whole --messages 5000 --seed 7 --out /tmp/whole
+
+    \b
+    Exit code 0: tables, sums and alerts are exactly what the data set says, and the audit finds nothing. 1: not so.
+    """
+    try:
+        prepare(out, OWNED)
+        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+            outcome = runner.run(Whole(messages, out, seed, Teller()).run())
+    except HoldfastError as error:
+        click.echo(f"\nholdfast demo: {error}", err=True)
+        sys.exit(1)
+    for kind, faults in outcome.faults.items():
+        click.echo(f"{faults.count:>8,} {kind}")
+        for example in faults.examples:
+            click.echo(f"         {example}")
+    for name, (code, said) in outcome.audits.items():
+        click.echo(f"audit of {name}, exit code {code}:\n{said}")
+    verdict = "Exact" if outcome.is_exact else "NOT exact"
+    click.echo(
+        f"{verdict}: {messages:,} departures, {outcome.alerts:,} alerts, {outcome.kills} kills, {outcome.seconds:.0f} s"
+    )
+    sys.exit(0 if outcome.is_exact else 1)
+
+
+if __name__ == "__main__":
+    whole(prog_name="python -m demo.whole")

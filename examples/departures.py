@@ -1,0 +1,90 @@
+"""Departures of a year, as SOAP messages in a broker's queue, into tables; late ones go back out as reliable messages.
+
+    holdfast broker --config departures.toml                   # queues: departures, and alerts with its forwarder
+    python departures.py http://127.0.0.1:8081 out tables      # tables: airlines, airports, planes, weather as CSV
+    python departures.py http://127.0.0.1:8081 out tables --available-now
+
+Three queries, each exactly once, each with its place in its own checkpoint. Kill it when you like and start it again.
+"""
+
+import sys
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from holdfast.pipeline import session
+
+LATE = 120  # minutes
+DEPARTURE = (
+    "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT, "
+    "arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT, "
+    "distance INT, hour INT, minute INT, time_hour STRING"
+)
+
+
+def departures(spark: SparkSession, broker: str, reader: str) -> DataFrame:
+    """The queue as a stream of departures, a column for each field."""
+    stream = spark.readStream.format("wsrm").option("broker", broker).option("queue", "departures")
+    messages = stream.option("reader", reader).option("maxRowsPerBatch", 50_000).load()
+    place = ("partition", "offset", "sequence", "message_number", "received_at")
+    return messages.select(*place, F.from_xml("body", DEPARTURE).alias("departure")).select(*place, "departure.*")
+
+
+def table(spark: SparkSession, tables: str, name: str, *key: str) -> DataFrame:
+    """A table of the same data set, one row for each key; its other columns begin with its name."""
+    rows = spark.read.csv(f"{tables}/{name}.csv", header=True, nullValue="NA").dropDuplicates(key)
+    return rows.select(
+        *(column if column in key else F.col(column).alias(f"{name}_{column}") for column in rows.columns)
+    )
+
+
+def enriched(flights: DataFrame, tables: str) -> DataFrame:
+    """Each departure with its airline, where it goes, its plane, and the weather of its hour."""
+    spark = flights.sparkSession
+    airports = table(spark, tables, "airports", "faa").withColumnRenamed("faa", "dest")
+    weather = table(spark, tables, "weather", "origin", "time_hour")
+    return (
+        flights.join(table(spark, tables, "airlines", "carrier"), "carrier", "left")
+        .join(airports, "dest", "left")
+        .join(table(spark, tables, "planes", "tailnum"), "tailnum", "left")
+        .join(weather, ["origin", "time_hour"], "left")
+    )
+
+
+def delays(flights: DataFrame) -> DataFrame:
+    """By hour and airport: how many departed, and how late."""
+    late = F.col("dep_delay")
+    hours = flights.groupBy(F.window(F.to_timestamp("time_hour"), "1 hour").alias("hour"), "origin")
+    return hours.agg(F.count(late).alias("departed"), F.avg(late).alias("mean"), F.max(late).alias("most"))
+
+
+def alerts(flights: DataFrame) -> DataFrame:
+    """A message for each departure that is late."""
+    said = F.struct("carrier", "flight", "origin", "dest", "time_hour", "sched_dep_time", "dep_delay")
+    body = F.to_xml(said, {"rowTag": "alert"}).alias("body")
+    return flights.where(F.col("dep_delay") > LATE).select(body, F.lit("urn:flights:Late").alias("action"), "carrier")
+
+
+def main(broker: str, out: str, tables: str, *how: str) -> None:
+    spark = session("departures")
+    trigger = {"availableNow": True} if "--available-now" in how else {"processingTime": "5 seconds"}
+
+    def query(name: str, rows: DataFrame):
+        return rows.writeStream.queryName(name).option("checkpointLocation", f"{out}/at/{name}").trigger(**trigger)
+
+    whole = enriched(departures(spark, broker, "to-table"), tables)
+    query("landed", whole).format("parquet").start(f"{out}/landed")
+
+    by_hour = query("delays", delays(departures(spark, broker, "to-delays"))).outputMode("complete")
+    by_hour.foreachBatch(lambda rows, _: rows.write.mode("overwrite").parquet(f"{out}/delays")).start()
+
+    sink = query("alerts", alerts(departures(spark, broker, "to-alerts"))).format("wsrm").option("broker", broker)
+    sink.option("queue", "alerts").option("sinkId", "late-departures").option("sequenceKey", "carrier").start()
+
+    while spark.streams.active:  # raises what ends one of them
+        spark.streams.awaitAnyTermination()
+        spark.streams.resetTerminated()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
