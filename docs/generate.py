@@ -748,6 +748,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "comparison": comparison,
     "backlog": backlog,
     "spark options": spark_options,
+    "spark write options": partial(spark_options, "write_options", "WriteOptions"),
     "spark columns": spark_columns,
     "spark letters": spark_letters,
     **{f"states {name}": partial(states, name) for name in tables()},

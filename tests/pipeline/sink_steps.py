@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from holdfast.pipeline.client import DataPlane, Patience, read_range
+from holdfast.pipeline.offsets import Range
 from holdfast.pipeline.sink import Staged, Staging, WsrmStreamWriter, planned
-from holdfast.pipeline.sink_client import Batch
+from holdfast.pipeline.sink_client import Batch, SinkPlane
 from holdfast.pipeline.source import WsrmDataSource
+from holdfast.store.records import decode_record
 
 
 class Server(Protocol):
@@ -91,3 +95,40 @@ def attempt(server: Server, query: Query, batch: int, place: str) -> None:
     query.writer("body").commit(staged, batch)
     if place == "published":
         raise Died
+
+
+SERVED = """
+from holdfast import Destination
+app = Destination("store", partitions=2, further_queues={"out": None})
+"""
+"""A server with a queue that messages come into, and one that rows are sent to."""
+
+
+class Sent:
+    """What came into a server's queue ``out``."""
+
+    def __init__(self, admin: str) -> None:
+        self._admin = admin
+
+    def bodies(self, sink: str) -> list[str]:
+        """The bodies of a sink's rows, once all that it published has come; each partition's in its order."""
+        self.settled(sink)
+        plane = DataPlane(self._admin)
+        patience = Patience(60)
+        ends = plane.ends("out")
+        found: list[str] = []
+        name = plane._json("GET", f"/sinks/{sink}")["sequence"]
+        for partition, end in sorted(ends.ends.items()):
+            for block in read_range(plane, "out", ends.epoch, Range(partition, 0, end), patience):
+                records = [decode_record(encoded) for _, encoded in block]
+                found += [one.body.decode() for one in records if one.sequence == name]
+        plane.close()
+        return found
+
+    def settled(self, sink: str) -> None:
+        plane = SinkPlane(self._admin)
+        deadline = time.monotonic() + 60
+        while Patience(60).call(lambda: plane._json("GET", f"/sinks/{sink}"))["moving"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        plane.close()

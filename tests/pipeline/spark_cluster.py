@@ -50,13 +50,13 @@ class Cluster:
     def start(self, workers: int = 1) -> str:
         """The master's URL."""
         port, master_ui, *worker_uis = free_ports(2 + workers)
-        host = ["--host", "127.0.0.1"]
-        self._run("master.Master", *host, "--port", str(port), "--webui-port", str(master_ui))
+        self._run("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(master_ui))
         asyncio.run(until(lambda: _listens(port)))
         url = f"spark://127.0.0.1:{port}"
         for number, ui in enumerate(worker_uis):
-            worker = ["--cores", "1", "--memory", "1g", "--webui-port", str(ui), "--work-dir", f"work{number}"]
-            self._run("worker.Worker", *host, *worker, url)
+            # Each on a host of its own: a host that runs a task is not given another attempt at it.
+            worker = ["--host", f"127.0.0.{1 + number}", "--cores", "1", "--memory", "1g"]
+            self._run("worker.Worker", *worker, "--webui-port", str(ui), "--work-dir", f"work{number}", url)
         return url
 
     def executors(self) -> list[int]:

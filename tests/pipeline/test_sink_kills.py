@@ -1,7 +1,8 @@
 """Real kills of the processes of a query that sends rows: the driver's at each step of a batch, an executor's; and
 speculation, with a real cluster.
 
-The server says when: its requests are the steps, and the process that sends one is killed before or after it is done.
+Between them and a real server stands who says when: requests are the steps, and the process that sends one is killed
+before or after it is done.
 """
 
 from __future__ import annotations
@@ -16,8 +17,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fake_server import FakeServer, record
+from crew import Crew
+from meddler import Meddler
+from sink_steps import SERVED, Sent
 from spark_cluster import Cluster
+
+import holdfast
+from holdfast.pipeline.client import DataPlane
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -50,26 +56,33 @@ class Child:
         return code
 
 
-def fill(server: FakeServer) -> None:
-    server.create("in", partitions=2)
-    for partition, name in enumerate(("urn:one", "urn:two")):
-        server.append("in", partition, [record(number, sequence=name) for number in range(ROWS // 2)])
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Meddler]:
+    """A server with messages of two Sequences, in a process of its own, behind a meddler."""
+    crew = Crew(tmp_path, "--port", "0", "--admin", "0", module=SERVED)
+    url, admin = crew.url(), crew.url()
+    for name in ("one", "two"):
+        with holdfast.sync.Source(url, store=":memory:") as source:
+            for number in range(ROWS // 2):
+                source.send(f"<{name}>{number}</{name}>", action="urn:test:submit")
+            source.flush(60)
+    meddler = Meddler(admin)
+    yield meddler
+    meddler.stop()
+    crew.clean()
 
 
-def assert_exact(server: FakeServer) -> None:
+def assert_exact(server: Meddler) -> None:
     """Every row once, those of one Sequence in their order."""
-    (sink,) = server.sinks.sinks.values()
-    for name in ("urn:one", "urn:two"):
-        sent = [row["body"] for row in sink.rows if row["key"] == name]
-        assert sent == [record(number).body for number in range(ROWS // 2)]
-    assert len(sink.rows) == ROWS
-    assert not sink.staged
+    (sink,) = DataPlane(server.target)._json("GET", "/sinks")["sinks"]
+    found = Sent(server.target).bodies(sink["name"])
+    for name in ("one", "two"):
+        sent = [body for body in found if body.startswith(f"<{name}>")]
+        assert sent == [f"<{name}>{number}</{name}>" for number in range(ROWS // 2)]
+    assert len(found) == ROWS
 
 
-def test_a_driver_that_is_killed_at_each_step_of_a_batch_sends_every_row_once(
-    server: FakeServer, tmp_path: Path
-) -> None:
-    fill(server)
+def test_a_driver_that_is_killed_at_each_step_of_a_batch_sends_every_row_once(server: Meddler, tmp_path: Path) -> None:
     steps = [  # which request of which batch, and whether it is done before the driver dies
         ("parts", 0, "after"),
         ("batches", 0, "before"),
@@ -115,9 +128,8 @@ CLUSTER = ("spark.executor.memory=512m", "spark.executor.cores=1", "spark.cores.
 
 
 def test_an_executor_that_is_killed_while_it_stages_is_replaced_and_every_row_is_sent_once(
-    server: FakeServer, tmp_path: Path, cluster: Callable[[], tuple[Cluster, str]]
+    server: Meddler, tmp_path: Path, cluster: Callable[[], tuple[Cluster, str]]
 ) -> None:
-    fill(server)
     made, master = cluster()
     killed: list[int] = []
 
@@ -135,9 +147,8 @@ def test_an_executor_that_is_killed_while_it_stages_is_replaced_and_every_row_is
 
 
 def test_of_two_attempts_at_a_task_that_staged_the_same_rows_one_is_sent(
-    server: FakeServer, tmp_path: Path, cluster: Callable[[], tuple[Cluster, str]]
+    server: Meddler, tmp_path: Path, cluster: Callable[[], tuple[Cluster, str]]
 ) -> None:
-    fill(server)
     _, master = cluster()
     slow: list[str] = []
     published = threading.Event()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,47 +13,14 @@ import pyarrow.dataset
 import pytest
 from crew import Crew
 from meddler import Meddler
-from sink_steps import Died, Query, attempt, bodies, failures
+from sink_steps import SERVED, Died, Query, Sent, attempt, bodies, failures
 
 from holdfast import Destination
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.pipeline import rows as rows_room
-from holdfast.pipeline.client import DataPlane, Patience, read_range
+from holdfast.pipeline.client import Patience
 from holdfast.pipeline.errors import BatchRefused, SinkBound, WriteRefused
-from holdfast.pipeline.offsets import Range
-from holdfast.pipeline.sink_client import SinkPlane
-from holdfast.store.records import decode_record
 from holdfast.testing.ports import free_ports
-
-
-class Sent:
-    """What came into a server's queue ``out``."""
-
-    def __init__(self, admin: str) -> None:
-        self._admin = admin
-
-    def bodies(self, sink: str) -> list[str]:
-        """The bodies of a sink's rows, once all that it published has come; each partition's in its order."""
-        self.settled(sink)
-        plane = DataPlane(self._admin)
-        patience = Patience(60)
-        ends = plane.ends("out")
-        found: list[str] = []
-        name = plane._json("GET", f"/sinks/{sink}")["sequence"]
-        for partition, end in sorted(ends.ends.items()):
-            for block in read_range(plane, "out", ends.epoch, Range(partition, 0, end), patience):
-                records = [decode_record(encoded) for _, encoded in block]
-                found += [one.body.decode() for one in records if one.sequence == name]
-        plane.close()
-        return found
-
-    def settled(self, sink: str) -> None:
-        plane = SinkPlane(self._admin)
-        deadline = time.monotonic() + 60
-        while Patience(60).call(lambda: plane._json("GET", f"/sinks/{sink}"))["moving"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        plane.close()
 
 
 @pytest.fixture(scope="module")
@@ -163,12 +129,6 @@ def test_another_query_and_a_batch_that_was_left_out_are_refused_and_going_back_
     assert Sent(server.target).bodies("bound") == ["<a/>", "<b/>"]
 
 
-MODULE = """
-from holdfast import Destination
-app = Destination("store", partitions=2, further_queues={"out": None})
-"""
-
-
 @pytest.mark.crash
 def test_a_server_that_is_killed_while_rows_are_staged_and_published_has_each_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -177,7 +137,7 @@ def test_a_server_that_is_killed_while_rows_are_staged_and_published_has_each_on
     port, admin = free_ports(2)
 
     def start() -> Crew:
-        made = Crew(tmp_path, "--port", str(port), "--admin", str(admin), module=MODULE)
+        made = Crew(tmp_path, "--port", str(port), "--admin", str(admin), module=SERVED)
         assert made.url() and made.url()
         return made
 

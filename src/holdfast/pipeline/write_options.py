@@ -52,7 +52,7 @@ class WriteOptions:
     """The checked options of a write, batch or stream. Option names are the camelCase ones of the metadata.
 
     Args:
-        broker: URL of the server's admin listener as the executors see it. Required.
+        broker: URL of the server's admin listener as the executors see it.
         queue: The queue of the server for rows that name none, nor an address, by columns ``queue`` and ``to``.
         to: The address that those rows are sent to, instead of a queue.
         action: The Action of rows that have none by a column ``action``.
