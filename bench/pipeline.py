@@ -11,12 +11,15 @@ Spark, its default compression). Then, in alternation, each is asked the same of
 - ``count``, ``sum(length(body))``, ``group by``: by Sequence, how many there are and the highest number. Where no body
   is wanted the source is told so. Parquet counts by its footers.
 - ``stream``: ``Trigger.AvailableNow`` in four micro-batches, to the sink that drops.
+- ``sink``: the same stream of the queue into the ``wsrm`` sink, beside that into the sink that drops; ``write``: the
+  rows in Parquet written to the ``wsrm`` sink, beside their being read and dropped.
 
-A ratio is the source's rate over Parquet's, best and median of the rounds; CPU is that of all processes together (the
-server, the Python workers, Spark's Java), and the server's share of it. The floor of a micro-batch is that of batches
-of 20 rows, beside those of ``rate-micro-batch`` and of a Python source that asks nobody and gives constant rows: what
-is above the first and not above the second is Spark's. For memory, messages come in while a stream that is kept slow
-reads: what the server, the Python workers and Java had resident before and at most. Nothing here passes or fails.
+A ratio is the source's rate over Parquet's (of ``sink`` and ``write`` over that of dropping), best and median of the
+rounds; CPU is that of all processes together (the server, the Python workers, Spark's Java), and the server's share
+of it. The floor of a micro-batch is that of batches of 20 rows, beside those of ``rate-micro-batch`` and of a Python
+source that asks nobody and gives constant rows: what is above the first and not above the second is Spark's. For
+memory, messages come in while a stream that is kept slow reads: what the server, the Python workers and Java had
+resident before and at most. Nothing here passes or fails.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ from holdfast.pipeline import session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SENT = "sent"
+"""The queue that rows are written to."""
 FILES = 8
 """Of Parquet: as many in each micro-batch of a stream as make four."""
 BATCHES, WARM, FEW = 40, 10, 20
@@ -103,6 +108,7 @@ def main() -> None:
 def serving(place: Path) -> Iterator[Server]:
     """A broker on the store in this directory."""
     lines = [f"store = {json.dumps(str(place / 'store'))}", "listen.port = 0", "admin.port = 0"]
+    lines += [f"[queues.{QUEUE}]", f"[queues.{SENT}]"]
     (place / "broker.toml").write_text("\n".join(lines) + "\n")
     command = [
         sys.executable,
@@ -175,6 +181,7 @@ class Measured:
 
     def time(self, way: Callable[[], object], taken: Taken) -> None:
         """Let it run once."""
+        self.settle()
         server, cpu = load.cpu_seconds([self.server.process.pid]), load.cpu_seconds([os.getpid()])
         begun = time.perf_counter()
         way()
@@ -209,6 +216,8 @@ class Measured:
                 lambda frame: frame.groupBy("sequence").agg({"*": "count", "message_number": "max"}).collect(), False
             ),
             "stream": (self.stream, self.parquet_stream),
+            "sink": (self.stream_to_sink, self.stream),
+            "write": (self.write_to_sink, lambda: drop(self.parquet().select("body", "action", "sequence"))),
         }
 
     def right(self, count: int) -> None:
@@ -231,6 +240,29 @@ class Measured:
         self._checkpoints += 1
         read = self.spark.readStream.format("wsrm").option("broker", self.server.admin).option("queue", QUEUE)
         return read.option("reader", f"bench-{self._checkpoints}").option("maxRowsPerBatch", rows).load()
+
+    def stream_to_sink(self) -> None:
+        """The queue in four micro-batches, each row a message of another queue."""
+        self._checkpoints += 1
+        rows = self.wsrm_stream(str(self.options.rows // 4)).select("body", "action", "sequence")
+        write = rows.writeStream.format("wsrm").options(broker=self.server.admin, queue=SENT, sequenceKey="sequence")
+        where = str(self.place / f"checkpoint-{self._checkpoints}")
+        query = write.option("checkpointLocation", where).trigger(availableNow=True).start()
+        query.awaitTermination()
+        self.right(sum(one["numInputRows"] for one in query.recentProgress))
+
+    def write_to_sink(self) -> None:
+        """The rows in Parquet, each a message of another queue."""
+        write = self.parquet().select("body", "action", "sequence").write.format("wsrm").mode("append")
+        write.options(broker=self.server.admin, queue=SENT, sequenceKey="sequence").save()
+
+    def settle(self) -> None:
+        """Let what was published come into its queue."""
+        while True:
+            with urllib.request.urlopen(f"{self.server.admin}/sinks") as answer:
+                if not any(one["moving"] for one in json.load(answer)["sinks"]):
+                    return
+            time.sleep(0.1)
 
     def run(self, frame: DataFrame) -> None:
         """To its end."""

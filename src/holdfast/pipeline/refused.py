@@ -31,12 +31,14 @@ class RefusedFile:
 
     Args:
         directory: The table's.
+        query, batch: What the task writes.
         name: What no other attempt at anything is called.
         partition: The task's.
     """
 
-    def __init__(self, directory: str, name: str, partition: int) -> None:
+    def __init__(self, directory: str, query: str, batch: int, name: str, partition: int) -> None:
         self._directory = directory
+        self._staged = _staged(query, batch)
         self._partition = partition
         self._writer: pq.ParquetWriter | None = None
         self.name = f"{name}.parquet"
@@ -52,8 +54,8 @@ class RefusedFile:
             table = pa.table([*arrays, *row.columns], schema=pa.schema([*ours, *row.schema]))
             if self._writer is None:
                 system, at = _system(self._directory)
-                system.create_dir(f"{at}/_staged", recursive=True)
-                self._writer = pq.ParquetWriter(f"{at}/_staged/{self.name}", table.schema, filesystem=system)
+                system.create_dir(f"{at}/{self._staged}", recursive=True)
+                self._writer = pq.ParquetWriter(f"{at}/{self._staged}/{self.name}", table.schema, filesystem=system)
             self._writer.write_table(table)
         self.rows += len(refused)
 
@@ -76,15 +78,18 @@ def place(directory: str, query: str, batch: int, names: Iterable[str]) -> None:
     if wanted:
         system.create_dir(target, recursive=True)
     for name in sorted(wanted - there):
-        system.move(f"{at}/_staged/{name}", f"{target}/{name}")
+        system.move(f"{at}/{_staged(query, batch)}/{name}", f"{target}/{name}")
 
 
-def drop(directory: str, names: Iterable[str]) -> None:
-    """Delete staged files that no batch takes; those that are placed stay."""
+def drop(directory: str, query: str, batch: int) -> None:
+    """Delete what attempts at a batch staged and nobody placed."""
     system, at = _system(directory)
-    for name in names:
-        if system.get_file_info(f"{at}/_staged/{name}").type is not fs.FileType.NotFound:
-            system.delete_file(f"{at}/_staged/{name}")
+    if system.get_file_info(f"{at}/{_staged(query, batch)}").type is not fs.FileType.NotFound:
+        system.delete_dir(f"{at}/{_staged(query, batch)}")
+
+
+def _staged(query: str, batch: int) -> str:
+    return f"_staged/{query}/{batch}"
 
 
 def _system(directory: str) -> tuple[fs.FileSystem, str]:

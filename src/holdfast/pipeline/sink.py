@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -87,10 +87,13 @@ class _Writer:
         options, batch = self._options, staged[0].batch
         tokens = [token for one in staged for token in one.tokens]
         rows, refused = sum(one.rows for one in staged), sum(one.refused for one in staged)
-        if options.refused and not any(one.already for one in staged):
-            from holdfast.pipeline.refused import place
+        if options.refused:
+            from holdfast.pipeline import refused as table
 
-            place(options.refused, batch.query, batch.number, [one.refused_file for one in staged if one.refused_file])
+            if not any(one.already for one in staged):
+                files = [one.refused_file for one in staged if one.refused_file]
+                table.place(options.refused, batch.query, batch.number, files)
+            table.drop(options.refused, batch.query, batch.number)
         plane = SinkPlane(options.broker, options.access)
         try:
             published = Patience(options.away).call(lambda: plane.publish(batch, tokens, rows))
@@ -113,9 +116,9 @@ class _Writer:
 
     def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver, after a failure: never raises, and what the server has published it keeps."""
-        for one in messages:
-            if isinstance(one, Staged):
-                _discard(self._options, one.batch, one.tokens, one.refused_file)
+        staged = [one for one in messages if isinstance(one, Staged)]
+        if staged:
+            _discard(self._options, staged[0].batch, [token for one in staged for token in one.tokens])
 
 
 class WsrmStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -224,7 +227,8 @@ class Staging:
         if self._options.refused:
             from holdfast.pipeline.refused import RefusedFile
 
-            file = RefusedFile(self._options.refused, self._name, self._partition)
+            batch = self._batch
+            file = RefusedFile(self._options.refused, batch.query, batch.number, self._name, self._partition)
         already = whole = False
         try:
             for one in RowEncoder(self._plan).parts(batches):
@@ -246,7 +250,7 @@ class Staging:
             if not whole:
                 if file is not None:
                     file.close()
-                _discard(self._options, self._batch, self._tokens, file.name if file and file.rows else "")
+                _discard(self._options, self._batch, self._tokens)
         return Staged(self._batch, tuple(self._tokens), self._rows, already, file.rows if file else 0, name)
 
     def _stage(self, part: Part) -> Taken:
@@ -297,23 +301,20 @@ def _shown(row: pa.RecordBatch, name: str) -> str:
         return "?"
 
 
-def _discard(options: WriteOptions, batch: Batch, tokens: Sequence[str], file: str) -> None:
-    """One attempt, that never raises: what is left the server sweeps."""
+def _discard(options: WriteOptions, batch: Batch, tokens: Sequence[str]) -> None:
+    """One attempt, that never raises: what is left the server sweeps.
 
-    def attempt(what: Callable[[], None]) -> None:
-        try:
-            what()
-        except Exception as error:  # the failure before it is the one to tell of
-            log.warning("what batch %d of sink %s staged is not discarded: %s", batch.number, batch.sink, error)
-
-    if tokens:
-        plane = SinkPlane(options.broker, options.access)
-        attempt(lambda: plane.discard(batch.sink, list(tokens)))
+    Files of refused rows stay, until the batch is repeated: there may be other attempts that write them.
+    """
+    if not tokens:
+        return
+    plane = SinkPlane(options.broker, options.access)
+    try:
+        plane.discard(batch.sink, list(tokens))
+    except Exception as error:  # the failure before it is the one to tell of
+        log.warning("what batch %d of sink %s staged is not discarded: %s", batch.number, batch.sink, error)
+    finally:
         plane.close()
-    if file:
-        from holdfast.pipeline.refused import drop
-
-        attempt(lambda: drop(options.refused, [file]))
 
 
 __all__ = ["Staged", "WsrmStreamWriter", "WsrmWriter", "planned"]
