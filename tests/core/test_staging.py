@@ -3,115 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
 from zlib import crc32
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from staged import PARTITIONS, Side, row, rows
 
 from holdfast.core import staging
-from holdfast.core.events import Delivered, Incident, ReadWanted
+from holdfast.core.events import Delivered, Incident
 from holdfast.core.limit import QueueLimit
 from holdfast.core.policy import StagingPolicy
-from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
-from holdfast.core.records import Record
-from holdfast.core.staging import Batch, NoRoomToStage, NoSuchSink, NotStaged, Row, Why
+from holdfast.core.staging import NoRoomToStage, NoSuchSink, NotStaged, Why
 from holdfast.exceptions import ConfigurationError
-from holdfast.store.memory import MemoryStore
-
-PARTITIONS = 3
-
-
-def row(body: str, key: str = "", queue: str = "inbox") -> Row:
-    return Row(queue, Record(key, 0, "urn:a", body.encode(), 0.0))
-
-
-def rows(*bodies: str, queue: str = "inbox") -> list[Row]:
-    return [row(body, queue=queue) for body in bodies]
-
-
-class Side:
-    """A protocol over a store, whose every event is the test's to choose: what is written becomes durable, and what is
-    to be read is read, when it is told so; and it may die in between."""
-
-    def __init__(self, policy: StagingPolicy | None = None, queues: tuple[str, ...] = ("inbox", "other")) -> None:
-        self.store = MemoryStore()
-        self.names = (f"urn:sink:{number}" for number in count())
-        self.now = 1000.0
-        self.policy, self.queue_names = policy or StagingPolicy(), queues
-        self.start()
-
-    def start(self) -> None:
-        queues = [Queue(name, PARTITIONS) for name in self.queue_names]
-        self.protocol = RMProtocol(
-            queues[0],
-            self.store.read,
-            self.names.__next__,
-            lambda: 0.5,
-            further=queues[1:],
-            staging_policy=self.policy,
-        )
-        self.protocol.recover(self.store.load(), self.now)
-        self.staging = self.protocol.staging
-        self.taken: list[Any] = []
-        self.wanted: list[ReadWanted] = []
-        self.told: list[Any] = []
-
-    def take_effects(self) -> None:
-        for effect in self.protocol.take_effects():
-            (self.wanted if isinstance(effect, ReadWanted) else self.told).append(effect)
-
-    def take(self) -> None:
-        self.taken.append(self.protocol.take_batch())
-
-    def durable(self) -> None:
-        self.store.commit(self.taken.pop(0))
-        self.protocol.batch_durable(self.now)
-        self.take_effects()
-
-    def read(self) -> None:
-        one = self.wanted.pop(0)
-        found = self.store.read(one.queue, one.partition, one.start, one.end)
-        self.protocol.records_read(one, found, self.now)
-        self.take_effects()
-
-    def settle(self) -> None:
-        """Let all happen that needs no time."""
-        self.take_effects()
-        while self.taken or self.wanted or self.protocol.wants_commit:
-            if self.taken:
-                self.durable()
-            elif self.protocol.wants_commit:
-                self.take()
-            else:
-                self.read()
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-        self.protocol.pump(self.now)
-        self.settle()
-
-    def records(self, queue: str, partition: int) -> list[Record]:
-        first, end = self.store.load().bounds.get((queue, partition), (0, 0))
-        found: list[Record] = []
-        while first + len(found) < end:
-            found += [one for _, one in self.store.read(queue, partition, first + len(found), end)]
-        return found
-
-    def bodies(self, queue: str = "inbox") -> list[str]:
-        every = [one for partition in range(PARTITIONS) for one in self.records(queue, partition)]
-        return [one.body.decode() for one in sorted(every, key=lambda one: (one.sequence, one.message_number))]
-
-    def stage(self, number: int, token: str, some: list[Row], sink: str = "s", query: str = "q") -> bool:
-        return self.staging.stage(Batch(sink, query, number), token, 0, some, self.now)
-
-    def publish(self, number: int, *tokens: str, count: int, sink: str = "s", query: str = "q") -> bool:
-        return self.staging.publish(Batch(sink, query, number), tokens, count, self.now).is_new
 
 
 @pytest.fixture
@@ -311,6 +219,52 @@ def test_what_is_published_and_on_its_way_is_not_published_again_by_another_quer
         side.stage(0, "t", rows("2"), query="r")
     side.settle()
     assert side.bodies() == ["1"]
+
+
+def write(side: Side, batches: int, dies: Callable[[], bool]) -> int:
+    """A query that writes batches of two tasks, and begins a batch again when somebody died meanwhile; how often."""
+    deaths = 0
+    tokens = (f"t{number}" for number in count())
+    for batch in range(batches):
+        while not _written(side, batch, [next(tokens), next(tokens)], dies):
+            deaths += 1
+    while not _settled(side, dies):
+        deaths += 1
+    return deaths
+
+
+def _written(side: Side, batch: int, tokens: list[str], dies: Callable[[], bool]) -> bool:
+    for task, token in enumerate(tokens):
+        side.stage(batch, token, [row(f"{batch}-{task}-{n}", f"k{n}") for n in range(4)])
+        if not _settled(side, dies):
+            return False
+    if batch > (side.staging.sink("s").last if side.staging.sink("s").last is not None else -1):
+        side.publish(batch, *tokens, count=8)
+    return _settled(side, dies)
+
+
+def _settled(side: Side, dies: Callable[[], bool]) -> bool:
+    while side.taken or side.wanted or side.protocol.wants_commit or side.protocol.effects:
+        if dies():
+            side.start()
+            side.take_effects()
+            return False
+        side.step()
+    return True
+
+
+EXACT = [f"{batch}-{task}-{n}" for batch in range(3) for task in range(2) for n in range(4)]
+
+
+def test_killed_after_any_event_every_row_is_there_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "CHUNK", 3)
+    for event in count():
+        side, events = Side(), iter(range(1_000_000))
+        deaths = write(side, 3, lambda events=events, event=event: next(events) == event)
+        assert side.bodies() == EXACT, event
+        if not deaths:
+            break
+    assert event > 50
 
 
 def test_a_side_that_is_stopped_moves_nothing_more_and_the_next_goes_on(side: Side) -> None:

@@ -1,0 +1,118 @@
+"""A side of the protocol with sinks, over any store, whose every event is the test's to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from holdfast.core.events import ReadWanted
+from holdfast.core.policy import StagingPolicy
+from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import Queue
+from holdfast.core.records import Record
+from holdfast.core.staging import Batch, Row
+from holdfast.store import Store
+from holdfast.store.memory import MemoryStore
+
+PARTITIONS = 3
+
+
+def row(body: str, key: str = "", queue: str = "inbox") -> Row:
+    return Row(queue, Record(key, 0, "urn:a", body.encode(), 0.0))
+
+
+def rows(*bodies: str, queue: str = "inbox") -> list[Row]:
+    return [row(body, queue=queue) for body in bodies]
+
+
+class Side:
+    """A protocol over a store, whose every event is the test's to choose: what is written becomes durable, and what is
+    to be read is read, when it is told so; and it may die in between."""
+
+    def __init__(
+        self,
+        policy: StagingPolicy | None = None,
+        queues: tuple[str, ...] = ("inbox", "other"),
+        reopen: Callable[[], Store] | None = None,
+    ) -> None:
+        store = MemoryStore()
+        self.reopen = reopen or (lambda: store)
+        self.names = (f"urn:sink:{number}" for number in count())
+        self.now = 1000.0
+        self.policy, self.queue_names = policy or StagingPolicy(), queues
+        self.start()
+
+    def start(self) -> None:
+        """Begin, or begin again after a death: what is not in the store is gone."""
+        self.store = self.reopen()
+        queues = [Queue(name, PARTITIONS) for name in self.queue_names]
+        self.protocol = RMProtocol(
+            queues[0],
+            self.store.read,
+            self.names.__next__,
+            lambda: 0.5,
+            further=queues[1:],
+            staging_policy=self.policy,
+        )
+        self.snapshot = self.store.load()
+        self.protocol.recover(self.snapshot, self.now)
+        self.staging = self.protocol.staging
+        self.taken: list[Any] = []
+        self.wanted: list[ReadWanted] = []
+        self.told: list[Any] = []
+
+    def take_effects(self) -> None:
+        for effect in self.protocol.take_effects():
+            (self.wanted if isinstance(effect, ReadWanted) else self.told).append(effect)
+
+    def take(self) -> None:
+        self.taken.append(self.protocol.take_batch())
+
+    def durable(self) -> None:
+        self.store.commit(self.taken.pop(0))
+        self.protocol.batch_durable(self.now)
+        self.take_effects()
+
+    def read(self) -> None:
+        one = self.wanted.pop(0)
+        found = self.store.read(one.queue, one.partition, one.start, one.end)
+        self.protocol.records_read(one, found, self.now)
+        self.take_effects()
+
+    def step(self) -> None:
+        """Let one thing happen."""
+        if self.protocol.effects:
+            self.take_effects()
+        elif self.taken:
+            self.durable()
+        elif self.protocol.wants_commit:
+            self.take()
+        elif self.wanted:
+            self.read()
+
+    def settle(self) -> None:
+        """Let all happen that needs no time."""
+        while self.protocol.effects or self.taken or self.wanted or self.protocol.wants_commit:
+            self.step()
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.protocol.pump(self.now)
+        self.settle()
+
+    def records(self, queue: str, partition: int) -> list[Record]:
+        found: list[tuple[int, Record]] = []
+        while some := self.store.read(queue, partition, found[-1][0] + 1 if found else 0, 1 << 40):
+            found += some
+        return [one for _, one in found]
+
+    def bodies(self, queue: str = "inbox") -> list[str]:
+        every = [one for partition in range(PARTITIONS) for one in self.records(queue, partition)]
+        return [one.body.decode() for one in sorted(every, key=lambda one: (one.sequence, one.message_number))]
+
+    def stage(self, number: int, token: str, some: list[Row], sink: str = "s", query: str = "q") -> bool:
+        return self.staging.stage(Batch(sink, query, number), token, 0, some, self.now)
+
+    def publish(self, number: int, *tokens: str, count: int, sink: str = "s", query: str = "q") -> bool:
+        return self.staging.publish(Batch(sink, query, number), tokens, count, self.now).is_new
