@@ -10,7 +10,8 @@ Spark, its default compression). Then, in alternation, each is asked the same of
   reads no more than is asked for).
 - ``count``, ``sum(length(body))``, ``group by``: by Sequence, how many there are and the highest number. Where no body
   is wanted the source is told so. Parquet counts by its footers.
-- ``stream``: ``Trigger.AvailableNow`` in four micro-batches, to the sink that drops.
+- ``stream``: ``Trigger.AvailableNow`` in four micro-batches, to the sink that drops; of the rate the first one is left
+  out, of the processor time not: it starts processes, as every query does.
 - ``sink``: the same stream of the queue into the ``wsrm`` sink, beside that into the sink that drops; ``write``: the
   rows in Parquet written to the ``wsrm`` sink, beside their being read and dropped.
 
@@ -49,9 +50,13 @@ from holdfast.pipeline import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 SENT = "sent"
 """The queue that rows are written to."""
+Way = Callable[[], float | None]
+"""Asks something, and may say how many seconds of it count."""
+
 FILES = 8
 """Of Parquet: as many in each micro-batch of a stream as make four."""
 BATCHES, WARM, FEW = 40, 10, 20
@@ -179,13 +184,13 @@ class Measured:
         """Whether the command line asks for it."""
         return self.options.only is None or name in self.options.only
 
-    def time(self, way: Callable[[], object], taken: Taken) -> None:
+    def time(self, way: Way, taken: Taken) -> None:
         """Let it run once."""
         self.settle()
         server, cpu = load.cpu_seconds([self.server.process.pid]), load.cpu_seconds([os.getpid()])
         begun = time.perf_counter()
-        way()
-        taken.seconds.append(time.perf_counter() - begun)
+        told = way()
+        taken.seconds.append(time.perf_counter() - begun if told is None else told)
         taken.cpu.append(load.cpu_seconds([os.getpid()]) - cpu)
         taken.server.append(load.cpu_seconds([self.server.process.pid]) - server)
 
@@ -201,11 +206,11 @@ class Measured:
         frame = self.spark.read.parquet(str(self.place / "parquet"))
         return frame if body else frame.drop("body")
 
-    def questions(self) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
+    def questions(self) -> dict[str, tuple[Way, Way]]:
         """Of each question how it is asked of the queue, and of Parquet."""
 
-        def pair(ask: Callable[[DataFrame], object], body: bool) -> tuple[Callable[[], object], Callable[[], object]]:
-            return lambda: ask(self.wsrm(body)), lambda: ask(self.parquet(body))
+        def pair(ask: Callable[[DataFrame], object], body: bool) -> tuple[Way, Way]:
+            return lambda: void(ask(self.wsrm(body))), lambda: void(ask(self.parquet(body)))
 
         return {
             "rows": pair(drop, True),
@@ -225,15 +230,15 @@ class Measured:
         if count != self.options.rows:
             raise SystemExit(f"{count} rows, not {self.options.rows}")
 
-    def stream(self) -> None:
+    def stream(self) -> float:
         """All of the queue in four micro-batches."""
-        self.run(self.wsrm_stream(str(self.options.rows // 4)))
+        return self.run(self.wsrm_stream(str(self.options.rows // 4)))
 
-    def parquet_stream(self) -> None:
+    def parquet_stream(self) -> float:
         """The same of Parquet."""
         schema = self.parquet().schema
         read = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES // 4)
-        self.run(read.parquet(str(self.place / "parquet")))
+        return self.run(read.parquet(str(self.place / "parquet")))
 
     def wsrm_stream(self, rows: str) -> DataFrame:
         """The queue as a stream with so many rows a micro-batch, with a cursor of its own."""
@@ -241,15 +246,13 @@ class Measured:
         read = self.spark.readStream.format("wsrm").option("broker", self.server.admin).option("queue", QUEUE)
         return read.option("reader", f"bench-{self._checkpoints}").option("maxRowsPerBatch", rows).load()
 
-    def stream_to_sink(self) -> None:
+    def stream_to_sink(self) -> float:
         """The queue in four micro-batches, each row a message of another queue."""
         self._checkpoints += 1
         rows = self.wsrm_stream(str(self.options.rows // 4)).select("body", "action", "sequence")
         write = rows.writeStream.format("wsrm").options(broker=self.server.admin, queue=SENT, sequenceKey="sequence")
         where = str(self.place / f"checkpoint-{self._checkpoints}")
-        query = write.option("checkpointLocation", where).trigger(availableNow=True).start()
-        query.awaitTermination()
-        self.right(sum(one["numInputRows"] for one in query.recentProgress))
+        return self.ended(write.option("checkpointLocation", where).trigger(availableNow=True).start())
 
     def write_to_sink(self) -> None:
         """The rows in Parquet, each a message of another queue."""
@@ -264,11 +267,17 @@ class Measured:
                     return
             time.sleep(0.1)
 
-    def run(self, frame: DataFrame) -> None:
+    def run(self, frame: DataFrame) -> float:
         """To its end."""
-        query = self.write(frame).trigger(availableNow=True).start()
+        return self.ended(self.write(frame).trigger(availableNow=True).start())
+
+    def ended(self, query: StreamingQuery) -> float:
+        """The seconds that all batches would have taken like those after the first, which starts much."""
         query.awaitTermination()
-        self.right(sum(one["numInputRows"] for one in query.recentProgress))
+        batches = [one for one in query.recentProgress if one["numInputRows"]]
+        self.right(sum(one["numInputRows"] for one in batches))
+        rows = sum(one["numInputRows"] for one in batches[1:])
+        return sum(one["durationMs"]["triggerExecution"] for one in batches[1:]) / 1000 * self.options.rows / rows
 
     def write(self, frame: DataFrame) -> Any:
         """A stream into a sink that drops it."""
@@ -353,6 +362,10 @@ class Measured:
         with urllib.request.urlopen(f"{self.server.admin}/queues/{QUEUE}/ends") as answer:
             partitions: dict[str, dict[str, int]] = json.load(answer)["partitions"]
         return sum(one["end"] for one in partitions.values())
+
+
+def void(result: object) -> None:
+    """Nothing, whatever it is."""
 
 
 def drop(frame: DataFrame) -> None:

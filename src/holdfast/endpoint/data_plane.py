@@ -32,7 +32,9 @@ from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_tra
 from holdfast.exceptions import ConfigurationError, StoreError
 from holdfast.store.records import LARGE_FIELDS, emptied
 
-CHUNK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 18
+"""Of the store that are read at a time. That holds the interpreter lock, and the messages that come in meanwhile wait:
+with a megabyte, and two readers, five times as long, for a twentieth less processor time a record."""
 MAX_WAIT = 60.0
 
 _READ = (404, 409)
@@ -237,7 +239,7 @@ class DataPlane:
             return 0, b""
 
         def read() -> tuple[int, bytes]:
-            found = self._app.store.read_encoded(name, partition, start, end, CHUNK_BYTES)
+            found = self._app.store.read_encoded(name, partition, start, end, BLOCK_BYTES)
             if not found or found[0][0] != start:
                 return 0, b""
             records = [data for _, data in found]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BATCH_ROWS = 8_192
-BATCH_BYTES = 1 << 20
+BATCH_BYTES = 4 << 20
 
 Column = tuple[str, str, bool, str]
 """Name, type, whether it may be null, and the record's attribute."""
@@ -122,7 +122,7 @@ class BatchBuilder:
         self.unused = sorted(LARGE_FIELDS - self._fields) if not body else []
 
     def batches(self, blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
-        """Batches of some 8,192 rows or 1 MB, whichever is reached first.
+        """Batches of some 8,192 rows or 4 MB, whichever is reached first.
 
         Raises:
             PipelineError: A record that cannot be decoded, with its position.
