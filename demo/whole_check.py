@@ -107,7 +107,8 @@ def check_delays(out: Path, count: int) -> dict[str, Faults]:
         if isinstance(departure["dep_delay"], int):
             delays.append(departure["dep_delay"])
     for row in pq.read_table(out / "delays").to_pylist():
-        key = (row["hour"]["start"].astimezone(UTC), row["origin"])
+        start = row["hour"]["start"]  # Spark's own INT96 has no zone: it is UTC
+        key = (start.astimezone(UTC) if start.tzinfo else start.replace(tzinfo=UTC), row["origin"])
         if key not in late:
             wrong.add(f"{key} is no hour of the data set, or is there twice")
             continue

@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from demo.check import ACTION
+from demo.flights import departure_xml, departures
+from demo.whole import find_tables
+from demo.whole_check import check_alerts, check_delays, check_landed
 from holdfast.endpoint.serve import Listeners, Service
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -52,3 +56,24 @@ async def test_late_flights(tmp_path: Path) -> None:
     counts = dict(cells for line in said.splitlines() if len(cells := line.strip("|").split("|")) == 2)
     assert {key.strip(): value.strip() for key, value in counts.items()} == {"carrier": "count", "AA": "1", "UA": "2"}
     assert {path.name for path in tmp_path.iterdir()} >= {"late", "late.checkpoint"}
+
+
+async def test_departures(tmp_path: Path) -> None:
+    count, tables = 1000, find_tables()
+    broker = holdfast.Destination(":memory:", queue="departures", further_queues={"alerts": None})
+    service = Service(broker, Listeners(port=0, admin_port=0))
+    await service.start()
+    async with holdfast.Source(service.url, ":memory:") as source:
+        for one in departures(count):
+            await source.send(departure_xml(one), action=ACTION, sequence_key=str(one["carrier"]))
+        await source.flush(60)
+    told = [str(ROOT / "examples" / "departures.py"), service.admin_url, "out", str(tables), "--available-now"]
+    await run(*told, cwd=tmp_path)
+    out, admin = tmp_path / "out", service.admin_url
+    verdicts = [
+        await asyncio.to_thread(check_landed, out, tables, count),
+        await asyncio.to_thread(check_delays, out, count),
+        await asyncio.to_thread(check_alerts, admin, "alerts", count),
+    ]
+    await service.close()
+    assert [(kind, one.examples) for verdict in verdicts for kind, one in verdict.items() if one.count] == []
