@@ -97,6 +97,10 @@ def test_a_report_shows_the_worst_first_and_not_more_than_its_limits(spark: Spar
         (["--out", "x"], "Missing argument 'CAPTURE...'"),
         (["here"], "Missing option '--out'"),
         (["here", "--out", "x", "--report", "gaps.txt"], ".json or .html, not '.txt'"),
+        (["here", "--out", "x", "--timeout", "5"], "--timeout is for --stream"),
+        (["here", "--out", "x", "--available-now"], "--available-now is for --stream"),
+        (["here", "--out", "x", "--stream"], "--stream needs a --checkpoint"),
+        (["a", "b", "--out", "x", "--stream", "--checkpoint", "c"], "--stream takes one CAPTURE"),
     ],
 )
 def test_wrong_usage_is_told_before_spark_starts(given: list[str], told: str) -> None:

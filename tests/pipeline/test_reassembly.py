@@ -112,7 +112,7 @@ def test_nothing_is_nothing_and_another_kind_of_directory_is_left_alone(spark: S
     empty = as_capture(spark.createDataFrame([], "body BINARY"), "body")
     done = reassemble(empty, str(tmp_path / "empty"))
     assert [one.count() for one in (done.messages, done.sequences, done.unplaced)] == [0, 0, 0]
-    (tmp_path / "streamed" / "messages" / "batch=0").mkdir(parents=True)
+    (tmp_path / "streamed" / "batch=0").mkdir(parents=True)
     with pytest.raises(ConfigurationError, match="where another stream reassembles"):
         reassemble(empty, str(tmp_path / "streamed"))
     with pytest.raises(ConfigurationError, match="no column 'content', it has body"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +17,13 @@ from holdfast.pipeline.page import check_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
     from holdfast.pipeline.reassembly import Reassembled
+
+
+DEFAULT_INTERVAL = 10.0
+"""Seconds: a batch is a directory of files, and the larger it is the less its state costs a message."""
 
 
 @click.command()
@@ -26,6 +33,15 @@ if TYPE_CHECKING:
     "--column", help="CAPTURE is Parquet, and this column has the envelopes.  [default: files, each with some]"
 )
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="The gap report: FILE.json, FILE.html.")
+@click.option("--stream", is_flag=True, help="CAPTURE is one directory: go on with what comes there, until stopped.")
+@click.option("--checkpoint", help="Directory of the stream's progress and state. It belongs to --out.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds without a sign of a Sequence after which its gaps are taken for final.  [default: 300]",
+)
+@click.option("--interval", type=click.FloatRange(min=0), help="Seconds from batch to batch.  [default: 10]")
+@click.option("--available-now", is_flag=True, help="Take what is there now, then end; run again to go on.")
 @click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
 @click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
 def reassemble_command(**arguments: Any) -> None:
@@ -37,17 +53,23 @@ def reassemble_command(**arguments: Any) -> None:
     \b
     holdfast reassemble captured/ --out put-together --report gaps.html
     holdfast reassemble topic.parquet --column value --out put-together
+    holdfast reassemble captured/ --stream --out put-together --checkpoint put-together.checkpoint --timeout 60
+
+    A stream may be killed at any time and started again with the same arguments: nothing is lost or doubled.
 
     Exits with 0 if nothing is missing that is known of and everything could be read; else with 1, and says what.
     """
     try:
         _check(arguments)
+        stop = threading.Event()
+        if arguments["stream"]:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: stop.set())
         with _session(arguments) as spark:
-            found = _figures(_reassemble(spark, arguments), arguments["report"])
+            done = _follow(spark, arguments, stop) if arguments["stream"] else _reassemble(spark, arguments)
+            found = _figures(done, arguments["report"])
         if found:
-            click.echo(
-                f"holdfast: {found}\n  the tables sequences and unplaced in {arguments['out']} have all", err=True
-            )
+            click.echo(f"holdfast: {found}\n  what is in {arguments['out']} says which", err=True)
             sys.exit(1)
     except HoldfastError as error:
         click.echo(f"holdfast: {error}", err=True)
@@ -55,6 +77,15 @@ def reassemble_command(**arguments: Any) -> None:
 
 
 def _check(arguments: dict[str, Any]) -> None:
+    streams = [name for name in ("checkpoint", "timeout", "interval", "available_now") if arguments[name]]
+    if streams and not arguments["stream"]:
+        raise click.UsageError(f"--{streams[0].replace('_', '-')} is for --stream")
+    if arguments["stream"] and not arguments["checkpoint"]:
+        raise click.UsageError("--stream needs a --checkpoint")
+    if arguments["stream"] and len(arguments["capture"]) > 1:
+        raise click.UsageError("--stream takes one CAPTURE: a directory, or a pattern of some")
+    if arguments["available_now"] and arguments["interval"] is not None:
+        raise click.UsageError("--available-now and --interval exclude each other")
     report: Path | None = arguments["report"]
     if report is not None and report.suffix not in (".json", ".html"):
         raise click.UsageError(f"--report is to end with .json or .html, not {report.suffix or 'without either'!r}")
@@ -63,7 +94,7 @@ def _check(arguments: dict[str, Any]) -> None:
 
 
 def _session(arguments: dict[str, Any]) -> Any:
-    remedy = "run it again: it begins anew"
+    remedy = "run it again: it goes on" if arguments["stream"] else "run it again: it begins anew"
     return command_session("holdfast reassemble", arguments["master"], verbose=arguments["verbose"], remedy=remedy)
 
 
@@ -74,6 +105,44 @@ def _reassemble(spark: SparkSession, arguments: dict[str, Any]) -> Reassembled:
         print_line({"event": "step", "done": step, **({} if count is None else {"messages": count})})
 
     return reassemble(_capture(spark, arguments), arguments["out"], on_step=told)
+
+
+def _follow(spark: SparkSession, arguments: dict[str, Any], stop: threading.Event) -> Reassembled:
+    """Run the stream until it ends or is to stop; a line for each batch."""
+    from holdfast.pipeline.reassembly_stream import (
+        TIMEOUT,
+        capture_stream,
+        is_idle,
+        read_streamed,
+        reassemble_stream,
+    )
+
+    interval = DEFAULT_INTERVAL if arguments["interval"] is None else arguments["interval"]
+    query = reassemble_stream(
+        capture_stream(spark, arguments["capture"][0], column=arguments["column"]),
+        arguments["out"],
+        checkpoint=arguments["checkpoint"],
+        timeout=arguments["timeout"] or TIMEOUT,
+        interval=0.0 if arguments["available_now"] else interval,
+    )
+    last = -1
+    while not stop.is_set() and not query.awaitTermination(0.5):
+        last = _tell(query, last)
+        if arguments["available_now"] and is_idle(query):
+            break
+    query.stop()
+    _tell(query, last)
+    return read_streamed(spark, arguments["out"])
+
+
+def _tell(query: StreamingQuery, last: int) -> int:
+    """Print a line for each batch after ``last`` that took something; the last there is."""
+    for batch in list(query.recentProgress):
+        if batch["batchId"] > last and batch["numInputRows"]:
+            last = batch["batchId"]
+            seconds = batch["durationMs"].get("triggerExecution", 0) / 1_000
+            print_line({"event": "batch", "batch": last, "rows": batch["numInputRows"], "seconds": seconds})
+    return last
 
 
 def _capture(spark: SparkSession, arguments: dict[str, Any]) -> DataFrame:

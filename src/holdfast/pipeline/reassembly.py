@@ -6,7 +6,6 @@ each number and the ranges; the core gets the ranges. No task holds a Sequence's
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -76,9 +75,13 @@ def capture_of(spark: SparkSession, *paths: str) -> DataFrame:
         spark: A session.
         paths: Files, directories and patterns, on any file system Spark knows.
     """
+    return of_files(spark.read.format("binaryFile").option("recursiveFileLookup", "true").load([*paths]))
+
+
+def of_files(found: DataFrame) -> DataFrame:
+    """Spark's rows of whole files as a capture."""
     from pyspark.sql import functions as F
 
-    found = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load([*paths])
     at = F.col("modificationTime").alias("captured_at")
     return found.select(F.col("path").alias("source"), F.lit(0).cast("bigint").alias("position"), at, "content")
 
@@ -187,9 +190,10 @@ def refuse_unless(spark: SparkSession, out: str, *, streamed: bool) -> None:
     Raises:
         ConfigurationError: it does.
     """
-    there = files.names(spark, f"{out}/messages")
-    if there and any(re.fullmatch(r"batch=\d+", name) for name in there) is not streamed:
-        kind = "stream" if not streamed else "run without --stream"
+    there = files.names(spark, out)
+    other = "messages" in there if streamed else any(name.startswith("batch=") for name in there)
+    if other:
+        kind = "run without a stream" if streamed else "stream"
         raise ConfigurationError(f"{out} is where another {kind} reassembles", remedy="use another directory")
 
 

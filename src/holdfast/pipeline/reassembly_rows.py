@@ -283,11 +283,17 @@ def decode_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def _decoded(reader: Reader) -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = [("message", *message, None, None) for message in reader.messages]
-    for why, problem, sequence, rm, number, source, position, at, raw in reader.unplaced:
-        nothing = (None,) * 8
-        rows.append((why, sequence, rm, number, *nothing, source, position, at, None, None, problem, raw))
+    rows = decoded_rows("message", reader.messages, reader.unplaced)
     reader.taken()
+    return rows
+
+
+def decoded_rows(kind: str, messages: Iterable[Message], unplaced: Iterable[Unplaced]) -> list[tuple[Any, ...]]:
+    """Rows with the columns of ``DECODED``: messages of that kind, and what is unplaced, each of its own."""
+    nothing = (None,) * 8
+    rows: list[tuple[Any, ...]] = [(kind, *message, None, None) for message in messages]
+    for why, problem, sequence, rm, number, source, position, at, raw in unplaced:
+        rows.append((why, sequence, rm, number, *nothing, source, position, at, None, None, problem, raw))
     return rows
 
 
