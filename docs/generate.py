@@ -110,6 +110,11 @@ API: list[tuple[str, str, list[str]]] = [
         ["capture_of", "as_capture", "reassemble", "read_reassembled", "Reassembled"],
     ),
     ("Mediation", "holdfast.pipeline.mediation", _MEDIATION),
+    (
+        "Reassembly of a stream",
+        "holdfast.pipeline.reassembly_stream",
+        ["capture_stream", "reassemble_stream", "is_idle", "read_streamed", "reassembled"],
+    ),
     ("Tests of your own code", "holdfast.testing", ["pair", "lossy", "message"]),
     ("The pytest plugin", "holdfast.pytest_plugin", ["holdfast_pair"]),
 ]
@@ -128,6 +133,7 @@ FILES = {
         for room in ("running", "file", "parsing", "problems", "writing", "routing", "inference", "xsd")
     ],
     "holdfast.pipeline.reassembly": ["pipeline/reassembly.py"],
+    "holdfast.pipeline.reassembly_stream": ["pipeline/reassembly_stream.py"],
 }
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
