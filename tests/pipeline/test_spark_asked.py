@@ -150,7 +150,7 @@ def test_a_query_goes_on_with_changed_options_and_says_what_it_skips(
         with pytest.raises(StreamingQueryException, match="4 records that this stream has not read are deleted"):
             stream.run(queuePattern="orders|returns")
         stream.run(queuePattern="orders|returns", failOnDataLoss="false")
-        asyncio.run(until(lambda: sum(" ended" in line for line in said) == 4))
+        asyncio.run(until(lambda: sum(line.startswith("asked ended") for line in said) == 4))
     finally:
         spark.streams.removeListener(listener)
     assert stream.rows() == sorted([*of("orders"), *of("returns"), *(("returns", 0, i) for i in range(34, 40))])

@@ -49,9 +49,9 @@ def as_boolean(name: str, text: str) -> bool:
 
 
 def as_positive(name: str, text: str) -> int:
-    """A whole number above 0."""
-    if not (text.isascii() and text.isdigit()) or int(text) == 0:
-        raise ConfigurationError(f"option {name}={text!r} is not a whole number above 0")
+    """A whole number above 0 that Spark can hold."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or not 0 < int(text) < 2**63:
+        raise ConfigurationError(f"option {name}={text[:40]!r} is not a whole number above 0, or too large a one")
     return int(text)
 
 

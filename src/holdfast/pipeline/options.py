@@ -42,6 +42,8 @@ INBOX = "inbox"
 MESSAGES, LETTERS = "messages", "letters"
 READS = (MESSAGES, LETTERS)
 """What a read may give."""
+MOST_TASKS = 100_000
+"""Spark partitions of one read: the driver holds them all."""
 DELIVERED, RECEIVED = "delivered", "received"
 
 _ELSEWHERE = {
@@ -76,6 +78,15 @@ def _wait(name: str, text: str) -> float:
     value = as_seconds(name, text)
     if value > 60:
         raise ConfigurationError(f"option {name}={text!r} is above 60 seconds", remedy="the server waits no longer")
+    return value
+
+
+def _tasks(name: str, text: str) -> int:
+    value = as_positive(name, text)
+    if value > MOST_TASKS:
+        raise ConfigurationError(
+            f"option {name}={text!r} is above {MOST_TASKS}", remedy="two or three for each core are plenty"
+        )
     return value
 
 
@@ -146,8 +157,8 @@ class ReadOptions:
     fail_on_loss: bool = field(default=True, metadata=option("failOnDataLoss", as_boolean))
     wait: float = field(default=0.4, metadata=option("waitSeconds", _wait))
     away: float = field(default=60.0, metadata=option("awaySeconds", as_seconds))
-    tasks: int | None = field(default=None, metadata=option("tasks", as_positive))
-    min_tasks: int = field(default=1, metadata=option("minPartitions", as_positive))
+    tasks: int | None = field(default=None, metadata=option("tasks", _tasks))
+    min_tasks: int = field(default=1, metadata=option("minPartitions", _tasks))
     body: bool = field(default=True, metadata=option("body", as_boolean))
     headers: bool = field(default=False, metadata=option("headers", as_boolean, "includeHeaders"))
     token: str = field(default="", metadata=option("token", as_token), repr=False)

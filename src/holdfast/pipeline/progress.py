@@ -80,9 +80,12 @@ def watch(spark: SparkSession, tell: Callable[[str], object] = log.info) -> Stre
     """
     from pyspark.sql.streaming import StreamingQueryListener
 
+    names: dict[Any, Any] = {}
+
     class Watching(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None:
-            tell(f"{event.name or event.id} started")
+            names[event.id] = event.name or event.id
+            tell(f"{names[event.id]} started")
 
         def onQueryProgress(self, event: Any) -> None:
             tell(describe(event.progress))
@@ -91,7 +94,10 @@ def watch(spark: SparkSession, tell: Callable[[str], object] = log.info) -> Stre
             """Nothing is new, and nothing said of it."""
 
         def onQueryTerminated(self, event: Any) -> None:
-            tell(f"{event.id} ended" + (f": {event.exception.splitlines()[0]}" if event.exception else ""))
+            tell(
+                f"{names.pop(event.id, event.id)} ended"
+                + (f": {event.exception.splitlines()[0]}" if event.exception else "")
+            )
 
     listener = Watching()
     spark.streams.addListener(listener)
