@@ -246,13 +246,9 @@ class Measured:
         read = self.spark.readStream.format("wsrm").option("broker", self.server.admin).option("queue", QUEUE)
         return read.option("reader", f"bench-{self._checkpoints}").option("maxRowsPerBatch", rows).load()
 
-    def stream_to_sink(self) -> float:
+    def stream_to_sink(self) -> None:
         """The queue in four micro-batches, each row a message of another queue."""
-        self._checkpoints += 1
-        rows = self.wsrm_stream(str(self.options.rows // 4)).select("body", "action", "sequence")
-        write = rows.writeStream.format("wsrm").options(broker=self.server.admin, queue=SENT, sequenceKey="sequence")
-        where = str(self.place / f"checkpoint-{self._checkpoints}")
-        return self.ended(write.option("checkpointLocation", where).trigger(availableNow=True).start())
+        self.run(self.wsrm_stream(str(self.options.rows // 4)), self.write_on)
 
     def write_to_sink(self) -> None:
         """The rows in Parquet, each a message of another queue."""
@@ -285,17 +281,25 @@ class Measured:
         where = str(self.place / f"checkpoint-{self._checkpoints}")
         return frame.writeStream.format("noop").option("checkpointLocation", where)
 
+    def write_on(self, frame: DataFrame) -> Any:
+        """A stream of the queue into the ``wsrm`` sink."""
+        self._checkpoints += 1
+        rows = frame.select("body", "action", "sequence").writeStream.format("wsrm")
+        rows = rows.options(broker=self.server.admin, queue=SENT, sequenceKey="sequence")
+        return rows.option("checkpointLocation", str(self.place / f"checkpoint-{self._checkpoints}"))
+
     # --- the floor ------------------------------------------------------------------------------------------------
 
     def floors(self) -> dict[str, dict[str, float]]:
         """What a micro-batch of a few rows takes, in milliseconds, by its parts; each the median of the batches."""
         tell("the floor of a micro-batch")
         self.spark.dataSource.register(constant.Constant)
-        found: dict[str, list[dict[str, float]]] = {"wsrm": [], "constant": [], "rate-micro-batch": []}
+        found: dict[str, list[dict[str, float]]] = {"wsrm": [], "constant": [], "rate-micro-batch": [], "to sink": []}
         for _ in range(self.options.rounds):
             found["rate-micro-batch"] += self.batches(self.rate())
             found["constant"] += self.batches(self.constant())
             found["wsrm"] += self.batches(self.wsrm_stream(str(FEW)))
+            found["to sink"] += self.batches(self.wsrm_stream(str(FEW)), self.write_on)
         parts = sorted({part for some in found.values() for one in some for part in one})
         return {
             name: {part: round(statistics.median(one.get(part, 0) for one in some), 1) for part in parts}
@@ -311,9 +315,9 @@ class Measured:
         """A source in Python that asks nobody."""
         return self.spark.readStream.format("constant").option("tasks", self.options.cores).load()
 
-    def batches(self, frame: DataFrame) -> list[dict[str, float]]:
+    def batches(self, frame: DataFrame, write: Callable[[DataFrame], Any] | None = None) -> list[dict[str, float]]:
         """What each micro-batch took, once it is warm."""
-        query = self.write(frame).start()
+        query = (write or self.write)(frame).start()
         try:
             while len(query.recentProgress) < WARM + BATCHES:
                 if query.exception() is not None:
@@ -433,12 +437,15 @@ def show(figures: dict[str, Any], rows: int) -> None:
         rates = f"{one['rate']:11,.0f}{one['parquet_rate']:11,.0f}{one['ratio_best']:7.2f}{one['ratio_median']:8.2f}"
         print(f"{name:<20}{rates}{one['cpu_us']:8.2f}{one['server_cpu_us']:8.2f}{one['parquet_cpu_us']:9.2f}")
     if "floor" in figures:
-        ours, constant_, rate = (figures["floor"][name] for name in ("wsrm", "constant", "rate-micro-batch"))
-        print(f"\n{'a micro-batch, ms':<20}{'wsrm':>9}{'constant':>10}{'rate':>9}{'to rate':>9}{'to constant':>13}")
+        names = ("wsrm", "constant", "rate-micro-batch", "to sink")
+        ours, constant_, rate, sink = (figures["floor"][name] for name in names)
+        head = f"{'wsrm':>9}{'constant':>10}{'rate':>9}{'to rate':>9}{'to constant':>13}{'to sink':>9}"
+        print(f"\n{'a micro-batch, ms':<20}{head}{'sink to noop':>14}")
         for part in sorted(ours, key=lambda one: -ours[one]):
             times = f"{ours[part]:9.1f}{constant_[part]:10.1f}{rate[part]:9.1f}"
             ratios = [f"{ours[part] / one[part]:.2f}" if one[part] else "" for one in (rate, constant_)]
-            print(f"{part:<20}{times}{ratios[0]:>9}{ratios[1]:>13}")
+            more = f"{sink[part] / ours[part]:.2f}" if ours[part] else ""
+            print(f"{part:<20}{times}{ratios[0]:>9}{ratios[1]:>13}{sink[part]:9.1f}{more:>14}")
     if "memory" in figures:
         memory = figures["memory"]
         print(

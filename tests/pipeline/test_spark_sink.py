@@ -33,7 +33,8 @@ def test_a_stream_sends_each_row_of_a_queue_once_and_a_new_run_goes_on(
         rows = stream(spark, server, maxRowsPerBatch="4").selectExpr("body", "sequence AS carrier", "action")
         writer = rows.writeStream.format("wsrm").option("broker", server.url).option("queue", "out")
         writer = writer.option("sequenceKey", "carrier").option("checkpointLocation", str(tmp_path / "checkpoint"))
-        assert writer.trigger(availableNow=True).start().awaitTermination(WAIT)
+        query = writer.queryName("to-out").trigger(availableNow=True).start()
+        assert query.awaitTermination(WAIT)
 
     for first in (0, 5):
         server.append("in", 0, [record(number) for number in range(first, first + 5)])
@@ -56,6 +57,8 @@ def test_a_query_says_what_is_wrong_with_its_columns_before_a_row_is_read(
         rows.write.format("wsrm").mode("append").options(broker=server.url, queue="out", action="urn:a").save()
     with pytest.raises(Exception, match=r"did you mean sequenceKey\?"):
         rows.write.format("wsrm").mode("append").options(broker=server.url, sequencekee="id").save()
+    with pytest.raises(Exception, match="writes to no path"):
+        rows.write.format("wsrm").mode("append").options(broker=server.url, queue="out", action="urn:a").save("/a")
     with pytest.raises(Exception, match=r'use mode\("append"\)'):
         rows.drop("id").write.format("wsrm").mode("overwrite").options(
             broker=server.url, queue="out", action="urn:a"

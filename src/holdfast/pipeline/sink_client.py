@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
 from holdfast.pipeline.connection import Connection, understood
-from holdfast.pipeline.errors import BatchRefused, PipelineError, RowRefused, SinkBound, TokenKnown
+from holdfast.pipeline.errors import BatchRefused, RowRefused, ServerAway, SinkBound, TokenKnown
 from holdfast.pipeline.rows import CONTENT_TYPE
 
 
@@ -116,11 +116,9 @@ class SinkPlane(Connection):
         if status == 422 and "row" in answer:
             with understood(self._broker):
                 raise RowRefused(int(answer["row"]), str(answer.get("error")), str(answer.get("column") or ""))
-        if status == 507:  # staging more does not mend it
-            raise PipelineError(
-                f"the server at {self._broker} answered 507: {answer.get('error', 'it has no room')}",
-                remedy=str(answer.get("remedy", "")),
-            )
+        if status == 507:  # worth waiting for: what is published makes room while it comes into its queues
+            said = f"{answer.get('error', 'it has no room')} {answer.get('remedy', '')}".strip()
+            raise ServerAway(f"the server at {self._broker} answered 507: {said}")
         if status == 409:
             kind = {"bound": SinkBound, "token": TokenKnown}.get(str(answer.get("why")), BatchRefused)
             raise kind(

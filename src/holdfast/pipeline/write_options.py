@@ -109,6 +109,10 @@ class WriteOptions:
                 options that do not go together.
         """
         given = {name: text for name, text in options.items() if name.lower() not in _OF_SPARK}
+        if any(name.lower() == "path" for name in given):
+            raise ConfigurationError(
+                "the wsrm sink writes to no path", remedy="call save() or start() without one; queue or to says where"
+            )
         values = parsed(cls, given, "sink")
         made = cls(**values, access=access_of(values))
         made._check(stream)
