@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,28 @@ def test_a_large_task_goes_out_in_parts(server: FakeServer, monkeypatch: pytest.
     assert len(staged.tokens) == 7
     Query(server).writer("body").commit([staged], 0)
     assert server.sinks["q1"].bodies == [f"<{number}/>" for number in range(20)]
+
+
+def test_a_task_reads_its_rows_as_it_sends_them(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_room, "PART_BYTES", 100)
+    read: list[int] = []
+    ahead: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(50):
+            read.append(number)
+            yield pa.record_batch(bodies(number, number))
+
+    def count(request: str) -> None:
+        ahead.append(2 * len(read) - sum(len(rows) for _, _, rows in server.sinks.sinks["q1"].staged.values()))
+
+    query = Query(server)
+    query.run(0, bodies())
+    server.on_sink = count
+    options, plan = planned(query.options, schema("body"), False, stream=True)
+    staged = Staging(options, plan, Batch("q1", "q1", 1), 0).write(batches())
+    assert (staged.rows, len(staged.tokens) > 30) == (100, True)
+    assert max(ahead) <= 6  # a part of three, and the rest of a batch of two
 
 
 def test_each_row_says_where_it_goes_and_one_that_does_not_goes_where_the_option_says(server: FakeServer) -> None:
