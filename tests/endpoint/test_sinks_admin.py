@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from admin_client import Client
 
+import holdfast
 from holdfast import Destination
 from holdfast.core.policy import StagingPolicy
 from holdfast.endpoint.rows import COLUMNS, MEDIA_TYPE
@@ -250,3 +251,41 @@ async def test_more_than_may_be_staged_is_refused_and_what_is_published_makes_ro
         await writer.publish(0, "t", rows=7)
         await writer.moved()
         assert (await writer.stage(1, "t", [row()] * 7))[0] == 200
+
+
+async def test_handlers_get_each_row_once_and_those_of_a_key_in_order(serve: Any) -> None:
+    app = Destination(":memory:", partitions=2)
+    handled: list[tuple[str, int, str]] = []
+
+    @app.on(ACTION)
+    async def note(message: holdfast.Message) -> str:
+        handled.append((message.sequence, message.message_number, message.body.text or ""))
+        return "<reply/>"
+
+    service = await serve(app)
+    async with aiohttp.ClientSession() as session:
+        writer = Writer(Client(session, service.admin_url, service))
+        await writer.stage(0, "t", [row(f"<n>{key}{n}</n>", key, reply_to="urn:r") for n in range(20) for key in "abc"])
+        await writer.publish(0, "t", rows=60)
+        shown = await writer.moved()
+        await app.handled()
+    assert {sequence for sequence, _, _ in handled} == {shown["sequence"]}
+    assert sorted(number for _, number, _ in handled) == list(range(1, 61))
+    for key in "abc":
+        assert [body for _, _, body in handled if body.startswith(key)] == [f"{key}{n}" for n in range(20)]
+
+
+async def test_a_reader_that_waits_is_told_of_rows(writer: Writer) -> None:
+    waiting = asyncio.ensure_future(writer.admin.ask("/queues/inbox/ends?after=0:0&wait=60"))
+    await writer.stage(0, "t", [row()])
+    await writer.publish(0, "t", rows=1)
+    assert (await waiting)[1]["partitions"]["0"]["end"] == 1
+
+
+async def test_nothing_is_staged_while_the_disk_is_nearly_full(writer: Writer) -> None:
+    await writer.stage(0, "t", [row()])
+    writer.admin.app.store.trouble = "The disk is nearly full."
+    assert (await writer.stage(0, "u", [row()]))[0] == 503
+    assert (await writer.publish(0, "t", rows=1))[1]["published"] is True
+    writer.admin.app.store.trouble = ""
+    assert (await writer.stage(1, "u", [row()]))[0] == 200
