@@ -282,10 +282,13 @@ async def test_a_reader_that_waits_is_told_of_rows(writer: Writer) -> None:
     assert (await waiting)[1]["partitions"]["0"]["end"] == 1
 
 
-async def test_nothing_is_staged_while_the_disk_is_nearly_full(writer: Writer) -> None:
+async def test_nothing_is_staged_or_moved_while_the_disk_is_nearly_full(writer: Writer) -> None:
     await writer.stage(0, "t", [row()])
     writer.admin.app.store.trouble = "The disk is nearly full."
     assert (await writer.stage(0, "u", [row()]))[0] == 503
     assert (await writer.publish(0, "t", rows=1))[1]["published"] is True
+    shown = await writer.shown()
+    assert (shown["moving"], shown["waits_for"]) == (1, "The disk is nearly full.")
     writer.admin.app.store.trouble = ""
+    assert (await writer.moved())["waits_for"] == ""
     assert (await writer.stage(1, "u", [row()]))[0] == 200

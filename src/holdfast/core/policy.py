@@ -248,8 +248,9 @@ class StagingPolicy:
     """What writers outside may stage.
 
     Args:
-        max_bytes: Of rows that are staged, or published and not in their queues yet, over all sinks. They are on the
-            disk, and a batch is there twice for a moment while it moves; so it is a part of the disk's room.
+        max_bytes: Of rows that are staged, or published and not in their queues yet, over all sinks; of each worker's,
+            if there are several. They are on the disk, and what moves is there twice until the engine has cleared up;
+            so it is a part of the disk's room.
         max_age: Seconds after its last row that a part waits to be published. A writer that died stages its batch again
             when it is started, so what is that old has no owner; a batch of a week's work is not unheard of.
 

@@ -154,8 +154,13 @@ class Part:
         return self.queue.partitions[0].end
 
     def to_state(self) -> State:
-        """What is saved of it while it is not published."""
-        return {"token": self.token, "query": self.query, "batch": self.batch, "at": self.at, "bytes": self.bytes}
+        """What is saved of it, until all of it is in its queues."""
+        said = {"token": self.token, "query": self.query, "batch": self.batch, "at": self.at, "bytes": self.bytes}
+        return said | {"number": self.first_number}
+
+    def save(self) -> None:
+        """Save it with the open batch."""
+        self.queue.save_own(0, PART, self.to_state())
 
 
 @dataclass(slots=True, eq=False)
@@ -230,7 +235,6 @@ class Sink:
             "rows": self.rows,
             "published": self.published,
             "former": self.former,
-            "moving": [[part.token, part.first_number] for part in self.moving],
             "forgotten": self.is_forgotten,
         }
 
@@ -261,6 +265,8 @@ class Staging:
         """Those that are known, by name."""
         self.rows_published = 0
         """Since this process began."""
+        self.trouble: Callable[[], str] = str
+        """Says why nothing new should be stored for now, which moved rows would be; "" for nothing."""
         self._commit = commit
         self._effects = effects
         self._queues = queues
@@ -380,7 +386,7 @@ class Staging:
             part.bytes += row.size
             self._bytes += row.size
         part.at = now
-        part.queue.save_own(0, PART, part.to_state())
+        part.save()
         self._want_sweep(now + self.policy.max_age)
 
     # --- what the driver asks -------------------------------------------------------------------------------------
@@ -406,6 +412,7 @@ class Staging:
         sink = self.sinks.get(batch.sink) or self._new_sink(batch)
         for part in chosen:
             part.first_number = sink.published + 1
+            part.save()
             sink.published += part.staged
         sink.last, sink.rows = batch.number, rows
         sink.moving += chosen
@@ -508,6 +515,9 @@ class Staging:
         """Ask for the next chunk of what is published."""
         if sink.is_busy or not sink.moving or self._is_stopped:
             return
+        if why := self.trouble():
+            self._wait(sink, why, now)
+            return
         sink.is_busy = True
         queue = sink.moving[0].queue
         one = queue.partitions[0]
@@ -519,16 +529,18 @@ class Staging:
         assert found and found[0][0] == one.first, (sink.name, part.token, one.first)  # it is kept for us
         deliveries: list[Delivery] = []
         for offset, record in found:
-            queue = self._open_queue(sink, record)
-            if queue is None:
+            queue = self._open_queue(record)
+            if isinstance(queue, str):
                 break
+            sink.waits_for = ""
             size = Row(queue.name, record).size
             deliveries.append(self._deliver(sink, part, offset, record, queue, now))
             part.bytes -= size
             self._bytes -= size
         if not deliveries:
             sink.is_busy = False
-            self._retry_at = now + LOOK_AGAIN
+            assert isinstance(queue, str), sink.name
+            self._wait(sink, queue, now)
             return
         sink.leaving = len(deliveries)
         part.queue.delete_below(0, one.first + len(deliveries))
@@ -536,20 +548,24 @@ class Staging:
             self._moved_whole(sink, part)
         self._commit.then(partial(self._moved, sink, deliveries))
 
-    def _open_queue(self, sink: Sink, record: Record) -> Queue | None:
-        """The queue that a row is for; None if it must wait."""
-        name = record.transport.decode()
-        queue, limit, why = self._inbound.queues.get(name), self._inbound.limits.get(name), ""
-        if queue is None:
-            why = f"the queue {name!r} is gone: name it in the configuration again"
-        elif limit is not None:
-            why = "" if limit.has_room() else f"the queue {name!r} is full"
-            if (news := limit.news()) is not None:
-                self._effects.append(news)
-        if why and why != sink.waits_for:
+    def _wait(self, sink: Sink, why: str, now: float) -> None:
+        if why != sink.waits_for:
             self._tell(sink, "sink waits", level="warning", why=why)
         sink.waits_for = why
-        return None if why else queue
+        self._retry_at = now + LOOK_AGAIN
+
+    def _open_queue(self, record: Record) -> Queue | str:
+        """The queue that a row is for, or why it must wait."""
+        name = record.transport.decode()
+        queue, limit = self._inbound.queues.get(name), self._inbound.limits.get(name)
+        if queue is None:
+            return f"the queue {name!r} is gone: name it in the configuration again"
+        if limit is None:
+            return queue
+        has_room = limit.has_room()
+        if (news := limit.news()) is not None:
+            self._effects.append(news)
+        return queue if has_room else f"the queue {name!r} is full"
 
     @staticmethod
     def _deliver(sink: Sink, part: Part, offset: int, record: Record, queue: Queue, now: float) -> Delivery:
@@ -568,8 +584,6 @@ class Staging:
         if sink.is_forgotten and not sink.moving:
             del self._forgotten[sink.identifier]
             self._queues.delete(sink.queue)
-        else:
-            self._save(sink)
 
     def _moved(self, sink: Sink, deliveries: list[Delivery], now: float) -> None:
         self._inbound.delivered(deliveries, now)
@@ -636,6 +650,7 @@ class Staging:
                 queue = self._queues.add(Queue(name, kind=STAGING))
                 queue.recover(by_queue[name], now)
                 part = Part(state["token"], state["query"], state["batch"], queue, state["at"], state["bytes"])
+                part.first_number = state["number"]
                 _, identifier, number = name.split("/")
                 staged.setdefault(identifier, []).append(part)
                 self._next_part = max(self._next_part, int(number) + 1)
@@ -643,11 +658,8 @@ class Staging:
                 self._want_sweep(part.at + self.policy.max_age)
         for sink in self.every:
             sink.parts = {part.token: part for part in staged.get(sink.identifier, ())}
-            saved = snapshot.cursors[sink.queue.name, 0, SINK]
-            for token, number in saved["moving"]:
-                part = sink.parts[token]
-                part.first_number = number
-                sink.moving.append(part)
+            published = [(part.first_number, part) for part in sink.parts.values() if part.first_number is not None]
+            sink.moving = [part for _, part in sorted(published, key=lambda one: one[0])]
             self._go_on(sink, now)
 
     def _recovered(self, name: str, state: State) -> Sink:

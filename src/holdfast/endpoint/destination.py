@@ -438,6 +438,7 @@ class Destination:
                 f"the store {shown(self.store_location)} is a source's: it holds what was sent, and the replies",
                 remedy="Name another store: a destination and a source have one each.",
             )
+        self.engine.protocol.staging.trouble = lambda: self.store.trouble
         self._check_queues(snapshot)
         self._begin_journal(snapshot)
         if handling is not None:
