@@ -104,6 +104,7 @@ API: list[tuple[str, str, list[str]]] = [
     ("Spark", "holdfast.pipeline", ["session"]),
     ("Watching streams", "holdfast.pipeline.progress", ["watch", "describe", "lag_of"]),
     ("Landing", "holdfast.pipeline.landing", ["land", "LandedBatch", "read_landed", "reland", "settle"]),
+    ("Compaction", "holdfast.pipeline.compaction", ["compact", "Compaction"]),
     (
         "Reassembly",
         "holdfast.pipeline.reassembly",
@@ -128,6 +129,7 @@ FILES = {
     "holdfast.pipeline": ["pipeline/session.py"],
     "holdfast.pipeline.progress": ["pipeline/progress.py"],
     "holdfast.pipeline.landing": ["pipeline/landing.py"],
+    "holdfast.pipeline.compaction": ["pipeline/compaction.py"],
     "holdfast.pipeline.mediation": [
         f"pipeline/mediation/{room}.py"
         for room in ("running", "file", "parsing", "problems", "writing", "routing", "inference", "xsd")

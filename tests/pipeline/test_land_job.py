@@ -79,6 +79,24 @@ class Job:
                 found += list(zip(*table.values(), strict=True))
         return sorted(found)
 
+    def landed_in_delta(self) -> list[tuple[int, int, str]]:
+        """What is in the Delta table, without Spark."""
+        import deltalake
+
+        out = str(self._directory / "landed")
+        if not deltalake.DeltaTable.is_deltatable(out):
+            return []
+        table = deltalake.DeltaTable(out).to_pyarrow_table(columns=["message_number", "id", "city"])
+        return sorted(zip(*table.to_pydict().values(), strict=True))
+
+    def compact(self) -> list[dict[str, Any]]:
+        """The lines that ``holdfast compact`` prints."""
+        command = [sys.executable, "-m", "holdfast", "compact", "--master", "local[2]"]
+        command += ["--out", str(self._directory / "landed")]
+        done = subprocess.run(command, capture_output=True, text=True, env=self._environ, timeout=200, check=False)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
     def errors(self) -> str:
         return self._errors.read_text()
 
@@ -110,19 +128,26 @@ def hold(release: threading.Event, held: threading.Event, at: int) -> Callable[[
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_driver_killed_in_the_middle_of_a_batch_and_restarted_lands_every_message_once(server: FakeServer, job: Job):
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_driver_killed_in_the_middle_of_a_batch_and_restarted_lands_every_message_once(
+    server: FakeServer, job: Job, kind: str
+):
+    landed = job.landed
+    if kind == "delta":
+        pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'holdfast[delta]'")
+        landed = job.landed_in_delta
     release, held = threading.Event(), threading.Event()
     server.on_records = hold(release, held, at=4)  # two requests a batch, one for each partition: in batch 1
-    lines = job.start()
+    lines = job.start("--format", kind)
     assert next(lines)["total"] == 100
     assert held.wait(200), job.errors()
     job.kill()
     release.set()
-    assert len(job.landed()) == 100
+    assert len(landed()) == 100
 
     server.append("orders", 0, [record(250, BODY.format(250))])
     events = []
-    for event in (lines := job.start("--interval", "0.1")):
+    for event in (lines := job.start("--format", kind, "--interval", "0.1")):
         events.append(event)
         if event["total"] == 501:
             break
@@ -130,7 +155,11 @@ def test_a_driver_killed_in_the_middle_of_a_batch_and_restarted_lands_every_mess
     assert [event["batch"] for event in events] == [1, 2, 3, 4, 5], job.errors()
     assert list(lines) == [{"event": "end", "rows": 501, "flagged": 0, "cursor": {"0": 251, "1": 250}}]
     numbers = [*range(251), *range(1000, 1250)]
-    assert job.landed() == [(i, i, "Åre") for i in numbers]
+    assert landed() == [(i, i, "Åre") for i in numbers]
+    end = job.compact()[-1]
+    assert (end["event"], end["made"]) == ("end", 1)
+    if kind == "delta":
+        assert landed() == [(i, i, "Åre") for i in numbers]
     assert list(server.queues["orders"].cursors.values()) == [{"0": 251, "1": 250}]
 
 
@@ -175,9 +204,8 @@ def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(monkeyp
     monkeypatch.setattr(landing, "land", land)
     monkeypatch.setattr(landing, "settle", lambda spark, **_where: {0: 90})
     monkeypatch.setattr(landing, "read_landed", lambda spark, out: nothing_landed())
-    given = dict.fromkeys(
-        ("schema", "schema_file", "prefix", "lenient", "max_elements", "interval", "max_rows_per_batch", "away_seconds")
-    )
+    reading = ("schema", "schema_file", "prefix", "lenient", "max_elements", "by_day", "table")
+    given = dict.fromkeys((*reading, "interval", "max_rows_per_batch", "away_seconds"))
     arguments = dict.fromkeys(("broker", "queue", "checkpoint", "reader", "out"), "x") | given
     arguments |= {"available_now": True, "until_rows": None}
     _land(None, arguments, Access(), threading.Event())  # type: ignore[arg-type]

@@ -145,28 +145,76 @@ def test_landed_rows_are_read_again_by_another_schema_and_the_landing_goes_on_th
     again: list[LandedBatch] = []
     out = place.out.with_name("again")
     wider = "id BIGINT, city STRING"
-    with pytest.raises(ConfigurationError, match=r"id is to be bigint, but is int in what is landed") as caught:
-        place.run(schema=wider)
+    with pytest.raises(ConfigurationError, match=r"id is to be smallint, but is int in what is landed") as caught:
+        place.run(schema="id SMALLINT")
     assert "holdfast reland" in caught.value.remedy
     place.run(schema="city STRING, more STRING")  # nothing new to land
+    orders.append("orders", 0, [record(102, "<order><id>2147483649</id></order>")])
+    place.run(schema=wider)  # a landing may go on by a wider type
+    assert [row.id for row in place.rows()] == [*range(100), None, None, 2**31 + 1]
+    before = place.rows()
     for _ in range(2):  # may be run again
         again.clear()
         reland(spark, str(place.out), str(out), schema=wider, lenient=["empty"], on_batch=again.append)
-        assert again == [LandedBatch(0, 40, 0, None), LandedBatch(1, 40, 0, None), LandedBatch(2, 22, 0, None)]
+        assert again == [LandedBatch(i, rows, 0, None) for i, rows in enumerate((40, 40, 22, 1))]
     assert place.rows() == before
-    orders.append("orders", 0, [record(102, "<order><id>2147483649</id></order>")])
+    orders.append("orders", 0, [record(103, "<order><id>2147483650</id></order>")])
     place.out = out
     place.run(schema=wider)
     rows = place.rows()
-    assert [row.id for row in rows] == [*range(100), None, 2**31, 2**31 + 1]
-    assert [row.batch for row in rows] == [i // 40 for i in range(102)] + [3]
-    assert [row.received_at for row in rows[:102]] == [row.received_at for row in before]
+    assert [row.id for row in rows] == [*range(100), None, 2**31, 2**31 + 1, 2**31 + 2]
+    assert [row.batch for row in rows] == [i // 40 for i in range(102)] + [3, 4]
+    assert [row.received_at for row in rows[:103]] == [row.received_at for row in before]
     # nothing is overwritten that is not the same
-    for landed, why in ((place.out, "is where the messages are from"), (out.with_name("landed"), "holds batch=3")):
+    for landed, why in ((place.out, "is where they are from"), (out.with_name("landed"), "holds batch 4")):
         with pytest.raises(ConfigurationError, match=why):
             reland(spark, str(landed), str(out), schema=wider)
     with pytest.raises(ConfigurationError, match="nothing has been landed"):
         reland(spark, str(out.with_name("none")), str(out), schema=wider)
+
+
+def test_a_queue_is_landed_in_a_delta_table_by_day_once_wherever_its_driver_dies(
+    spark: SparkSession, place: Place, orders: FakeServer
+):
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'holdfast[delta]'")
+    batches: list[LandedBatch] = []
+    how: dict[str, Any] = {"table": "delta", "by_day": "delivered", "on_batch": batches.append}
+    place.run(**how)
+    # as if the driver had died after the last batch was in the table, before that was noted
+    for path in (place.checkpoint / "commits").glob("*2*"):
+        path.unlink()
+    orders.append("orders", 0, [record(100, "<order><id>100</id><more>1</more></order>"), record(101, "<order")])
+    place.run(**how, schema=f"{ORDER.toDDL()}, more INT")
+    assert [batch.batch for batch in batches] == [0, 1, 2, 2, 3]
+    assert [batch.rows for batch in batches] == [40, 40, 20, 20, 2]
+    rows = place.rows()
+    assert [(row.message_number, row.batch) for row in rows] == [(i, 3 if i > 99 else i // 40) for i in range(102)]
+    assert [(row.id, row.more) for row in rows[98:101]] == [(98, None), (99, None), (100, 1)]
+    assert batches[-1].first_flagged == (0, 101, rows[101].corrupt_record)
+    table = deltalake.DeltaTable(str(place.out)).to_pyarrow_table()
+    assert sorted(table["message_number"].to_pylist()) == list(range(102))
+    assert set(table["delivered_day"].to_pylist()) == {row.delivered_at.date() for row in rows}
+    with pytest.raises(ConfigurationError, match="is a delta table, not a parquet one"):
+        place.run()
+    with pytest.raises(ConfigurationError, match="id is to be string, but is int"):
+        place.run(**how, schema="id STRING")
+    again = place.out.with_name("again")
+    reland(spark, str(place.out), str(again), schema="id STRING", by_day="received")
+    read = read_landed(spark, str(again)).orderBy("message_number").collect()
+    assert [row.id for row in read] == [*map(str, range(101)), None]
+    assert {row.received_day for row in read} == {row.received_at.date() for row in rows}
+    shutil.rmtree(place.checkpoint)
+    with pytest.raises(ConfigurationError, match="its batches would overwrite them"):
+        place.run(**how)
+
+
+def test_days_and_tables_that_there_are_not_are_refused(spark: SparkSession, place: Place):
+    with pytest.raises(ConfigurationError, match="no day called 'sent'"):
+        place.run(by_day="sent")
+    with pytest.raises(ConfigurationError, match="would be called 'delivered_day'"):
+        place.run(by_day="delivered", schema="Delivered_Day DATE")
+    with pytest.raises(ConfigurationError, match="no table of kind 'orc'"):
+        place.run(table="orc")
 
 
 def test_nothing_landed_yet_is_told(spark: SparkSession, tmp_path: Path):

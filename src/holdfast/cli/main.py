@@ -37,7 +37,8 @@ COMMANDS = {
         "See, retry or discard what no handler could handle.",
     ),
     "store": ("holdfast.cli.store", "store", "Check a store, or repair one that is damaged."),
-    "land": ("holdfast.pipeline.land_job", "land_command", "Land a queue as Parquet files, with Spark."),
+    "land": ("holdfast.pipeline.land_job", "land_command", "Land a queue as a Parquet or Delta table, with Spark."),
+    "compact": ("holdfast.pipeline.compact_job", "compact_command", "Put small files of landed rows together."),
     "reland": ("holdfast.pipeline.reland_job", "reland_command", "Read landed bodies again, by another schema."),
     "reassemble": (
         "holdfast.pipeline.reassemble_job",

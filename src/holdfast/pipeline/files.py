@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Any
 
 from holdfast.exceptions import ConfigurationError
@@ -36,10 +37,37 @@ def write_text(spark: SparkSession, file: str, text: str) -> None:
         stream.close()
 
 
+def publish_text(spark: SparkSession, file: str, text: str) -> None:
+    """Make a file that nobody sees before all of its text is there; one of this name is replaced or has the same."""
+    system, path = _at(spark, file)
+    hidden = f"{path.getParent()}/.{path.getName()}.{secrets.token_hex(4)}"
+    write_text(spark, hidden, text)
+    if not system.rename(_at(spark, hidden)[1], path):
+        delete(spark, hidden)
+
+
+def size(spark: SparkSession, place: str) -> int:
+    """Bytes of a file, or of all files below a directory."""
+    system, path = _at(spark, place)
+    return int(system.getContentSummary(path).getLength())
+
+
+def modified(spark: SparkSession, file: str) -> float:
+    """When a file was written, in seconds since 1970 by its system's clock."""
+    system, path = _at(spark, file)
+    return float(system.getFileStatus(path).getModificationTime() / 1000)
+
+
 def delete(spark: SparkSession, place: str) -> None:
     """Delete a file, or a directory with all that is in it, if it is there."""
     system, path = _at(spark, place)
     system.delete(path, True)
+
+
+def qualified(spark: SparkSession, place: str) -> str:
+    """A place's whole name: ``file:/tmp/x`` of ``x``."""
+    system, path = _at(spark, place)
+    return str(system.makeQualified(path).toUri().toString())
 
 
 def same(spark: SparkSession, one: str, other: str) -> bool:

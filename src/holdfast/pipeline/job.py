@@ -65,6 +65,32 @@ def reading_options(command: Command) -> Command:
     return command
 
 
+def table_options(command: Command) -> Command:
+    """Decorator: the options of what kind of table is landed; see ``table``."""
+    for option in (
+        click.option(
+            "--by-day",
+            type=click.Choice(["delivered", "received"]),
+            help="Partition by the day, in UTC, on which messages were put into the queue, or received.",
+        ),
+        click.option(
+            "--format",
+            "table",
+            type=click.Choice(["parquet", "delta"]),
+            default="parquet",
+            show_default=True,
+            help="What to land as; delta needs holdfast[delta].",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def table(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of ``land`` and ``reland`` that say what kind of table is landed."""
+    return {name: arguments[name] for name in ("by_day", "table")}
+
+
 def reading(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments of ``land`` and ``reland`` by which bodies are read.
 

@@ -21,6 +21,8 @@ from holdfast.pipeline.job import (
     reading,
     reading_options,
     sentence,
+    table,
+    table_options,
     tell_of_flags,
 )
 from holdfast.pipeline.options import ReadOptions
@@ -47,7 +49,7 @@ FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
 @click.command()
 @click.option("--broker", required=True, help="URL of the server's admin listener.")
 @click.option("--queue", default="inbox", show_default=True, help="The queue to land.")
-@click.option("--out", required=True, help="Directory for the Parquet files.")
+@click.option("--out", required=True, help="Directory of the table.")
 @click.option("--checkpoint", required=True, help="Directory of the job's progress. It belongs to --out.")
 @click.option("--reader", help="Name of the cursor on the server.  [default: one of the checkpoint's own]")
 @click.option("--token-file", type=FILE, help="The listener's token.  [env: HOLDFAST_ADMIN_TOKEN]")
@@ -64,14 +66,15 @@ FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
 )
 @click.option("--available-now", is_flag=True, help="Land what is there now, then end.")
 @click.option("--until-rows", type=click.IntRange(min=1), help="End when so many messages have been landed in all.")
+@table_options
 @reading_options
 def land_command(**arguments: Any) -> None:
-    """Land a queue as Parquet files, each message exactly once.
+    """Land a queue as a Parquet or Delta table, each message exactly once.
 
     \b
     holdfast land --broker http://127.0.0.1:8081 --out landed --checkpoint landed.checkpoint --available-now
     holdfast land --broker http://127.0.0.1:8081 --queue orders --out orders --checkpoint orders.checkpoint \\
-        --schema "carrier STRING, flight INT" --interval 10
+        --schema "carrier STRING, flight INT" --interval 10 --by-day delivered
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,6 +111,7 @@ def _land(spark: SparkSession, arguments: dict[str, Any], access: Access, stop: 
         "trigger": _trigger(arguments),
         "options": _source_options(arguments),
         "on_batch": lambda batch: written.update({batch.batch: batch}),
+        **table(arguments),
         **reading(arguments),
     }
     for left in reversed(range(_STARTS)):

@@ -1,13 +1,12 @@
-"""Landing: a queue into Parquet, each message exactly once, XML bodies parsed into columns.
+"""Landing: a queue into a table, each message exactly once, XML bodies parsed into columns.
 
-Each micro-batch owns the directory ``batch=<id>`` and overwrites it: a batch that Spark repeats after a crash
-replaces itself. That holds as long as batch ids do not start again, so data without its checkpoint is refused.
+The table is Parquet (``landed``) or Delta (``delta``). A batch that Spark repeats after a crash replaces itself, or is
+seen to be there. That holds as long as batch ids do not start again, so data without its checkpoint is refused.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -20,26 +19,30 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.body_columns import CORRUPT, ENVELOPE, BodyColumns
 from holdfast.pipeline.client import DataPlane, Patience
+from holdfast.pipeline.delta import LOG, DeltaTable
 from holdfast.pipeline.errors import OffsetRefused
+from holdfast.pipeline.landed import DAYS, Layout, ParquetTable, listed
 from holdfast.pipeline.offsets import Positions, parse
 from holdfast.pipeline.reading import MAX_ELEMENTS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 READER_FILE = "holdfast-reader"
 """In the checkpoint: the name of its cursor on the server."""
 
-_BATCH = re.compile(r"batch=[0-9]+")
-
-_WRITING = {
+WRITING = {
     # Days before 1582 and times before 1900 as they are (.NET's "no time" is in the year 1): else the write may fail.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     # Not INT96, which other readers of Parquet take for nanoseconds: these end in 2262, without a word.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
+"""Settings of who writes landed rows."""
+
+
+Table = ParquetTable | DeltaTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +76,11 @@ def land(
     options: Mapping[str, str] | None = None,
     lenient: Collection[str] = (),
     max_elements: int = MAX_ELEMENTS,
+    by_day: str | None = None,
+    table: str = "parquet",
     on_batch: Callable[[LandedBatch], None] | None = None,
 ) -> StreamingQuery:
-    """Start a query that lands a queue as Parquet below ``out``; read it with ``read_landed``.
+    """Start a query that lands a queue as a table below ``out``; read it with ``read_landed``.
 
     Columns: partition, offset, sequence, message_number, message_id, action, received_at, delivered_at, body, one for
     each field of ``schema``, and ``corrupt_record``: why the body or a value of it could not be read, null where all is
@@ -95,67 +100,109 @@ def land(
         lenient: What is passed over instead of flagged, of ``reading.LENIENCIES``: "empty", "nanoseconds",
             "zones".
         max_elements: A body with more elements is not read, but flagged.
+        by_day: Partition the rows by the day, in UTC, on which they were "delivered" or "received", a column
+            ``delivered_day`` or ``received_day``; None: not at all.
+        table: "parquet", or "delta" where ``deltalake`` is installed.
         on_batch: Called after each batch that is landed, in the driver, in the query's own thread.
 
     Raises:
         ConfigurationError: The schema cannot be used; or ``out`` holds batches that the checkpoint knows nothing of:
-            its batch ids would start again at 0, and overwrite what is there; or a field has another type there.
+            its batch ids would start again at 0, and overwrite what is there; or a field has a type there that its
+            new one cannot hold, see ``widening``; or the table there is of another kind, or partitioned otherwise.
     """
     parser = BodyColumns(_schema_of(schema), prefix, lenient, max_elements)
-    _refuse_foreign_data(spark, out, checkpoint)
-    _refuse_other_types(spark, out, parser.schema)
+    layout = _layout(parser, by_day)
+    landed = table_of(spark, out, table)
+    _refuse_foreign_data(spark, landed, out, checkpoint)
+    landed.prepare(layout)
     source = spark.readStream.format("wsrm").options(**dict(options or {}))
     place = {"broker": broker, "queue": queue, "reader": reader or reader_of(spark, checkpoint)}
     stream = source.options(**place).load()
     writer = stream.writeStream.queryName(f"land-{queue}").option("checkpointLocation", checkpoint)
     if trigger:
         writer = writer.trigger(**trigger)
-    return writer.foreachBatch(_batch_writer(out, parser, on_batch)).start()
+    return writer.foreachBatch(_batch_writer(landed, parser, layout, on_batch)).start()
 
 
 def _schema_of(schema: StructType | str | None) -> StructType:
     return StructType.fromDDL(schema) if isinstance(schema, str) else schema or StructType()
 
 
+def _layout(parser: BodyColumns, by_day: str | None) -> Layout:
+    if by_day is not None and by_day not in DAYS:
+        raise ConfigurationError(f"there is no day called {by_day!r}", remedy=f"name one of {', '.join(DAYS)}")
+    day = DAYS[by_day] if by_day else None
+    if day and day in (name.lower() for name in parser.schema.fieldNames()):
+        raise ConfigurationError(
+            f"two landed columns would be called {day!r}", remedy="give the parsed ones a prefix: prefix='body_'"
+        )
+    return Layout(parser.schema, day)
+
+
+def table_of(spark: SparkSession, out: str, kind: str | None = None) -> Table:
+    """What is landed below ``out``, or is to be.
+
+    Raises:
+        ConfigurationError: It is of another kind, or there is no such kind, or ``deltalake`` is not installed.
+    """
+    kinds: dict[str, type[Table]] = {table.kind: table for table in (ParquetTable, DeltaTable)}
+    if kind is not None and kind not in kinds:
+        raise ConfigurationError(f"there is no table of kind {kind!r}", remedy=f"name one of {', '.join(kinds)}")
+    there = "delta" if LOG in files.names(spark, out) else "parquet" if listed(spark, out) else kind or "parquet"
+    if kind not in (None, there):
+        raise ConfigurationError(
+            f"{out} is a {there} table, not a {kind} one", remedy="land into another directory, or as it is"
+        )
+    return kinds[there](spark, out)
+
+
 def _batch_writer(
-    out: str, parser: BodyColumns, on_batch: Callable[[LandedBatch], None] | None
+    table: Table, parser: BodyColumns, layout: Layout, on_batch: Callable[[LandedBatch], None] | None
 ) -> Callable[[DataFrame, int], None]:
     def write(batch: DataFrame, batch_id: int) -> None:
-        landed = _write(batch, out, batch_id, parser)
+        landed = _write(batch, table, batch_id, parser, layout)
         if on_batch is not None:
             on_batch(landed)
 
     return write
 
 
-def _write(messages: DataFrame, out: str, batch: int, parser: BodyColumns) -> LandedBatch:
-    """Land messages as one batch, in place of what it held."""
+def _write(messages: DataFrame, table: Table, batch: int, parser: BodyColumns, layout: Layout) -> LandedBatch:
+    """Land messages as one batch, in place of what it held, unless it is there for good."""
     from pyspark.sql import Observation
+
+    for name, value in WRITING.items():
+        messages.sparkSession.conf.set(name, value)
+    if table.has(batch):
+        (seen,) = table.read().where(f"batch = {batch}").agg(*_counts()).collect()
+        return _landed(batch, seen.asDict())
+    counts = Observation()
+    parsed = messages.select(*ENVELOPE.fieldNames()).mapInArrow(parser, parser.schema)
+    table.write(parsed.observe(counts, *_counts()), batch, layout)
+    return _landed(batch, counts.get)
+
+
+def _counts() -> list[Column]:
     from pyspark.sql import functions as F
 
-    for name, value in _WRITING.items():
-        messages.sparkSession.conf.set(name, value)
-    counts = Observation()
     flagged = F.when(F.col(CORRUPT).isNotNull(), F.struct("partition", "offset", CORRUPT))
-    parsed = messages.select(*ENVELOPE.fieldNames()).mapInArrow(parser, parser.schema)
-    parsed = parsed.observe(
-        counts, F.count("*").alias("rows"), F.count(CORRUPT).alias("flagged"), F.min(flagged).alias("first")
-    )
-    parsed.write.mode("overwrite").parquet(f"{out}/batch={batch}")
-    seen = counts.get
+    return [F.count("*").alias("rows"), F.count(CORRUPT).alias("flagged"), F.min(flagged).alias("first")]
+
+
+def _landed(batch: int, seen: Mapping[str, Any]) -> LandedBatch:
     return LandedBatch(batch, seen["rows"], seen["flagged"], tuple(seen["first"]) if seen["first"] else None)
 
 
 def read_landed(spark: SparkSession, out: str) -> DataFrame:
-    """What ``land`` has landed so far, with the column ``batch``; a batch that is being written is left out.
+    """What ``land`` has landed so far, with the column ``batch``, and the day if it is partitioned by that.
+
+    A batch that is being written is left out. Where rows were landed by several schemas, the columns are those of the
+    newest, and then those that only older ones have; see ``widening``.
 
     Raises:
         ConfigurationError: There is nothing yet.
     """
-    batches = [f"{out}/batch={batch}" for batch in _complete(spark, out)]
-    if not batches:
-        raise _nothing(out)
-    return spark.read.option("basePath", out).option("mergeSchema", "true").parquet(*batches)
+    return table_of(spark, out).read()
 
 
 def reland(
@@ -167,9 +214,12 @@ def reland(
     prefix: str = "",
     lenient: Collection[str] = (),
     max_elements: int = MAX_ELEMENTS,
+    by_day: str | None = None,
+    table: str = "parquet",
     on_batch: Callable[[LandedBatch], None] | None = None,
 ) -> None:
-    """Land again what has been landed, by another schema or with other leniencies: the bodies are in the rows.
+    """Land again what has been landed, by another schema, with other leniencies, by day, or as another kind of table:
+    the bodies are in the rows.
 
     The batches of ``out`` are those of ``landed``, which stays as it is: ``land`` goes on into ``out`` with the
     checkpoint of ``landed``. May be ended at any time and run again.
@@ -178,65 +228,37 @@ def reland(
         spark: A classic session.
         landed: What ``land`` has landed; nothing may land there meanwhile.
         out: Another directory.
-        schema, prefix, lenient, max_elements, on_batch: As of ``land``.
+        schema, prefix, lenient, max_elements, by_day, table, on_batch: As of ``land``.
 
     Raises:
         ConfigurationError: There is nothing in ``landed``; ``out`` is the same directory, or holds other batches; the
             schema cannot be used.
     """
     parser = BodyColumns(_schema_of(schema), prefix, lenient, max_elements)
-    batches = _complete(spark, landed)
-    if not batches:
-        raise _nothing(landed)
-    others = sorted(set(_batches(spark, out)) - {f"batch={batch}" for batch in batches})
+    layout = _layout(parser, by_day)
+    session = spark.newSession()  # whose settings are nobody else's
+    old, new = table_of(session, landed), table_of(session, out, table)
+    messages = old.read()
+    batches = old.numbers()
+    others = sorted(set(new.numbers() if new.begun() else ()) - set(batches))
     if others or files.same(spark, landed, out):
         raise ConfigurationError(
-            f"{out} holds {others[0]}, which {landed} does not" if others else f"{out} is where the messages are from",
+            f"{out} holds batch {others[0]}, which {landed} does not" if others else f"{out} is where they are from",
             remedy="land again into another directory",
         )
-    session = spark.newSession()  # whose settings are nobody else's
+    new.prepare(layout)
     for batch in batches:
-        messages = session.read.schema(ENVELOPE).parquet(f"{landed}/batch={batch}")
-        done = _write(messages, out, batch, parser)
+        done = _write(messages.where(f"batch = {batch}"), new, batch, parser, layout)
         if on_batch is not None:
             on_batch(done)
 
 
-def _complete(spark: SparkSession, out: str) -> list[int]:
-    """The batches that are wholly written."""
-    numbers = sorted(int(name.partition("=")[2]) for name in _batches(spark, out))
-    return [number for number in numbers if "_SUCCESS" in files.names(spark, f"{out}/batch={number}")]
-
-
-def _nothing(out: str) -> ConfigurationError:
-    return ConfigurationError(f"nothing has been landed in {out} yet", remedy="run holdfast land, or look elsewhere")
-
-
-def _batches(spark: SparkSession, out: str) -> list[str]:
-    return [name for name in files.names(spark, out) if _BATCH.fullmatch(name)]
-
-
-def _refuse_foreign_data(spark: SparkSession, out: str, checkpoint: str) -> None:
-    if _batches(spark, out) and not files.names(spark, f"{checkpoint}/offsets"):
+def _refuse_foreign_data(spark: SparkSession, table: Table, out: str, checkpoint: str) -> None:
+    if table.begun() and not files.names(spark, f"{checkpoint}/offsets"):
         raise ConfigurationError(
             f"{out} holds landed batches, but the checkpoint {checkpoint} is new: its batches would overwrite them",
             remedy="use the checkpoint the data was landed with; if it is lost, land into another directory",
         )
-
-
-def _refuse_other_types(spark: SparkSession, out: str, schema: StructType) -> None:
-    """Spark reads no table in which a column has two types."""
-    if not (batches := _complete(spark, out)):
-        return
-    landed = spark.read.parquet(f"{out}/batch={batches[-1]}").schema
-    there = {field.name: field.dataType.simpleString() for field in landed.fields}
-    for field in schema.fields:
-        kind = field.dataType.simpleString()
-        if there.get(field.name, kind) != kind:
-            raise ConfigurationError(
-                f"{field.name} is to be {kind}, but is {there[field.name]} in what is landed in {out}",
-                remedy="land again by the new schema, and go on there: holdfast reland",
-            )
 
 
 def reader_of(spark: SparkSession, checkpoint: str) -> str:

@@ -8,12 +8,22 @@ from typing import Any
 import click
 
 from holdfast.exceptions import HoldfastError
-from holdfast.pipeline.job import flags, job_session, print_line, reading, reading_options, tell_of_flags
+from holdfast.pipeline.job import (
+    flags,
+    job_session,
+    print_line,
+    reading,
+    reading_options,
+    table,
+    table_options,
+    tell_of_flags,
+)
 
 
 @click.command()
 @click.option("--landed", required=True, help="What holdfast land has landed. It stays as it is.")
 @click.option("--out", required=True, help="Another directory. Afterwards holdfast land goes on there.")
+@table_options
 @reading_options
 def reland_command(**arguments: Any) -> None:
     """Read the bodies of landed messages again, by another schema or with other leniencies.
@@ -34,7 +44,8 @@ def reland_command(**arguments: Any) -> None:
                 done.append(batch)
                 print_line({"event": "batch", "batch": batch.batch, "rows": batch.rows, **flags(batch)})
 
-            reland(spark, arguments["landed"], arguments["out"], on_batch=told, **reading(arguments))
+            how = {**table(arguments), **reading(arguments)}
+            reland(spark, arguments["landed"], arguments["out"], on_batch=told, **how)
         rows, flagged = sum(batch.rows for batch in done), sum(batch.flagged for batch in done)
         print_line({"event": "end", "rows": rows, "flagged": flagged})
         tell_of_flags(flagged, rows, arguments["out"])

@@ -1,0 +1,45 @@
+"""The command ``holdfast compact``: small files of landed rows, put together."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.job import command_session, print_line
+
+
+@click.command()
+@click.option("--out", required=True, help="What holdfast land has landed. It may go on landing.")
+@click.option("--target-mb", type=click.IntRange(min=1), default=128, show_default=True, help="Files grow up to this.")
+@click.option(
+    "--keep-seconds",
+    type=click.FloatRange(min=0),
+    default=3600.0,
+    show_default=True,
+    help="How long what is replaced is kept, for who is reading it.",
+)
+@click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
+@click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
+def compact_command(out: str, target_mb: int, keep_seconds: float, verbose: bool, master: str | None) -> None:
+    """Put small files of what has been landed together; read_landed sees each row once, before, meanwhile and after.
+
+    What is replaced is deleted by the first run after --keep-seconds. One run at a time.
+
+    \b
+    holdfast compact --out landed
+    holdfast compact --out landed --target-mb 512 --keep-seconds 86400
+    """
+    try:
+        with command_session("holdfast compact", master, verbose=verbose, remedy="what is landed is safe") as spark:
+            from holdfast.pipeline.compaction import compact
+
+            def told(name: str) -> None:
+                print_line({"event": "made", "directory": name})
+
+            done = compact(spark, out, target=target_mb << 20, keep=keep_seconds, on_made=told)
+        print_line({"event": "end", "replaced": done.replaced, "made": done.made, "deleted": done.deleted})
+    except HoldfastError as error:
+        click.echo(f"holdfast: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,108 @@
+"""One schema for rows that were landed by several: fields come and go, and a type may become one that holds all of the
+old one's values. Knows types only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from holdfast.exceptions import ConfigurationError
+
+_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+_ORDER: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongType]
+_TEXTS = (*_ORDER, DecimalType, BooleanType, DateType)
+"""Whose values have one text, whatever a session is set to."""
+
+
+def widens(old: DataType, new: DataType) -> bool:
+    """Whether each value of the old type is one of the new, to the last digit."""
+    if old == new:
+        return True
+    if isinstance(new, StringType):
+        return isinstance(old, _TEXTS)
+    if isinstance(new, DecimalType):
+        whole = new.precision - new.scale
+        if isinstance(old, DecimalType):
+            return bool(new.scale >= old.scale and whole >= old.precision - old.scale)
+        digits = _DIGITS.get(type(old))
+        return digits is not None and bool(whole >= digits)
+    if isinstance(new, DoubleType):
+        return isinstance(old, FloatType | ByteType | ShortType | IntegerType)
+    if type(old) in _ORDER and type(new) in _ORDER:
+        return _ORDER.index(type(old)) < _ORDER.index(type(new))
+    return False
+
+
+def merged(schemas: Sequence[StructType]) -> StructType:
+    """The schema that all of these can be read by.
+
+    The fields of the newest, in its order and with its types, then those that only older ones have.
+
+    Args:
+        schemas: The newest first.
+
+    Raises:
+        ConfigurationError: The newest cannot hold what an older one has, with the field and both types.
+    """
+    all_of_them = schemas[0]
+    for older in schemas[1:]:
+        all_of_them = _struct(older, all_of_them, "")
+    return all_of_them
+
+
+def _struct(old: StructType, new: StructType, path: str) -> StructType:
+    by_name = {field.name.lower(): field for field in old.fields}
+    fields = []
+    for field in new.fields:
+        older = by_name.pop(field.name.lower(), None)
+        kind = field.dataType
+        if older is not None:
+            if older.name != field.name:
+                raise _refusal(path, field, f"is called {older.name}", "call it as before, or")
+            kind = _type(older, field, path)
+        fields.append(StructField(field.name, kind))
+    return StructType([*fields, *by_name.values()])
+
+
+def _type(older: StructField, newer: StructField, path: str) -> DataType:
+    old, new = older.dataType, newer.dataType
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        return _struct(old, new, f"{path}{newer.name}.")
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return ArrayType(_type(StructField("", old.elementType), StructField(newer.name, new.elementType), path))
+    if not widens(old, new):
+        raise _refusal(path, newer, f"is {old.simpleString()}")
+    return new
+
+
+def _refusal(path: str, field: StructField, there: str, before: str = "") -> ConfigurationError:
+    return ConfigurationError(
+        f"{path}{field.name} is to be {field.dataType.simpleString()}, but {there} in what is landed",
+        remedy=f"{before} land again by the new schema, and go on there: holdfast reland".strip(),
+    )
+
+
+def as_written(own: DataType | None, whole: DataType) -> DataType:
+    """The merged type, with the types of its own that a file has where it has the field at all."""
+    if isinstance(own, StructType) and isinstance(whole, StructType):
+        there = {field.name: field.dataType for field in own.fields}
+        return StructType([StructField(f.name, as_written(there.get(f.name), f.dataType)) for f in whole.fields])
+    if isinstance(own, ArrayType) and isinstance(whole, ArrayType):
+        return ArrayType(as_written(own.elementType, whole.elementType))
+    return whole if own is None else own

@@ -1,0 +1,131 @@
+"""Landing into a Delta table, seen by Spark and by Delta's own reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.compaction import compact
+from holdfast.pipeline.delta import DeltaTable
+from holdfast.pipeline.landed import Layout, ParquetTable
+from holdfast.pipeline.landing import read_landed, table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+deltalake: Any = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'holdfast[delta]'")
+
+pytestmark = pytest.mark.spark
+
+
+def rows(spark: SparkSession, batch: int, n: str = "int(id)", more: str = "") -> DataFrame:
+    at = f"timestamp_seconds(1357000000 + 36000 * ({10 * batch} + id)) AS delivered_at"
+    made = spark.range(10).selectExpr(
+        f"{10 * batch} + id AS offset", f"{n} AS n", "timestamp_ntz'2013-01-01 01:02:03' AS t", at
+    )
+    return made.selectExpr("*", more) if more else made
+
+
+def land(table: DeltaTable, made: DataFrame, batch: int, day: str | None = None) -> None:
+    """As landing does it."""
+    layout = Layout(made.schema, day)
+    table.prepare(layout)
+    if not table.has(batch):
+        table.write(made, batch, layout)
+
+
+def seen_by_delta(out: Path) -> list[int]:
+    return sorted(deltalake.DeltaTable(str(out)).to_pyarrow_table(columns=["offset"])["offset"].to_pylist())
+
+
+@pytest.mark.parametrize("day", [None, "delivered_day"])
+def test_each_batch_is_in_the_table_once_wherever_its_landing_ends(
+    spark: SparkSession, tmp_path: Path, day: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    out = tmp_path / "lan ded"
+    table = DeltaTable(spark, str(out))
+    table.prepare(Layout(rows(spark, 0).schema, day))
+    assert table.begun() == ""  # made, but nothing is in it: a landing that was ended here begins again
+    with pytest.raises(ConfigurationError, match="nothing has been landed"):
+        table.read()
+    land(table, rows(spark, 0), 0, day)
+    assert table.begun()
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "_added", killed)  # between the files and the log
+        with pytest.raises(Killed):
+            land(table, rows(spark, 1), 1, day)
+    assert seen_by_delta(out) == list(range(10))
+    for _ in range(2):  # and after the log, before Spark's own
+        land(table, rows(spark, 1), 1, day)
+    land(table, rows(spark, 2, more="true AS more"), 2, day)
+    assert seen_by_delta(out) == list(range(30))
+    for _ in range(2):
+        found = read_landed(spark, str(out))
+        assert sorted((row.offset, row.batch, row.n) for row in found.collect()) == [
+            (i, i // 10, i % 10) for i in range(30)
+        ]
+        assert found.where("more").count() == 10
+        if day:
+            assert found.where("delivered_day = '2013-01-02'").count() > 0
+            by_delta = deltalake.DeltaTable(str(out)).to_pyarrow_table(columns=["delivered_day", "delivered_at"])
+            assert [str(d) for d in by_delta["delivered_day"].to_pylist()] == [
+                str(at.date()) for at in by_delta["delivered_at"].to_pylist()
+            ]
+        done = compact(spark, str(out), keep=0)
+        table = DeltaTable(spark, str(out))
+    assert done.replaced == 0  # the second time
+    assert table.has(2) and not table.has(3)
+    assert seen_by_delta(out) == list(range(30))
+    land(table, rows(spark, 3, more="true AS more"), 3, day)
+    assert seen_by_delta(out) == list(range(40))
+    assert table.numbers() == [0, 1, 2, 3]
+
+
+def test_what_a_delta_table_cannot_become_is_refused_with_the_way_out(spark: SparkSession, tmp_path: Path):
+    out = tmp_path / "landed"
+    table = DeltaTable(spark, str(out))
+    land(table, rows(spark, 0), 0)
+    for made, day, why in (
+        (rows(spark, 1, "bigint(id)"), None, "n is to be bigint, but is int"),
+        (rows(spark, 1, "tinyint(id)"), None, "n is to be tinyint, but is int"),
+        (rows(spark, 1), "delivered_day", "is not partitioned, and is not to become partitioned by delivered_day"),
+    ):
+        with pytest.raises(ConfigurationError, match=why) as caught:
+            table.prepare(Layout(made.schema, day))
+        assert "holdfast reland" in caught.value.remedy
+    assert isinstance(table_of(spark, str(out)), DeltaTable)
+    with pytest.raises(ConfigurationError, match="is a delta table, not a parquet one"):
+        table_of(spark, str(out), "parquet")
+    made = rows(spark, 0)
+    ParquetTable(spark, str(tmp_path / "p")).write(made, 0, Layout(made.schema))
+    with pytest.raises(ConfigurationError, match="is a parquet table, not a delta one"):
+        table_of(spark, str(tmp_path / "p"), "delta")
+    with pytest.raises(ConfigurationError, match="no table of kind 'orc'"):
+        table_of(spark, str(tmp_path / "p"), "orc")
+
+
+def test_without_deltalake_the_way_to_it_is_told(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(__import__("sys").modules, "deltalake", None)
+    with pytest.raises(ConfigurationError, match="needs deltalake") as caught:
+        DeltaTable(spark, str(tmp_path))
+    assert "holdfast[delta]" in caught.value.remedy
+
+
+def test_a_schema_is_needed_for_nothing_but_its_columns(spark: SparkSession, tmp_path: Path):
+    table = DeltaTable(spark, str(tmp_path / "landed"))
+    table.prepare(Layout(StructType(rows(spark, 0).schema.fields)))
+    land(table, rows(spark, 0).where("false"), 0)  # a batch without rows
+    assert table.has(0)
+    land(table, rows(spark, 1), 1)
+    assert seen_by_delta(tmp_path / "landed") == list(range(10, 20))

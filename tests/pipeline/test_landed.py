@@ -1,0 +1,216 @@
+"""Landed directories: which of them count, and what is read of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline import compaction, files
+from holdfast.pipeline.alike import nullable
+from holdfast.pipeline.compaction import Compaction, compact
+from holdfast.pipeline.landed import DAYS, Layout, ParquetTable, Unit, counting, write_rows
+from holdfast.pipeline.landing import read_landed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LAYOUT = Layout(StructType.fromJson({"type": "struct", "fields": []}))
+
+
+def unit(first: int, last: int | None = None, token: str = "aa") -> Unit:
+    if last is None:
+        return Unit(first, first, f"batch={first}", LAYOUT)
+    return Unit(first, last, f"compacted={first}-{last}-{token}", LAYOUT)
+
+
+@pytest.mark.parametrize(
+    ("there", "count"),
+    [
+        ([unit(0), unit(1), unit(10)], [unit(0), unit(1), unit(10)]),
+        ([unit(0), unit(0, 1), unit(1), unit(2)], [unit(0, 1), unit(2)]),
+        ([unit(0, 3), unit(0, 1), unit(2, 3), unit(3)], [unit(0, 3)]),
+        ([unit(0, 0), unit(0)], [unit(0, 0)]),
+        ([unit(0, 1, "bb"), unit(0, 1, "aa")], [unit(0, 1, "aa")]),  # of two that raced, always the same
+        ([unit(0, 2), unit(2, 4), unit(3), unit(4)], [unit(0, 2), unit(3), unit(4)]),
+    ],
+)
+def test_each_batch_counts_once_wherever_its_rows_lie(there: list[Unit], count: list[Unit]):
+    assert counting(there) == count
+    assert counting(reversed(there)) == count
+
+
+def test_a_layout_is_written_and_read_back_and_its_note_is_its_own():
+    schema = StructType.fromJson(
+        {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]}
+    )
+    layouts = [Layout(schema), Layout(schema, "received_day"), LAYOUT]
+    assert [Layout.parsed(layout.text()) for layout in layouts] == layouts
+    assert len({layout.note for layout in layouts}) == 3
+
+
+# --- with Spark -----------------------------------------------------------------------------------------------------
+
+
+def rows(spark: SparkSession, batch: int, **fields: str) -> DataFrame:
+    """Ten rows of a batch, an hour from each to the next, the first at 26 past midnight, in UTC."""
+    from pyspark.sql import functions as F
+
+    at = "timestamp_seconds(1357000000 + 3600 * offset)"
+    given = {"partition": "0", "offset": f"{10 * batch} + id", **fields, "received_at": at, "delivered_at": at}
+    made = spark.range(10).select((F.col("id") + 10 * batch).alias("offset"), "id")
+    return made.select(*(F.expr(text).alias(name) for name, text in given.items() if name != "offset"), "offset")
+
+
+def land(spark: SparkSession, out: Path, batch: int, day: str | None = None, **fields: str) -> None:
+    made = rows(spark, batch, **fields)
+    layout = Layout(nullable(made.schema), day)
+    table = ParquetTable(spark, str(out))
+    table.prepare(layout)
+    table.write(made, batch, layout)
+
+
+def offsets(frame: DataFrame) -> list[int]:
+    return sorted(row.offset for row in frame.select("offset").collect())
+
+
+def directories(out: Path) -> list[str]:
+    return sorted(path.name for path in out.iterdir())
+
+
+@pytest.mark.spark
+def test_fields_come_and_go_and_types_are_widened_and_all_is_one_table(spark: SparkSession, tmp_path: Path):
+    out = tmp_path / "landed"
+    land(spark, out, 0, n="int(id)", gone="'x'", inner="named_struct('a', int(id))")
+    land(spark, out, 1, n="bigint(id)", inner="named_struct('b', 'new', 'a', bigint(id))", more="true")
+    land(spark, out, 2, n="string(id)", inner="named_struct('a', bigint(7))")
+    found = read_landed(spark, str(out)).orderBy("offset")
+    assert dict(found.dtypes) == {
+        "partition": "int",
+        "offset": "bigint",
+        "n": "string",
+        "inner": "struct<a:bigint,b:string>",
+        "more": "boolean",
+        "gone": "string",
+        "received_at": "timestamp",
+        "delivered_at": "timestamp",
+        "batch": "int",
+    }
+    taken = [(row.batch, row.n, tuple(row.inner), row.more, row.gone) for row in found.collect()[::10]]
+    assert taken == [
+        (0, "0", (0, None), None, "x"),
+        (1, "0", (0, "new"), True, None),
+        (2, "0", (7, None), None, None),
+    ]
+    with pytest.raises(ConfigurationError, match="n is to be int, but is string"):
+        land(spark, out, 3, n="int(id)")
+    # a batch whose note was not written any more says the same by its files
+    next((out / "batch=2").glob("_landed-*")).unlink()
+    assert read_landed(spark, str(out)).schema == found.schema
+    # rows of different types are compacted each with their like
+    land(spark, out, 3, n="string(id)", inner="named_struct('a', bigint(7))")
+    land(spark, out, 4, n="string(id)", inner="named_struct('a', bigint(7))")
+    before = read_landed(spark, str(out)).orderBy("offset").collect()
+    assert compact(spark, str(out)) == Compaction(2, 1, 0)
+    assert read_landed(spark, str(out)).orderBy("offset").collect() == before
+
+
+@pytest.mark.spark
+def test_rows_lie_by_the_day_in_utc_whatever_the_sessions_time_zone(spark: SparkSession, tmp_path: Path):
+    out = tmp_path / "landed"
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        for batch in range(3):
+            land(spark, out, batch, DAYS["delivered"], n="1")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert sorted(path.name for path in (out / "batch=0").glob("*day=*")) == [
+        "delivered_day=2013-01-01",
+    ]
+    for _ in range(2):
+        found = read_landed(spark, str(out))
+        assert found.where("delivered_day != to_date(delivered_at)").count() == 0
+        days = {str(row[0]): row[1] for row in found.groupBy("delivered_day").count().collect()}
+        assert days == {"2013-01-01": 24, "2013-01-02": 6}
+        assert offsets(found) == list(range(30))
+        compact(spark, str(out))
+    assert [path.name for path in next(out.glob("compacted=*")).glob("*day=*")]
+    with pytest.raises(ConfigurationError, match="to be not by day, but are partitioned by delivered_day"):
+        land(spark, out, 3, n="1")
+
+
+@pytest.mark.spark
+def test_compaction_is_seen_at_once_or_not_at_all_wherever_it_ends(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    out = tmp_path / "landed"
+    for batch in range(6):
+        land(spark, out, batch, n="1")
+    table = ParquetTable(spark, str(out))
+
+    def whole() -> None:
+        assert offsets(table.read()) == list(range(10 * (max(table.numbers()) + 1)))
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    for dies_at in ("write_rows", "note", "_swept"):
+        with monkeypatch.context() as patch:
+            patch.setattr(compaction, dies_at, killed)
+            with pytest.raises(Killed):
+                compact(spark, str(out))
+        whole()
+    assert len(list(out.glob("compacted=*"))) == 2  # one without a note, one that counts
+    assert [unit.first for unit in counting(ParquetTable(spark, str(out)).units())] == [0, 5]
+    # the landing goes on, and repeats its newest batch
+    land(spark, out, 5, n="1")
+    land(spark, out, 6, n="1")
+    whole()
+    # what was replaced is there as long as somebody may be reading it
+    reading = spark.read.parquet(str(out / "batch=0"))
+    assert compact(spark, str(out)) == Compaction(2, 1, 0)
+    assert reading.count() == 10
+    whole()
+    assert compact(spark, str(out), keep=0) == Compaction(0, 0, 8)
+    whole()
+    assert [name[:13] for name in directories(out)] == ["batch=6", "compacted=0-5"]
+    assert list(out.glob(".*")) == []
+
+
+@pytest.mark.spark
+def test_what_is_large_is_left_alone_and_gaps_are_kept(spark: SparkSession, tmp_path: Path):
+    out = tmp_path / "landed"
+    for batch in (0, 1, 3, 4, 5, 6):
+        land(spark, out, batch, n="1")
+    size = files.size(spark, str(out / "batch=3"))
+    made: list[str] = []
+    assert compact(spark, str(out), target=5 * size // 2, on_made=made.append) == Compaction(4, 2, 0)
+    assert [name[:13] for name in made] == ["compacted=0-1", "compacted=3-4"]
+    assert compact(spark, str(out), target=1).made == 0
+    with pytest.raises(ConfigurationError, match="nothing has been landed"):
+        compact(spark, str(tmp_path / "none"))
+
+
+@pytest.mark.spark
+def test_a_compaction_that_another_overtook_gives_up_what_it_wrote(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    out = tmp_path / "landed"
+    for batch in range(3):
+        land(spark, out, batch, n="1")
+
+    def overtaken(frame: DataFrame, place: str, layout: Layout) -> None:
+        monkeypatch.setattr(compaction, "write_rows", write_rows)
+        assert compact(spark, str(out), keep=0) == Compaction(2, 1, 2)
+        write_rows(rows(spark, 0, n="1"), place, layout)
+
+    monkeypatch.setattr(compaction, "write_rows", overtaken)
+    assert compact(spark, str(out)).made == 0
+    assert offsets(read_landed(spark, str(out))) == list(range(30))
+    assert len(directories(out)) == 2
