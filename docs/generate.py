@@ -355,15 +355,36 @@ _TABLES = {
 }
 
 
+PIPELINE = {
+    "PipelinePlan": "The top of the file",
+    "SourcePlan": "[sources.NAME]",
+    "TablePlan": "[tables.NAME]",
+    "StepPlan": "[steps.NAME]",
+    "ParsePlan": "parse of a step",
+    "ValidatePlan": "validate of a step",
+    "XmlPlan": "xml of a step",
+    "StatePlan": "state of a step",
+    "RoutePlan": "[[routes]]",
+    "SinkPlan": "[sinks.NAME]",
+    "DeadLettersPlan": "[dead_letters]",
+}
+"""Class of ``pipeline.mediation.plan`` -> the table of the file that has its fields."""
+
+
 def broker_keys() -> str:
     """Every key of a broker's configuration, table by table."""
-    return "\n\n".join(_broker_table(name, title) for name, title in BROKER.items())
+    return "\n\n".join(_key_table("broker.config", name, title) for name, title in BROKER.items())
 
 
-def _broker_table(name: str, title: str) -> str:
-    config = importlib.import_module("holdfast.broker.config")
+def pipeline_keys() -> str:
+    """Every key of a pipeline's file, table by table."""
+    return "\n\n".join(_key_table("pipeline.mediation.plan", name, title) for name, title in PIPELINE.items())
+
+
+def _key_table(room: str, name: str, title: str) -> str:
+    config = importlib.import_module(f"holdfast.{room}")
     kind_of = importlib.import_module("holdfast.broker.config_tables").kind_of
-    node = _class_of("broker/config.py", name)
+    node = _class_of(f"{room.replace('.', '/')}.py", name)
     paragraphs, sections = split_docstring(ast.get_docstring(node) or "")
     meanings = dict(sections["Args"])
     lines = [f"### {title}", "", paragraphs[0], "", "| key | value | default | meaning |", "| --- | --- | --- | --- |"]
@@ -371,15 +392,15 @@ def _broker_table(name: str, title: str) -> str:
         if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
             continue
         key = field.target.id
-        if key == "name" and name in ("QueueConfig", "ForwarderConfig"):
+        if key == "name" and title.endswith(".NAME]"):
             continue  # it stands in the table's
         kind = kind_of(getattr(config, name), key)
         value = kind.told if kind is not None else _TABLES.get(key, "a table, below")
-        lines.append(f"| `{key}` | {value} | {_broker_default(field.value)} | {meanings[key]} |")
+        lines.append(f"| `{key}` | {value} | {_key_default(field.value)} | {meanings[key]} |")
     return "\n".join(lines)
 
 
-def _broker_default(node: ast.expr | None) -> str:
+def _key_default(node: ast.expr | None) -> str:
     if node is None:
         return "required"
     text = ast.unparse(node)
@@ -392,7 +413,16 @@ def _broker_default(node: ast.expr | None) -> str:
 
 def broker_example() -> str:
     """The whole example."""
-    return f"```toml\n{(DOCS.parent / 'examples' / 'broker.toml').read_text(encoding='utf-8').rstrip()}\n```"
+    return _toml("broker.toml")
+
+
+def pipeline_example() -> str:
+    """The whole example."""
+    return _toml("mediation/orders.toml")
+
+
+def _toml(name: str) -> str:
+    return f"```toml\n{(DOCS.parent / 'examples' / name).read_text(encoding='utf-8').rstrip()}\n```"
 
 
 # --- the command line ------------------------------------------------------------------------------------------------
@@ -749,6 +779,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "broker example": broker_example,
     "journal columns": journal_columns,
     "journal events": journal_events,
+    "pipeline keys": pipeline_keys,
+    "pipeline example": pipeline_example,
     "metrics": metrics,
     "routes": routes,
     "incidents": incidents,

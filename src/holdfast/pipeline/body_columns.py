@@ -88,31 +88,52 @@ class BodyColumns:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In a task: the batches with their new columns."""
-        reader = BodyReader(self._fields, self._lenient, self._max_elements)
-        alike = AlikeReader(reader, self._fields) if self._fields.fields else None
-        for batch in batches:
-            for part in _parts(batch):
-                yield self._parsed(part, reader, alike)
+        import pyarrow as pa
 
-    def _parsed(self, batch: pa.RecordBatch, reader: BodyReader, alike: AlikeReader | None) -> pa.RecordBatch:
+        bodies = Bodies(self._fields, self._lenient, self._max_elements)
+        for batch in batches:
+            for part in parts_of(batch, "body"):
+                arrays, problems = bodies.read(part.column("body"))
+                own = [part.column(i) for i in range(part.num_columns)]
+                yield pa.RecordBatch.from_arrays([*own, *arrays, problems], names=self.schema.fieldNames())
+
+
+class Bodies:
+    """In a task: reads columns of bodies by a schema, most of them together, and what is wrong with each.
+
+    Args:
+        fields: Fields of the body's element.
+        lenient: What is passed over instead of being told.
+        max_elements: A body with more elements is not read.
+    """
+
+    def __init__(self, fields: StructType, lenient: Collection[str], max_elements: int) -> None:
+        self._fields = fields
+        self._reader = BodyReader(fields, lenient, max_elements)
+        self._alike = AlikeReader(self._reader, fields) if fields.fields else None
+
+    def read(self, bodies: pa.StringArray) -> tuple[list[pa.Array], pa.StringArray]:
+        """The columns by field, and what is wrong with each body, null where all is well.
+
+        Args:
+            bodies: Some megabytes at most, see ``parts_of``.
+        """
         import numpy as np
         import pyarrow as pa
 
-        arrays: list[pa.Array] = []
-        problems = pa.nulls(batch.num_rows, pa.string())
-        if alike is not None:
-            bodies = batch.column("body")
-            arrays, read = self._together(alike, bodies)
-            rest = np.flatnonzero(~read)
-            if len(rest):
-                bodies = bodies.take(rest).cast(pa.binary()).to_pylist()
-                found, told = self._one_by_one(reader, bodies, [array.type for array in arrays])
-                order = np.arange(batch.num_rows)
-                order[rest] = np.arange(batch.num_rows, batch.num_rows + len(rest))
-                arrays = [pa.concat_arrays(both).take(order) for both in zip(arrays, found, strict=True)]
-                problems = pa.concat_arrays([problems, told]).take(order)
-        own = [batch.column(i) for i in range(batch.num_columns)]
-        return pa.RecordBatch.from_arrays([*own, *arrays, problems], names=self.schema.fieldNames())
+        problems = pa.nulls(len(bodies), pa.string())
+        if self._alike is None:
+            return [], problems
+        arrays, read = self._together(self._alike, bodies)
+        rest = np.flatnonzero(~read)
+        if len(rest):
+            left = bodies.take(rest).cast(pa.binary()).to_pylist()
+            found, told = self._one_by_one(left, [array.type for array in arrays])
+            order = np.arange(len(bodies))
+            order[rest] = np.arange(len(bodies), len(bodies) + len(rest))
+            arrays = [pa.concat_arrays(both).take(order) for both in zip(arrays, found, strict=True)]
+            problems = pa.concat_arrays([problems, told]).take(order)
+        return arrays, problems
 
     def _together(self, alike: AlikeReader, bodies: pa.Array) -> tuple[list[pa.Array], np.ndarray[Any, Any]]:
         import numpy as np
@@ -123,13 +144,11 @@ class BodyColumns:
             logging.getLogger(__name__).warning("bodies could not be read together", exc_info=True)
             return [column.nulls(len(bodies)) for column in alike.columns], np.zeros(len(bodies), bool)
 
-    def _one_by_one(
-        self, reader: BodyReader, bodies: list[bytes], kinds: list[pa.DataType]
-    ) -> tuple[list[pa.Array], pa.Array]:
+    def _one_by_one(self, bodies: list[bytes], kinds: list[pa.DataType]) -> tuple[list[pa.Array], pa.Array]:
         """The columns of bodies, and what is wrong with each."""
         import pyarrow as pa
 
-        read = [reader.read(body) for body in bodies]
+        read = [self._reader.read(body) for body in bodies]
         problems = [problem for _, problem in read]
         arrays = [
             _array([values[field.name] for values, _ in read], kind, field.name, problems)
@@ -138,12 +157,12 @@ class BodyColumns:
         return arrays, pa.array(problems, pa.string())
 
 
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def parts_of(batch: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
     """The batch in parts that are read at once: what is remembered of their tags is ten times as large, at worst."""
     import numpy as np
     import pyarrow.compute as pc
 
-    size = np.cumsum(pc.binary_length(batch.column("body")).fill_null(0).to_numpy())
+    size = np.cumsum(pc.binary_length(batch.column(column)).fill_null(0).to_numpy())
     start = 0
     while start < max(1, batch.num_rows):
         before = size[start - 1] if start else 0

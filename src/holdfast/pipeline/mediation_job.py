@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.exceptions import HoldfastError
-from holdfast.pipeline.job import job_session, print_line, sentence
+from holdfast.pipeline.job import command_session, print_line, sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.pipeline.mediation.plan import PipelinePlan
     from holdfast.pipeline.mediation.running import MediatedBatch
 
+_SAFE = "what was sent and kept is safe; start again to go on"
 _PYTHON_IS_LATE = "Python worker failed to connect back"
 _STARTS = 6
 """Spark gives a source's Python process ten seconds to start, and ends the query when a busy machine needs more."""
@@ -76,7 +77,7 @@ def run(file: str, parameters: dict[str, str], available_now: bool, **arguments:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     plan = read_pipeline(file, parameters)  # before Spark starts, which takes a while
-    with job_session(f"holdfast pipeline {plan.name}", {"schema": None, "schema_file": None, **arguments}) as spark:
+    with command_session(f"holdfast pipeline {plan.name}", remedy=_SAFE, **arguments) as spark:
         for left in reversed(range(_STARTS)):
             try:
                 _run(spark, plan, available_now, stop)
@@ -103,7 +104,7 @@ def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: thr
         except StreamingQueryException as error:
             _tell(batches, total)
             told = sentence(str(error))
-            raise HoldfastError(told, remedy="what was sent and kept is safe; start again to go on") from error
+            raise HoldfastError(told, remedy=_SAFE) from error
         _tell(batches, total)
         if stop.is_set() and not ended:
             mediation.stop()
@@ -146,7 +147,7 @@ def check(file: str, parameters: dict[str, str], dry_run: bool, rows: int, as_js
     plan = read_pipeline(file, parameters)
     facts = _facts(plan)
     if dry_run:
-        with job_session(f"holdfast pipeline {plan.name}", {"schema": None, "schema_file": None, **arguments}) as spark:
+        with command_session(f"holdfast pipeline {plan.name}", remedy="nothing was changed", **arguments) as spark:
             facts["sample"] = _sampled(spark, plan, rows)
     if as_json:
         click.echo(json.dumps(facts))

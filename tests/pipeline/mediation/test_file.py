@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import get_type_hints
 
@@ -266,6 +267,20 @@ INPUT = 'input = "orders"\n'
             "Did you mean ${limit}?",
         ),
         (TOP.replace('name = "orders"\n', ""), 1, "", "'name' is missing", "Write name = … there."),
+        (
+            TOP.replace('queue = "out"', 'queue = "out"\noptions.rebnd = true'),
+            9,
+            "sinks.out.options",
+            "the wsrm sink has no option rebnd",
+            "Did you mean rebind?",
+        ),
+        (
+            TOP + '[sources.orders.options]\ntoken = "secret"\n',
+            13,
+            "sources.orders.options.token",
+            "there is a token in this file",
+            "A secret does not stand in this file",
+        ),
         (TOP + "[parameters]\na = [1]\n", 12, "parameters", "'a' is a list", "Write text"),
     ],
 )
@@ -422,3 +437,11 @@ def test_results_that_are_given_again_are_not_sent(here: Path) -> None:
     text = STATEFUL.replace('state.late = "5m"', 'state.output = "complete"').replace('table = "hours"', 'queue = "h"')
     (one,) = mistakes(here, text)
     assert (one.key, one.what) == ("sinks.hours", "all results would be sent again with each batch")
+
+
+def test_the_pipeline_in_python_of_the_reference_has_no_mistake(tmp_path: Path) -> None:
+    page = (EXAMPLE.parents[1] / "docs" / "reference" / "pipeline-file.md").read_text()
+    (text,) = re.findall(r"```python\n(.*?def pipeline\(p\).*?)```", page, re.DOTALL)
+    (tmp_path / "orders.py").write_text(text)
+    told = read_pipeline(tmp_path / "orders.py")
+    assert [one.name for one in told.steps] == ["read_", "large"]

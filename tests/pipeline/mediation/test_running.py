@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_server import FakeServer, record
 
+from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
-from holdfast.pipeline.mediation.running import MediatedBatch, Mediation, run
+from holdfast.pipeline.mediation.running import MediatedBatch, Mediation, run, try_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,3 +152,120 @@ def test_a_batch_that_is_repeated_goes_where_it_went_whatever_has_changed_meanwh
     assert (batch.repeated, batch.sinks) == (True, {"a": 3, "b": 3})
     assert bodies(orders, "p.a") == [order(number) for number in (0, 2, 4)]
     assert bodies(orders, "p.b") == [order(number) for number in (1, 3, 5)]
+
+
+def test_rows_that_the_server_refuses_are_dead_letters_and_the_others_are_sent(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    put(orders, "<a/>", "<b/>", "<c/>")
+    orders.sinks.fault = lambda row: "it is b" if row["body"] == b"<b/>" else ""
+    made = told(tmp_path, orders)
+    made.sink("out", queue="out")
+    made.route("orders", "out")
+    here = Here(spark, patiently, made.plan())
+    here.run()
+    (batch,) = here.batches
+    assert (batch.rows, batch.sinks, batch.dead) == (3, {"out": 3}, 1)
+    assert bodies(orders, "p.out") == ["<a/>", "<c/>"]
+    assert here.letters(tmp_path / "dead") == [("sink out", None, "it is b")]
+
+
+def test_a_function_may_make_rows_and_tell_their_problems(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    from pyspark.sql import functions as F
+
+    from holdfast.pipeline.mediation import validate
+
+    put(orders, "<a/>", "<b/>")
+    made = told(tmp_path, orders)
+    made.step("upper", lambda rows: rows.withColumn("body", F.upper("body")), "orders")
+    made.step("none_is_b", lambda rows: validate(rows, {"it is b": "body <> '<B/>'"}), "upper")
+    made.sink("out", table=str(tmp_path / "out"))
+    made.route("none_is_b", "out", "offset < 100")
+    here = Here(spark, patiently, made.plan())
+    here.run()
+    assert [row.body for row in spark.read.parquet(str(tmp_path / "out")).collect()] == ["<A/>"]
+    assert here.letters(tmp_path / "dead") == [("none_is_b", 1, "it is b")]
+    (tmp_path / "other").mkdir()
+    again = told(tmp_path / "other", orders)
+    again.tables["sinks"], again.tables["routes"] = {"out": {"table": str(tmp_path / "out")}}, made.tables["routes"]
+    again.tables["steps"] = made.tables["steps"]
+    with pytest.raises(ConfigurationError, match="holds batches, but the checkpoint"):
+        run(spark, again.plan(), available_now=True)
+
+
+def test_what_is_inferred_stays_for_every_later_run(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    made = told(tmp_path, orders)
+    made.step("read", input="orders", parse={"infer": 100})
+    made.sink("out", table=str(tmp_path / "out"))
+    made.route("read", "out")
+    here = Here(spark, patiently, made.plan())
+    with pytest.raises(ConfigurationError, match="step read: the sample has no body that can be read"):
+        here.run()
+    put(orders, "<o><n>1</n></o>", "<o><n>2</n></o>")
+    here.run()
+    assert (tmp_path / "checkpoint" / "inferred" / "read.json").exists()
+    put(orders, "<o><n>x</n><m/></o>", "<o><n>3</n></o>")
+    here.run()
+    rows = spark.read.parquet(str(tmp_path / "out"))
+    assert rows.schema["parsed"].dataType.simpleString() == "struct<n:bigint>"
+    assert sorted(row.parsed.n for row in rows.collect()) == [1, 2, 3]
+    assert here.letters(tmp_path / "dead") == [("read", 2, "n: 'x' is not an integer")]
+
+
+def test_windows_go_over_all_batches_and_each_is_sent_once_when_it_is_final(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    def arrive(*minutes: int) -> None:
+        first = len(orders.queues["orders"].partitions[0])
+        body = "<o><n>1</n></o>"
+        orders.append(
+            "orders", 0, [record(first + i, body, received_at=1_700_000_000.0 + 60 * m) for i, m in enumerate(minutes)]
+        )
+
+    made = told(tmp_path, orders)
+    made.step("read", input="orders", parse={"schema": "n INT"})
+    hourly = "SELECT window(received_at, '10 minutes') AS w, sum(parsed.n) AS many FROM read GROUP BY 1"
+    made.step("hourly", sql=hourly, state={"time": "received_at", "late": "5m"})
+    made.step("told", input="hourly", xml={"element": "{urn:x}many", "columns": ["many"]})
+    made.sink("out", queue="out", action="'urn:x'")
+    made.route("told", "out")
+    made.step("all_", sql="SELECT count(*) AS many FROM read", state={"output": "complete"})
+    made.sink("totals", table=str(tmp_path / "totals"))
+    made.route("all_", "totals")
+    here = Here(spark, patiently, made.plan())
+    arrive(0, 1, 12, 2)
+    put(orders, "<o", partition=1)
+    here.run()
+    arrive(13, 40)
+    here.run()
+    many = [body for body in bodies(orders, "p.out") if body]
+    assert sorted(many) == ['<many xmlns="urn:x"><many>2</many></many>', '<many xmlns="urn:x"><many>3</many></many>']
+    assert [row.many for row in spark.read.parquet(str(tmp_path / "totals")).collect()] == [6]
+    assert [step for step, _, _ in here.letters(tmp_path / "dead")] == ["read"]
+
+
+def test_a_dry_run_tells_every_step_and_moves_nothing(spark: SparkSession, orders: FakeServer, tmp_path: Path) -> None:
+    put(orders, order(1), order(2, currency="USD"), "<order")
+    plan = read_pipeline(EXAMPLE, {"broker": orders.url, "work": str(tmp_path)})
+    found = try_out(spark, plan, 20)
+    assert {name: (one["rows"], one["failed"]) for name, one in found.items()} == {
+        "incoming": (3, 0),
+        "read": (2, 1),
+        "customers": (3, 0),
+        "checked": (1, 1),
+        "known": (1, 0),
+        "confirmed": (1, 0),
+        "sink first": (1, 0),
+        "sink others": (0, 0),
+        "dead-letters": (2, 0),
+    }
+    assert found["checked"]["reasons"] == ["only EUR is taken"]
+    assert "amount:struct<value:decimal(12,2),currency:string>" in found["read"]["columns"]
+    assert json.dumps(found)
+    assert orders.queues["orders"].cursors == {}
+    assert orders.sinks.sinks == {}
+    assert list(tmp_path.iterdir()) == []

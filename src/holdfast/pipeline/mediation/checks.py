@@ -25,6 +25,7 @@ from holdfast.pipeline.mediation.plan import (
 )
 from holdfast.pipeline.mediation.xsd import XSD
 from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.write_options import WriteOptions
 
 Wrong = tuple[KeyPath, str, str]
 """Where, what, and the mend."""
@@ -81,11 +82,18 @@ def _nearest(name: str, known: list[str], what: str) -> tuple[str, str]:
 
 
 def _of_a_source(source: SourcePlan) -> Iterator[Wrong]:
+    path: KeyPath = ("sources", source.name)
+    yield from _of_options(source.options, path)
     try:
         ReadOptions.parse(source_options(source))
     except ConfigurationError as error:
-        where = ("options",) if source.options else ()
-        yield ("sources", source.name, *where), error.message, error.remedy
+        yield (*path, "options") if source.options else path, error.message, error.remedy
+
+
+def _of_options(options: Mapping[str, str] | None, path: KeyPath) -> Iterator[Wrong]:
+    if any(name.lower() == "token" for name in options or ()):
+        told = "A secret does not stand in this file: say where it is, by token_file."
+        yield (*path, "options", "token"), "there is a token in this file", told
 
 
 def source_options(source: SourcePlan) -> dict[str, str]:
@@ -112,12 +120,19 @@ def format_of(table: TablePlan) -> str | None:
 
 
 def _of_a_sink(sink: SinkPlan) -> Iterator[Wrong]:
-    given = [key for key in ("queue", "to", "table", "console") if getattr(sink, key) is not None]
-    if len(given) != 1:
-        what = f"it has both {given[0]} and {given[1]}" if given else "it does not say where rows go"
+    places = [key for key in ("queue", "to", "table", "console") if getattr(sink, key) is not None]
+    if len(places) != 1:
+        what = f"it has both {places[0]} and {places[1]}" if places else "it does not say where rows go"
         yield ("sinks", sink.name), what, "Give it one of queue, to, table and console."
     if sink.key and not sink.sends:
         yield ("sinks", sink.name, "key"), "only messages have a key", "Leave it out."
+    yield from _of_options(sink.options, ("sinks", sink.name))
+    if sink.sends and sink.options:
+        given = {"broker": "http://any", "sinkId": "any", "batchId": "0", "queue": "any"}
+        try:
+            WriteOptions.parse({**given, **sink.options}, stream=False)
+        except ConfigurationError as error:
+            yield ("sinks", sink.name, "options"), error.message, error.remedy
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------

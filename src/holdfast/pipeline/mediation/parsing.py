@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lxml import etree
 from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies import BodyReader
+from holdfast.pipeline.body_columns import Bodies
 from holdfast.pipeline.mediation.problems import PROBLEMS, Reasons, Work, so_far, with_column
 from holdfast.pipeline.mediation.xsd import XSD
 from holdfast.pipeline.reading import MAX_ELEMENTS
@@ -43,7 +44,7 @@ def parse_xml(
             it declares, else whatever comes.
         schema: Instead of an XSD: the fields, as DDL or as Spark's type, read as by ``holdfast land``; ``infer_schema``
             makes one.
-        column: Where the XML is, text or bytes.
+        column: Where the XML is, a STRING.
         into: The column for the struct.
         validate: With an XSD: hold the XML against it, too; each breach is a problem, with its line.
         lenient: What is passed over: "empty", "nanoseconds", "zones", see ``holdfast land``.
@@ -117,19 +118,26 @@ class _Parser:
 
     def __call__(self) -> Work:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        reader = BodyReader(self.fields, self.lenient, self.max_elements)
+        bodies = Bodies(self.fields, self.lenient, self.max_elements)
+        alone = BodyReader(T.StructType(), max_elements=self.max_elements)
         parser = etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True, huge_tree=True)
 
-        def look(body: bytes | None) -> tuple[Any, Reasons]:
+        def reasons(body: str | None, problem: str | None) -> Reasons:
             if body is None:
-                return None, ["there is no XML: the column is null"]
-            values, problem = reader.read(body)
-            return values, [*([problem] if problem else []), *self._against(body, parser, is_read=problem is None)]
+                return ["there is no XML: the column is null"]
+            content = body.encode()
+            if not self.fields.fields:
+                problem = alone.read(content)[1]
+            told = [problem] if problem is not None else []
+            return told + self._against(content, parser, is_read=problem is None)
 
-        def work(column: pa.Array) -> tuple[Sequence[Any], Sequence[Reasons]]:
-            looked = [look(body) for body in column.cast(pa.binary()).to_pylist()]
-            return [values for values, _ in looked], [reasons for _, reasons in looked]
+        def work(column: pa.StringArray) -> tuple[pa.Array | None, Sequence[Reasons]]:
+            arrays, problems = bodies.read(pc.fill_null(column, ""))
+            texts = zip(column.to_pylist(), problems.to_pylist(), strict=True)
+            told = [reasons(body, problem) for body, problem in texts]
+            return pa.StructArray.from_arrays(arrays, self.fields.fieldNames()) if arrays else None, told
 
         return work
 

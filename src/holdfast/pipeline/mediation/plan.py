@@ -130,7 +130,7 @@ class TablePlan:
         name: What its rows are called.
         path: Where it is.
         format: What it is; without it, what its name ends with says so.
-        schema: Its columns, as DDL; without it they are looked up when the pipeline starts.
+        schema: Its columns, as DDL; without it they are looked up in the table, for each batch.
         options: Options of Spark's reader of that format.
     """
 

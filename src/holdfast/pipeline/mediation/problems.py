@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.body_columns import parts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,8 +21,8 @@ PROBLEMS = "problems"
 """The column's name."""
 
 Reasons = list[str]
-Work = Callable[["pa.Array"], tuple[Sequence[Any], Sequence[Reasons]]]
-"""Of one column's values: those of the new column, and what is wrong with each."""
+Work = Callable[["pa.Array"], tuple[Any, Sequence[Reasons]]]
+"""Of one column's values: those of the new column, in Arrow or Python, and what is wrong with each."""
 
 
 def split(rows: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -72,11 +73,14 @@ def with_column(
 
 
 def check_column(rows: DataFrame, column: str) -> None:
-    """Raises ConfigurationError if the rows have no such column."""
-    if column.lower() not in (name.lower() for name in rows.columns):
+    """Raises ConfigurationError if the rows have no such column, or it is neither text nor a struct."""
+    found = next((field for field in rows.schema.fields if field.name.lower() == column.lower()), None)
+    if found is None:
         raise ConfigurationError(
             f"there is no column {column!r} to look at", remedy=f"the rows have {', '.join(rows.columns)}"
         )
+    if not isinstance(found.dataType, T.StringType | T.StructType):
+        raise ConfigurationError(f"{column} is {found.dataType.simpleString()}, not text", remedy="cast it to STRING")
 
 
 class _Worker:
@@ -91,7 +95,7 @@ class _Worker:
 
         work = self._work()
         kind = to_arrow_type(self._kind, timezone="UTC")
-        for batch in batches:
+        for batch in (part for whole in batches for part in self._parts(whole)):
             names = [name.lower() for name in batch.schema.names]
             values, found = work(batch.column(names.index(self._column.lower())))
             problems = [
@@ -105,11 +109,20 @@ class _Worker:
             made = [self._into] if self._into else []
             yield pa.RecordBatch.from_arrays(arrays, names=[*self._kept, *made, PROBLEMS])
 
+    def _parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Of texts, which may be long, so many as are looked at together."""
+        import pyarrow as pa
 
-def _array(values: Sequence[Any], kind: pa.DataType, name: str, problems: list[Reasons]) -> pa.Array:
+        name = next(name for name in batch.schema.names if name.lower() == self._column.lower())
+        return parts_of(batch, name) if pa.types.is_string(batch.column(name).type) else iter([batch])
+
+
+def _array(values: Any, kind: pa.DataType, name: str, problems: list[Reasons]) -> pa.Array:
     """The values as Arrow holds them; one that it does not take is null, and a problem of its row."""
     import pyarrow as pa
 
+    if isinstance(values, pa.Array):
+        return values.cast(kind)
     try:
         return pa.array(values, kind)
     except Exception:  # of one value or more; which ones is found out below

@@ -29,6 +29,7 @@ from holdfast.pipeline.mediation.sinks import (
     absolute,
     as_letters,
     as_messages,
+    forget_refused,
     refuse_foreign_data,
     refused_letters,
     send,
@@ -227,7 +228,7 @@ class Work:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Make, settle and give out a batch; what another attempt has settled is only given out again."""
-        settled = Settled(batch.sparkSession, f"{absolute(self._plan.checkpoint)}/settled/{self._query.name}", number)
+        settled = Settled(batch.sparkSession, f"{self._checkpoint}/holdfast-settled", number)
         settled.forget_earlier()
         counts = settled.counts()
         repeated = counts is not None
@@ -271,7 +272,9 @@ class Work:
         return any(step.state is not None and step.state.output == "complete" for step in self._query.stream)
 
     def _send(self, rows: DataFrame, sink: SinkPlan, settled: Settled) -> list[DataFrame]:
-        directory = f"{self._checkpoint}.refused/{sink.name}" if self._plan.dead_letters is not None else ""
+        directory = f"{self._checkpoint}/holdfast-refused/{sink.name}" if self._plan.dead_letters is not None else ""
+        if directory:
+            forget_refused(settled.spark, directory, settled.batch)
         send(rows, sink, self._plan, self._query.source, settled.batch, directory)
         found = refused_letters(settled.spark, directory, sink, settled.batch) if directory else None
         return [] if found is None else [found]
@@ -388,6 +391,8 @@ def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dic
     Raises:
         ConfigurationError: A step or a route cannot be made; says which.
     """
+    from pyspark.sql import functions as F
+
     inferred: dict[str, T.StructType] = {}
     for step in plan.steps:
         if step.parse is not None and step.parse.infer:
@@ -400,7 +405,7 @@ def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dic
         told[name] = {
             "columns": made.schema.simpleString(),
             "rows": made.count(),
-            "first": [json.loads(row) for row in made.toJSON().take(3)],
+            "first": [json.loads(text) for (text,) in made.select(F.to_json(F.struct("*"))).take(3)],
             "failed": len(reasons),
             "reasons": list(dict.fromkeys("; ".join(row[0]) for row in reasons))[:5],
         }

@@ -163,6 +163,15 @@ def refused_letters(spark: SparkSession, directory: str, sink: SinkPlan, batch: 
     return None
 
 
+def forget_refused(spark: SparkSession, directory: str, batch: int) -> None:
+    """Delete what was refused of batches before this one: it is among the dead letters."""
+    for query in files.names(spark, directory):
+        for name in files.names(spark, f"{directory}/{query}") if query.startswith("refused_query=") else ():
+            number = name.partition("=")[2]
+            if number.isdigit() and int(number) < batch:
+                files.delete(spark, f"{directory}/{query}/{name}")
+
+
 def absolute(place: str) -> str:
     """A directory as every process finds it."""
     return place if "://" in place else os.path.abspath(place)

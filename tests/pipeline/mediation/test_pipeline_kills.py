@@ -1,0 +1,192 @@
+"""The example between a real broker's queues, its driver killed between the sinks: each message one way, once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+import pytest
+from meddler import Meddler
+from processes import Process
+
+import holdfast
+from holdfast.pipeline.client import DataPlane, Patience, read_range
+from holdfast.pipeline.offsets import Range
+from holdfast.store.records import decode_record
+from holdfast.testing.ports import free_ports
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(1500)]
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
+SOURCE = str(Path(__file__).parents[3] / "src")
+QUICK = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g", "PYTHONPATH": SOURCE}
+BODY = (
+    "<order xmlns='urn:example:orders' id='{}'><customer>{}</customer><amount currency='EUR'>{}</amount>"
+    "<line><article>a</article><pieces>1</pieces></line></order>"
+)
+ORDERS = 40
+BROKER = """\
+store = "broker"
+partitions = 2
+listen.port = {}
+admin.port = {}
+[queues.orders]
+[queues.first]
+[queues.others]
+"""
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
+    """Where a broker takes messages, and its admin listener."""
+    port, admin = free_ports(2)
+    (tmp_path / "broker.toml").write_text(BROKER.format(port, admin))
+    process = Process(tmp_path, "broker", port, "broker", "--config", "broker.toml")
+    await process.start()
+    yield process.url, f"http://127.0.0.1:{admin}"
+    await process.kill()
+
+
+def amount(number: int) -> str:
+    return "-1.00" if number % 10 == 7 else "5000.00" if number % 3 == 0 else "10.00"
+
+
+async def send(url: str) -> None:
+    async with holdfast.Source(url, ":memory:") as source:
+        for number in range(ORDERS):
+            customer = f"c{1 + number % 3}"
+            body = BODY.format(number, customer, amount(number)) if number != 20 else "<order/>"
+            await source.send(body, action="urn:example:orders/Submit", sequence_key=customer)
+        await source.flush(60)
+
+
+class Driver:
+    """``holdfast pipeline run``, one life after another, each in a process group of its own."""
+
+    def __init__(self, directory: Path, broker: str) -> None:
+        self._directory = directory
+        self._command = [sys.executable, "-m", "holdfast", "pipeline", "run", "orders.toml"]
+        self._command += ["--master", "local[2]", "--set", f"broker={broker}"]
+        self.process: subprocess.Popen[str] | None = None
+
+    def run(self) -> tuple[int, list[dict[str, Any]], str]:
+        """Exit code, lines, errors."""
+        errors = self._directory / "errors"
+        with errors.open("w") as file:
+            self.process = subprocess.Popen(
+                self._command,
+                cwd=self._directory,
+                env=os.environ | QUICK,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+                start_new_session=True,
+            )
+        out, _ = self.process.communicate()
+        return self.process.returncode, [json.loads(line) for line in out.splitlines()], errors.read_text()
+
+    def kill(self) -> None:
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """As Ctrl-C does, but only to the command itself."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+
+
+def queued(admin: str, queue: str) -> list[tuple[int, str]]:
+    """The orders that a queue has confirmations of, each partition's in its order, with their customers."""
+    plane, patience = DataPlane(admin), Patience(60)
+    ends = plane.ends(queue)
+    found = []
+    for partition, end in sorted(ends.ends.items()):
+        for block in read_range(plane, queue, ends.epoch, Range(partition, 0, end), patience):
+            bodies = [decode_record(encoded).body.decode() for _, encoded in block]
+            matches = [re.search(r'order="(\d+)"><customer>(\w+)', body) for body in bodies]
+            found += [(int(match[1]), match[2]) for match in matches if match]
+    plane.close()
+    return found
+
+
+def letters(place: Path) -> list[dict[str, Any]]:
+    """The dead letters of batches that are wholly written."""
+    found = []
+    for done in place.glob("query=*/batch=*/_SUCCESS"):
+        found += pyarrow.dataset.dataset(done.parent).to_table().to_pylist()
+    return found
+
+
+async def test_a_driver_killed_between_its_sinks_and_after_them_sends_each_message_one_way_once(
+    broker: tuple[str, str], tmp_path: Path
+) -> None:
+    url, admin = broker
+    await send(url)
+    shutil.copytree(EXAMPLE, tmp_path / "here")
+    file = tmp_path / "here" / "orders.toml"
+    told = file.read_text()
+    told = told.replace('checkpoint = "', 'interval = "200ms"\ncheckpoint = "', 1)
+    file.write_text(told.replace('queue = "orders"', 'queue = "orders"\noptions = { maxRowsPerBatch = 25 }', 1))
+    steps = [  # which request of which sink, of which batch, and whether it is done before the driver dies
+        ("orders.first", "batches", 0, "after"),
+        ("orders.others", "batches", 0, "after"),
+    ]
+    ahead, lock = list(steps), threading.Lock()
+    meddler = Meddler(admin)
+    driver = Driver(tmp_path / "here", meddler.url)
+
+    def meddle(request: str) -> str | None:
+        found = re.search(r"/sinks/([^/]+)/(?:(parts)\?.*batch=(\d+)|(batches)/(\d+))", request)
+        with lock:
+            if not found or not ahead or (found[1], found[2] or found[4], int(found[3] or found[5])) != ahead[0][:3]:
+                return None
+            driver.kill()
+            return ahead.pop(0)[3]
+
+    meddler.on_sink = meddle
+    good = [number for number in range(ORDERS) if amount(number) != "-1.00" and number != 20]
+    large = [number for number in good if number % 3 == 0]  # those of c1, who is gold, are among them
+
+    bad = [number for number in range(ORDERS) if number not in good]
+
+    def all_there() -> bool:
+        sent = len(queued(admin, "first")), len(queued(admin, "others"))
+        return sent >= (len(large), len(good) - len(large)) and len(letters(tmp_path / "here" / "dead")) == len(bad)
+
+    while True:
+        life = asyncio.create_task(asyncio.to_thread(driver.run))
+        while not life.done():
+            if await asyncio.to_thread(all_there):
+                driver.end()
+                break
+            await asyncio.sleep(0.2)
+        code, lines, errors = await life
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL or "failed to connect back" in errors, errors
+    meddler.stop()
+    assert ahead == []
+    assert lines[-1]["event"] == "end"
+    assert lines[0]["repeated"], lines
+    first, others = queued(admin, "first"), queued(admin, "others")
+    assert sorted(number for number, _ in first) == large
+    assert sorted(number for number, _ in others) == sorted(set(good) - set(large))
+    for sent in (first, others):
+        for customer in {name for _, name in sent}:
+            numbers = [number for number, name in sent if name == customer]
+            assert numbers == sorted(numbers), "each customer's are in their order"
+    buried = letters(tmp_path / "here" / "dead")
+    assert len(buried) == len(bad)
+    assert {letter["step"] for letter in buried} == {"read", "checked"}
+    assert all(letter["queue"] == "orders" and letter["reasons"] for letter in buried)

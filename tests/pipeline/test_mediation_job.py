@@ -1,0 +1,88 @@
+"""The command holdfast pipeline, as far as it needs no Spark: what it says of a file, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli.main import main
+from holdfast.pipeline.mediation.running import MediatedBatch
+from holdfast.pipeline.mediation_job import _tell, pipeline
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "mediation" / "orders.toml"
+
+
+def holdfast(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", ["holdfast", "pipeline", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+def test_check_says_what_the_pipeline_would_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert holdfast(monkeypatch, "check", str(EXAMPLE), "--set", "work=/w") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "pipeline    orders, its progress in /w/orders.checkpoint",
+        "source      incoming, orders at http://127.0.0.1:8081",
+        f"table       customers, {EXAMPLE.parent}/customers.csv",
+    ]
+    assert "step        known, sql of customers, checked" in lines
+    assert "route       confirmed to first when tier = 'gold' OR o.amount.value > 1000" in lines
+    assert lines[-2:] == ["letters     /w/dead", "queries     incoming"]
+
+    assert holdfast(monkeypatch, "check", str(EXAMPLE), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["sinks"] == {"first": "first", "others": "others"}
+
+
+def test_mistakes_are_told_in_sentences_and_the_exit_code_is_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "orders.toml"
+    file.write_text(EXAMPLE.read_text().replace("http://127.0.0.1:8081", "ftp://h").replace("order.xsd", "o.xsd"))
+    for command in ("check", "run"):
+        assert holdfast(monkeypatch, command, str(file)) == 1
+        told = capsys.readouterr().err
+        assert told.startswith(f"holdfast: {file} has 4 mistakes, and nothing of it is used:")
+        assert "sources.incoming.broker" in told
+        assert "steps.read.parse.xsd" in told
+        assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["check", str(EXAMPLE), "--set", "work"], "'work' is not NAME=VALUE"),
+        (["run", "nowhere.toml"], "does not exist"),
+        (["check", str(EXAMPLE), "--rows", "0"], "0 is not in the range"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], told: str) -> None:
+    result = CliRunner().invoke(pipeline, arguments)
+    assert result.exit_code == 2
+    assert told in result.output
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["check"]])
+def test_each_help_shows_two_examples(command: list[str]) -> None:
+    result = CliRunner().invoke(pipeline, [*command, "--help"])
+    assert result.output.count("holdfast pipeline") >= 2
+
+
+def test_batches_without_rows_are_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    batches: queue.SimpleQueue[MediatedBatch] = queue.SimpleQueue()
+    batches.put(MediatedBatch("orders", 3, 5, {"out": 4}, 1, False))
+    batches.put(MediatedBatch("orders", 4, 0, {"out": 0}, 0, False))
+    total = {"rows": 2, "dead": 0}
+    _tell(batches, total)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"event": "batch", "query": "orders", "batch": 3, "rows": 5, "sinks": {"out": 4}, "dead": 1, "repeated": False}
+    ]
+    assert total == {"rows": 7, "dead": 1}
