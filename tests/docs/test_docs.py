@@ -6,11 +6,13 @@ import ast
 import importlib.util
 import json
 import re
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import pytest
@@ -112,23 +114,26 @@ def test_every_name_that_a_program_takes_from_holdfast_is_there(page: Path) -> N
                 assert importlib.util.find_spec(node.module or "") is not None, f"{page.name}: {node.module}"
 
 
-def mistakes_in(file: Path) -> list[str]:
-    """What is wrong with a broker's configuration, but for certificates and the like, which are not here."""
-    from holdfast.broker.config_file import read_config
+def mistakes_in(file: Path, read: Callable[[Path], Any]) -> list[str]:
+    """What is wrong with a file that configures something, but for certificates and the like, which are not here."""
     from holdfast.exceptions import ConfigurationMistakes
 
     try:
-        read_config(file)
+        read(file)
     except ConfigurationMistakes as error:
         return [one.what for one in error.mistakes if "cannot be read" not in one.what]
     return []
 
 
 @every_page
-def test_every_configuration_of_a_broker_can_be_read(page: Path, tmp_path: Path) -> None:
+def test_every_configuration_of_a_broker_or_a_pipeline_can_be_read(page: Path, tmp_path: Path) -> None:
+    from holdfast.broker.config_file import read_config
+    from holdfast.pipeline.mediation.file import read_pipeline
+
+    shutil.copytree(ROOT / "examples" / "mediation", tmp_path, dirs_exist_ok=True)
     for text in blocks(page, "toml"):
-        (tmp_path / "broker.toml").write_text(text)
-        assert mistakes_in(tmp_path / "broker.toml") == []
+        (tmp_path / "told.toml").write_text(text)
+        assert mistakes_in(tmp_path / "told.toml", read_pipeline if "[sources." in text else read_config) == []
 
 
 @every_page
