@@ -72,7 +72,7 @@ def watch(spark: SparkSession, tell: Callable[[str], object] = log.info) -> Stre
     """Have a line told of each batch of every query of a session, and of each query's end.
 
     Args:
-        spark: The session, classic or of Spark Connect.
+        spark: The session.
         tell: Called with each line, in a thread of Spark's. Without: the logger ``holdfast.pipeline``, level info.
 
     Returns:
@@ -84,8 +84,8 @@ def watch(spark: SparkSession, tell: Callable[[str], object] = log.info) -> Stre
 
     class Watching(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None:
-            names[event.id] = event.name or event.id
-            tell(f"{names[event.id]} started")
+            names[event.runId] = event.name or event.id
+            tell(f"{names[event.runId]} started")
 
         def onQueryProgress(self, event: Any) -> None:
             tell(describe(event.progress))
@@ -95,7 +95,7 @@ def watch(spark: SparkSession, tell: Callable[[str], object] = log.info) -> Stre
 
         def onQueryTerminated(self, event: Any) -> None:
             tell(
-                f"{names.pop(event.id, event.id)} ended"
+                f"{names.pop(event.runId, event.id)} ended"
                 + (f": {event.exception.splitlines()[0]}" if event.exception else "")
             )
 
