@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,11 +210,11 @@ def start(spark: SparkSession, directory: Path, **how: Any) -> StreamingQuery:
     return reassemble_stream(rows, str(directory / "out"), **how)
 
 
-def run_until(query: StreamingQuery, is_done: Callable[[], bool]) -> None:
+def run_until(query: StreamingQuery, is_done: Callable[[StreamingQuery], bool]) -> None:
     """Let it run until that holds, a minute at most, and stop it."""
     try:
         for _ in range(300):
-            if is_done():
+            if is_done(query):
                 return
             query.awaitTermination(0.2)
         pytest.fail("not within a minute")
@@ -229,14 +228,13 @@ PLACES = ("why", "source", "position", "problem", "raw")
 
 @pytest.mark.spark
 def test_on_spark_a_stream_over_restarts_knows_what_a_batch_does_and_gives_what_is_in_order(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, patiently: Callable[[Callable[[], None]], None]
 ) -> None:
     capture = wild_capture(11, size=200)
     for name in range(4):
         put(tmp_path / "captured", name, capture[name * 60 : (name + 1) * 60 if name < 3 else None])
         if name in (1, 3):
-            query = start(spark, tmp_path)
-            run_until(query, partial(is_idle, query))
+            patiently(lambda: run_until(start(spark, tmp_path), is_idle))
     done = read_streamed(spark, str(tmp_path / "out"))
     expected = outcomes(capture)
     found: dict[Key, list[tuple[int, bytes]]] = defaultdict(list)
@@ -250,13 +248,19 @@ def test_on_spark_a_stream_over_restarts_knows_what_a_batch_does_and_gives_what_
 
 
 @pytest.mark.spark
-def test_on_spark_a_stream_comes_to_what_a_batch_does_once_the_time_is_up(spark: SparkSession, tmp_path: Path) -> None:
+def test_on_spark_a_stream_comes_to_what_a_batch_does_once_the_time_is_up(
+    spark: SparkSession, tmp_path: Path, patiently: Callable[[Callable[[], None]], None]
+) -> None:
     put(tmp_path / "captured", 0, wild_capture(12, size=200))
     whole = reassemble(as_capture(spark.read.parquet(str(tmp_path / "captured"))), str(tmp_path / "batch"))
     messages = whole.messages.orderBy(*KEY).collect()
-    query = start(spark, tmp_path, timeout=0.001)
     # The first idle batch is the first in which the time may be up for all that the one before took.
-    run_until(query, lambda: is_idle(query) and (query.lastProgress or {})["batchId"] >= 2)
+    patiently(
+        lambda: run_until(
+            start(spark, tmp_path, timeout=0.001),
+            lambda query: is_idle(query) and (query.lastProgress or {})["batchId"] >= 2,
+        )
+    )
     done = read_streamed(spark, str(tmp_path / "out"))
     assert done.messages.orderBy(*KEY).collect() == messages
     assert done.sequences.orderBy(*ORDER).collect() == whole.sequences.orderBy(*ORDER).collect()
