@@ -80,7 +80,7 @@ def _at(spark: SparkSession, place: str) -> tuple[Any, Any]:
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:
         raise ConfigurationError(
-            "landing needs a classic Spark session, not a Spark Connect one",
+            "files can be handled in a classic Spark session, not in a Spark Connect one",
             remedy="run the job on the driver's side, for example with holdfast.pipeline.session()",
         )
     path = jvm.org.apache.hadoop.fs.Path(place)
