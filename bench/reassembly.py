@@ -211,9 +211,12 @@ def stream(spark: SparkSession, feed: str, directory: str) -> dict[str, Any]:
     for way, made in ways.items():
         rows = spark.readStream.schema(FEED).option("maxFilesPerTrigger", 1).parquet(feed)
         usage = Usage()
-        writer = made(rows).writeStream.format("noop").trigger(availableNow=True)
+        writer = made(rows).writeStream.format("noop").trigger(processingTime="0 seconds")
         query = writer.option("checkpointLocation", tempfile.mkdtemp(dir=directory)).start()
-        query.awaitTermination()
+        taken = 0
+        while taken < line["stream"] and not query.awaitTermination(0.1):
+            taken = sum(one["numInputRows"] for one in list(query.recentProgress))
+        query.stop()
         batches = [one for one in query.recentProgress if one["numInputRows"]]
         steady = batches[1:]  # the first starts workers
         seconds = sum(one["durationMs"]["triggerExecution"] for one in steady) / 1_000
