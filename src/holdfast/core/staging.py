@@ -98,22 +98,32 @@ class Batch:
     jumps: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Row:
     """A row as it is staged.
 
     Args:
         queue: The name of the queue that it is for.
         record: What comes there. Its ``sequence`` is the row's key: rows of one sink with the same key stay in order.
+
+    Attributes:
+        size: The bytes that it counts.
     """
 
-    queue: str
-    record: Record
+    __slots__ = ("record", "size")
+
+    def __init__(self, queue: str, record: Record) -> None:
+        record.transport = queue.encode()  # where it goes, as long as nobody reads it
+        self.record = record
+        self.size = _size(record)
 
     @property
-    def size(self) -> int:
-        """The bytes that it counts."""
-        return len(self.record.body) + len(self.record.headers) + ROW_BYTES
+    def queue(self) -> str:
+        """The name of the queue that it is for."""
+        return self.record.transport.decode()
+
+
+def _size(record: Record) -> int:
+    return len(record.body) + len(record.headers) + ROW_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +206,13 @@ class Sink:
     waits_for: str = ""
     is_busy: bool = False
     """Whether a chunk is being read, or on its way to the disk."""
+    message_ids: str = field(init=False)
+    """What the MessageIDs that are made for its rows begin with; their number follows."""
     leaving: int = 0
     """Rows in that chunk, once they are on their way to the disk."""
+
+    def __post_init__(self) -> None:
+        self.message_ids = derived_message_id(self.identifier)[:-12]
 
     @property
     def staged(self) -> list[Part]:
@@ -350,13 +365,14 @@ class Staging:
                 else f"the part {token!r} was discarded while it was staged",
                 "Stage it again under a token never used before, such as a UUID.",
             )
-        self._check_room(rows)
+        size = sum([row.size for row in rows])
+        self._check_room(size)
         sink = sink or self._new_sink(batch)
-        self._append(part or self._new_part(sink, batch, token, now), rows, now)
+        self._append(part or self._new_part(sink, batch, token, now), rows, size, now)
         return True
 
-    def _check_room(self, rows: Sequence[Row]) -> None:
-        size, most = sum(row.size for row in rows), self.policy.max_bytes
+    def _check_room(self, size: int) -> None:
+        most = self.policy.max_bytes
         if self._bytes + size > most:
             raise NoRoomToStage(
                 f"{self._bytes:,} bytes are staged, or published and not in their queues yet; {most:,} may be",
@@ -379,12 +395,11 @@ class Staging:
         part = sink.parts[token] = Part(token, batch.query, batch.number, queue, now)
         return part
 
-    def _append(self, part: Part, rows: Iterable[Row], now: float) -> None:
+    def _append(self, part: Part, rows: Iterable[Row], size: int, now: float) -> None:
         for row in rows:
-            row.record.transport = row.queue.encode()  # where it goes, as long as nobody reads it
             part.queue.append(0, row.record)
-            part.bytes += row.size
-            self._bytes += row.size
+        part.bytes += size
+        self._bytes += size
         part.at = now
         part.save()
         self._want_sweep(now + self.policy.max_age)
@@ -528,20 +543,24 @@ class Staging:
         one = part.queue.partitions[0]
         assert found and found[0][0] == one.first, (sink.name, part.token, one.first)  # it is kept for us
         deliveries: list[Delivery] = []
+        unlimited: dict[bytes, Queue] = {}
+        size, waits_for = 0, ""
         for offset, record in found:
-            queue = self._open_queue(record)
+            queue = unlimited.get(record.transport) or self._open_queue(record.transport.decode())
             if isinstance(queue, str):
+                waits_for = queue
                 break
-            sink.waits_for = ""
-            size = Row(queue.name, record).size
+            if queue.name not in self._inbound.limits:
+                unlimited[record.transport] = queue
+            size += _size(record)
             deliveries.append(self._deliver(sink, part, offset, record, queue, now))
-            part.bytes -= size
-            self._bytes -= size
         if not deliveries:
             sink.is_busy = False
-            assert isinstance(queue, str), sink.name
-            self._wait(sink, queue, now)
+            self._wait(sink, waits_for, now)
             return
+        sink.waits_for = ""
+        part.bytes -= size
+        self._bytes -= size
         sink.leaving = len(deliveries)
         part.queue.delete_below(0, one.first + len(deliveries))
         if one.first == one.end:
@@ -554,9 +573,8 @@ class Staging:
         sink.waits_for = why
         self._retry_at = now + LOOK_AGAIN
 
-    def _open_queue(self, record: Record) -> Queue | str:
-        """The queue that a row is for, or why it must wait."""
-        name = record.transport.decode()
+    def _open_queue(self, name: str) -> Queue | str:
+        """The queue of that name, or why a row for it must wait."""
         queue, limit = self._inbound.queues.get(name), self._inbound.limits.get(name)
         if queue is None:
             return f"the queue {name!r} is gone: name it in the configuration again"
@@ -573,7 +591,8 @@ class Staging:
         assert part.first_number is not None, part.token
         partition = crc32(record.sequence.encode()) % len(queue.partitions)
         record.sequence, record.message_number = sink.identifier, part.first_number + offset
-        record.message_id = record.message_id or derived_message_id(sink.identifier, record.message_number)
+        if record.message_id is None:
+            record.message_id = f"{sink.message_ids}{record.message_number:012x}"
         record.released_at, record.transport = now, b""
         return queue, partition, queue.append(partition, record), record
 
