@@ -113,7 +113,7 @@ def land(
     parser = BodyColumns(_schema_of(schema), prefix, lenient, max_elements)
     layout = _layout(parser, by_day)
     landed = table_of(spark, out, table)
-    _refuse_foreign_data(spark, landed, out, checkpoint)
+    refuse_foreign_data(spark, landed, out, checkpoint)
     landed.prepare(layout)
     source = spark.readStream.format("wsrm").options(**dict(options or {}))
     place = {"broker": broker, "queue": queue, "reader": reader or reader_of(spark, checkpoint)}
@@ -253,7 +253,12 @@ def reland(
             on_batch(done)
 
 
-def _refuse_foreign_data(spark: SparkSession, table: Table, out: str, checkpoint: str) -> None:
+def refuse_foreign_data(spark: SparkSession, table: Table, out: str, checkpoint: str) -> None:
+    """See that a table with batches is not written to by a checkpoint whose batches begin again.
+
+    Raises:
+        ConfigurationError: So it is.
+    """
     if table.begun() and not files.names(spark, f"{checkpoint}/offsets"):
         raise ConfigurationError(
             f"{out} holds landed batches, but the checkpoint {checkpoint} is new: its batches would overwrite them",

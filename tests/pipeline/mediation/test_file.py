@@ -281,6 +281,13 @@ INPUT = 'input = "orders"\n'
             "there is a token in this file",
             "A secret does not stand in this file",
         ),
+        (
+            TOP.replace('queue = "out"', 'queue = "out"\nformat = "delta"'),
+            9,
+            "sinks.out.format",
+            "only a table has a format",
+            "Leave it out.",
+        ),
         (TOP + "[parameters]\na = [1]\n", 12, "parameters", "'a' is a list", "Write text"),
     ],
 )
@@ -431,6 +438,12 @@ def test_a_step_with_state_is_a_query_of_its_own_and_dead_letters_stay_with_the_
         "orders": ([], ["read"], []),
         "hourly": (["read", "hourly"], ["named"], ["hours"]),
     }
+
+
+def test_results_that_are_given_again_replace_parquet_only(here: Path) -> None:
+    text = STATEFUL.replace('state.late = "5m"', 'state.output = "complete"')
+    (one,) = mistakes(here, text.replace('table = "hours"', 'table = "hours"\nformat = "delta"'))
+    assert (one.key, one.what) == ("sinks.hours.format", "what replaces a table with each batch is Parquet")
 
 
 def test_results_that_are_given_again_are_not_sent(here: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from fake_server import FakeServer, record
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.landing import read_landed
 from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.running import MediatedBatch, Mediation, run, try_out
 
@@ -182,16 +183,18 @@ def test_a_function_may_make_rows_and_tell_their_problems(
     made.step("upper", lambda rows: rows.withColumn("body", F.upper("body")), "orders")
     made.step("none_is_b", lambda rows: validate(rows, {"it is b": "body <> '<B/>'"}), "upper")
     made.sink("out", table=str(tmp_path / "out"))
-    made.route("none_is_b", "out", "offset < 100")
+    made.sink("more", table=str(tmp_path / "more"), format="delta")
+    made.route("none_is_b", ["out", "more"], "offset < 100")
     here = Here(spark, patiently, made.plan())
     here.run()
+    assert [row.body for row in read_landed(spark, str(tmp_path / "more")).collect()] == ["<A/>"]
     assert [row.body for row in spark.read.parquet(str(tmp_path / "out")).collect()] == ["<A/>"]
     assert here.letters(tmp_path / "dead") == [("none_is_b", 1, "it is b")]
     (tmp_path / "other").mkdir()
     again = told(tmp_path / "other", orders)
-    again.tables["sinks"], again.tables["routes"] = {"out": {"table": str(tmp_path / "out")}}, made.tables["routes"]
+    again.tables["sinks"], again.tables["routes"] = made.tables["sinks"], made.tables["routes"]
     again.tables["steps"] = made.tables["steps"]
-    with pytest.raises(ConfigurationError, match="holds batches, but the checkpoint"):
+    with pytest.raises(ConfigurationError, match="holds landed batches, but the checkpoint"):
         run(spark, again.plan(), available_now=True)
 
 

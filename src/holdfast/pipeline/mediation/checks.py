@@ -126,6 +126,8 @@ def _of_a_sink(sink: SinkPlan) -> Iterator[Wrong]:
         yield ("sinks", sink.name), what, "Give it one of queue, to, table and console."
     if sink.key and not sink.sends:
         yield ("sinks", sink.name, "key"), "only messages have a key", "Leave it out."
+    if sink.format and sink.table is None:
+        yield ("sinks", sink.name, "format"), "only a table has a format", "Leave it out."
     yield from _of_options(sink.options, ("sinks", sink.name))
     if sink.sends and sink.options:
         given = {"broker": "http://any", "sinkId": "any", "batchId": "0", "queue": "any"}
@@ -291,5 +293,8 @@ def _of_what_feeds(sink: SinkPlan, inputs: list[str], plan: PipelinePlan, graph:
     if sink.sends and any(one.state.output == "complete" for one in states if one.state is not None):
         told = "all results would be sent again with each batch"
         yield path, told, 'Let the step have state.output = "append".'
+    if sink.format == "delta" and any(one.state.output == "complete" for one in states if one.state is not None):
+        told = "what replaces a table with each batch is Parquet"
+        yield (*path, "format"), told, 'Leave it out, or let the step have state.output = "append".'
     if sink.sends and sink.broker is None and not plan.sources:
         yield path, "'broker' is missing", "Write broker = … there."

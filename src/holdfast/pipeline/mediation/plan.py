@@ -99,6 +99,7 @@ Texts = Annotated[Mapping[str, str], TEXTS]
 Function = Annotated[Any, FUNCTION]
 Lenient = Annotated[tuple[str, ...], several(one_of({name: name for name in LENIENCIES}), _LENIENT)]
 TableFormat = Annotated[str, one_of({name: name for name in TABLE_FORMATS})]
+SinkFormat = Annotated[str, one_of({"parquet": "parquet", "delta": "delta"})]
 Output = Annotated[str, one_of({"append": "append", "complete": "complete"})]
 
 
@@ -281,7 +282,8 @@ class SinkPlan:
         name: What it is called; the server knows it as PIPELINE.NAME.
         queue: A queue of the broker.
         to: The address of one of the broker's forwarders.
-        table: A directory of Parquet, in which each batch has one of its own.
+        table: The directory of a table, which ``read_landed`` reads as one, and ``holdfast compact`` puts together.
+        format: What it is, Parquet without it. Delta needs ``holdfast[delta]``.
         console: Print so many rows of each batch, to try things out.
         broker: URL of the server's admin listener; without it that of the source.
         token_file: The listener's token. Without it as of the source.
@@ -301,6 +303,7 @@ class SinkPlan:
     queue: QueueName | None = None
     to: Url | None = None
     table: Place | None = None
+    format: SinkFormat | None = None
     console: Count | None = None
     broker: Url | None = None
     token_file: File | None = None

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
-from holdfast.pipeline.landing import reader_of, settle
+from holdfast.pipeline.landing import reader_of, refuse_foreign_data, settle, table_of
 from holdfast.pipeline.mediation.checks import source_options
 from holdfast.pipeline.mediation.file import read_pipeline
 from holdfast.pipeline.mediation.frames import Frames
@@ -30,7 +30,6 @@ from holdfast.pipeline.mediation.sinks import (
     as_letters,
     as_messages,
     forget_refused,
-    refuse_foreign_data,
     refused_letters,
     send,
     write_table,
@@ -101,7 +100,7 @@ class Mediation:
         """Move each query's cursor to what its checkpoint says is done: Spark leaves it a batch behind at a run's end.
 
         Returns:
-            Query -> queue -> where its cursor stands now; nothing of a query without a batch.
+            Query -> queue -> where its cursor stands now, None without a batch; no query that reads by a pattern.
 
         Raises:
             ServerAway: For a minute; harmless, the next run's first batch moves the cursor.
@@ -109,6 +108,8 @@ class Mediation:
         stood = {}
         for name, query in self._of.items():
             options = ReadOptions.parse(source_options(query.source))
+            if options.pattern:
+                continue  # which queues there are is the source's to say: the next run's first batch moves them
             place = _checkpoint(self._plan, name)
             stood[name] = {
                 queue: settle(self._spark, query.source.broker, queue, place, access=options.access)
@@ -144,8 +145,8 @@ def run(
     try:
         for query in Graph(plan).queries():
             place = _checkpoint(plan, query.name)
-            for path in _tables(plan, query):
-                refuse_foreign_data(spark, path, place)
+            for path, kind in _tables(plan, query):
+                refuse_foreign_data(spark, table_of(spark, path, kind), path, place)
             mediation.queries[query.name] = _start(spark, plan, query, inferred, available_now, on_batch)
             mediation._of[query.name] = query
     except BaseException:
@@ -158,10 +159,10 @@ def _checkpoint(plan: PipelinePlan, query: str) -> str:
     return f"{absolute(plan.checkpoint)}/queries/{query}"
 
 
-def _tables(plan: PipelinePlan, query: Query) -> Iterator[str]:
-    yield from (absolute(sink.table) for sink in query.sinks if sink.table is not None)
+def _tables(plan: PipelinePlan, query: Query) -> Iterator[tuple[str, str]]:
+    yield from ((absolute(sink.table), sink.format or "parquet") for sink in query.sinks if sink.table is not None)
     if plan.dead_letters is not None:
-        yield _graveyard(plan, query)
+        yield _graveyard(plan, query), "parquet"
 
 
 def _graveyard(plan: PipelinePlan, query: Query) -> str:
@@ -263,7 +264,8 @@ class Work:
             if sink.sends:
                 refused += self._send(rows, sink, settled)
             elif sink.table is not None:
-                write_table(rows, absolute(sink.table), settled.batch, only=self._replaces())
+                kind = sink.format or "parquet"
+                write_table(rows, absolute(sink.table), settled.batch, kind, only=self._replaces())
             else:
                 rows.show(sink.console or 20, truncate=False)
         return self._bury(settled, counts.get(_DEAD, 0), refused)

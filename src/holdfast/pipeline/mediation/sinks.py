@@ -6,11 +6,11 @@ A server knows a sink's last batch. A table has a directory for each batch, whic
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
-from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
+from holdfast.pipeline.landed import Layout, listed
+from holdfast.pipeline.landing import table_of
 from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan, SourcePlan
 from holdfast.pipeline.mediation.problems import PROBLEMS
 
@@ -33,7 +33,6 @@ _LETTER = {
     "body": "STRING",
 }
 """Columns of a dead letter that it has of its row, null where the row has none; with their types."""
-_BATCH = re.compile(r"batch=([0-9]+)")
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -98,34 +97,28 @@ def sink_options(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> dict
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def write_table(rows: DataFrame, path: str, batch: int, *, only: bool = False) -> None:
-    """Let rows be those of a batch in a table.
+def write_table(rows: DataFrame, path: str, batch: int, kind: str = "parquet", *, only: bool = False) -> None:
+    """Let rows be those of a batch in a table, as landing writes them.
 
     Args:
         rows: The rows.
         path: The table's directory.
         batch: The batch.
-        only: They are all of the table: what other batches left is deleted.
-    """
-    rows.write.mode("overwrite").parquet(f"{path}/batch={batch}")
-    if only:
-        for name in files.names(rows.sparkSession, path):
-            if _BATCH.fullmatch(name) and name != f"batch={batch}":
-                files.delete(rows.sparkSession, f"{path}/{name}")
-
-
-def refuse_foreign_data(spark: SparkSession, path: str, checkpoint: str) -> None:
-    """A table with batches that a checkpoint knows nothing of would lose them: its batches begin again.
+        kind: What it is: "parquet" or "delta".
+        only: They are all of the table: what other batches left is deleted. Of Parquet only.
 
     Raises:
-        ConfigurationError: So it is.
+        ConfigurationError: It is of another kind, or a column has another type there.
     """
-    there = [name for name in files.names(spark, path) if _BATCH.fullmatch(name)]
-    if there and not files.names(spark, f"{checkpoint}/offsets"):
-        raise ConfigurationError(
-            f"{path} holds batches, but the checkpoint {checkpoint} is new: its batches would overwrite them",
-            remedy="use the checkpoint it was written with; if that is lost, write into another directory",
-        )
+    spark = rows.sparkSession
+    table, layout = table_of(spark, path, kind), Layout(rows.schema)
+    table.prepare(layout)
+    if not table.has(batch):
+        table.write(rows, batch, layout)
+    if only:
+        for name in listed(spark, path):
+            if name != f"batch={batch}":
+                files.delete(spark, f"{path}/{name}")
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------
