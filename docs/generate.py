@@ -582,6 +582,13 @@ def journal_columns() -> str:
     return "\n".join(["| column | type | meaning |", "| --- | --- | --- |", *rows])
 
 
+def audit_rules() -> str:
+    """What an audit looks for."""
+    rules = importlib.import_module("holdfast.pipeline.violations").RULES
+    rows = [f"| {one} | {says} |" for one, says in rules.items()]
+    return "\n".join(["| rule | when it is broken |", "| --- | --- |", *rows])
+
+
 def journal_events() -> str:
     """What a row of the event journal may be about."""
     events = importlib.import_module("holdfast.endpoint.journal_events").EVENTS
@@ -777,6 +784,7 @@ PARTS: dict[str, Callable[[], str]] = {
     **{f"settings {name}": partial(settings, name) for _, name, _ in SETTINGS},
     "broker keys": broker_keys,
     "broker example": broker_example,
+    "audit rules": audit_rules,
     "journal columns": journal_columns,
     "journal events": journal_events,
     "pipeline keys": pipeline_keys,

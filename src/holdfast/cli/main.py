@@ -46,6 +46,7 @@ COMMANDS = {
         "Put captured messages together; say which are missing.",
     ),
     "pipeline": ("holdfast.pipeline.mediation_job", "pipeline", "Run a pipeline's file, with Spark, or check it."),
+    "audit": ("holdfast.pipeline.audit_job", "audit_command", "Audit what happened: every message, every gap."),
     "simulate": ("holdfast.cli.simulate", "simulate", "Run the shipped simulator."),
     "bench": ("holdfast.cli.bench", "bench", "Measure Holdfast on this machine."),
 }

@@ -141,6 +141,7 @@ class Journal:
         self._loop = asyncio.get_running_loop()
         self._queues = tuple(queues)
         collector: Collector | None = self.collector
+        self.collector.run = self._next_run()
         try:
             self.collector.started(version("holdfast"))
             self.collector.recover(snapshot)
@@ -150,6 +151,17 @@ class Journal:
             self.collector.broken, collector = f"what the store held could not be told: {error!r}", None
         self._tick()
         return collector
+
+    def _next_run(self) -> int:
+        """Which run of this directory it is: what is newer must be known where clocks are set back."""
+        file = self.directory / "_runs"
+        run = 1
+        with contextlib.suppress(OSError, ValueError):
+            run = int(file.read_text()) + 1
+        with contextlib.suppress(OSError):
+            self.directory.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{run}\n")
+        return run
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(WRITE_EVERY, self._tick)

@@ -72,14 +72,15 @@ COLUMNS = (
 """Every column of the journal, in order. Those after ``ordinal`` and ``worker`` are the event's own."""
 
 EVENTS: Mapping[str, str] = {
-    "started": "A process began to write this journal. `detail`: the version.",
+    "started": "A process began to write this journal. `attempt`: the how manieth; `detail`: the version.",
     "stopped": "It ended in order: nothing of this run is missing behind it.",
     "recovered": "Its state was read from the store, as the `stands` that follow say. `count`: Sequences.",
     "gap": "`count` events of this run were not written. `detail`: why.",
     "stands": "What is durable of a Sequence where a file of the journal begins. A range of the numbers that are "
     "accepted (`detail`: the state, the assurance), held (`detail`: held), or that the next hop has (with `key`); "
     "`count` 0: none.",
-    "queue stands": "`offset`: the end of a partition where a file of the journal begins. `detail`: the queue's epoch.",
+    "queue stands": "`offset`: the end of a partition where a file of the journal begins. `attempt`: as of `started`; "
+    "`detail`: the queue's epoch.",
     "handled stands": "Offsets that the handler is durably done with where a file of the journal begins.",
     "created": "A Sequence was granted (no `key`; `detail`: its assurance), or a destination granted us one "
     "(`key`; `offset`: of its number 1).",
@@ -139,6 +140,8 @@ class Collector:
 
     def __init__(self, clock: Callable[[], float], policy: DestinationPolicy) -> None:
         self.policy = policy
+        self.run = 1
+        """Which run of its directory this is: clocks may be set back between two."""
         self.broken = ""
         """Why nothing is told any more; "" if all is well."""
         self.count = 0
@@ -376,7 +379,7 @@ class Collector:
 
     def started(self, version: str) -> None:
         """A process begins to write."""
-        self._row(self._clock(), "started", detail=version)
+        self._row(self._clock(), "started", attempt=self.run, detail=version)
 
     def ended(self) -> None:
         """It ends in order."""
@@ -410,7 +413,7 @@ class Collector:
         for queue in queues:
             for partition, one in enumerate(queue.partitions):
                 where: dict[str, Any] = {"queue": queue.name, "partition": partition, "offset": one.durable_end}
-                self._row(at, "queue stands", **where, detail=queue.epoch)
+                self._row(at, "queue stands", **where, attempt=self.run, detail=queue.epoch)
         for (name, partition), done in self._done.items():
             for lower, upper in done:
                 self._row(at, "handled stands", None, None, upper - lower + 1, name, partition, lower - 1)

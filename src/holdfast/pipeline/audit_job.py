@@ -1,0 +1,108 @@
+"""The command ``holdfast audit``: what an event journal comes to, and whether anything in it must not be."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.job import command_session, print_line
+from holdfast.pipeline.page import check_installed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+FORMATS = ("parquet", "csv", "json")
+SHOWN = 20
+"""Violations, and holes, that are printed; all of them are in the tables."""
+_VIOLATED = 1
+
+
+@click.command()
+@click.argument("place", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--out", help="Directory for the tables, one below it for each.")
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of the tables."
+)
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report to that file.")
+@click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
+@click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
+def audit_command(place: tuple[Path, ...], **arguments: Any) -> None:
+    """Audit an event journal: what became of every message, and whether anything happened that must not.
+
+    PLACE is the directory of a server's store, or of its journal; with several workers, that of worker 0. The server
+    may run meanwhile.
+
+    \b
+    holdfast audit broker --html report.html
+    holdfast audit broker --out audited --format csv
+
+    Prints a line of JSON for each step, each violation and each hole in the journal. Exits with 0 if nothing is there
+    that must not be, with 1 if there is; where the journal has holes, it says that of those it cannot tell.
+    """
+    try:
+        if arguments["html"] is not None:
+            check_installed()
+        remedy = "audit again: nothing was changed"
+        with command_session(
+            "holdfast audit", arguments["master"], verbose=arguments["verbose"], remedy=remedy
+        ) as spark:
+            found = _audit(spark, place, **{name: arguments[name] for name in ("out", "kind", "html")})
+    except HoldfastError as error:
+        click.echo(f"holdfast: {error}", err=True)
+        sys.exit(1)
+    if found:
+        click.echo(f"holdfast: {found:,} violations: what was promised is broken", err=True)
+        sys.exit(_VIOLATED)
+
+
+def _audit(spark: SparkSession, place: tuple[Path, ...], out: str | None, kind: str, html: Path | None) -> int:
+    """Do it; how many violations there are."""
+    from holdfast.pipeline.audit import audit
+    from holdfast.pipeline.journal import read_journal
+
+    began = time.monotonic()
+    journal = read_journal(spark, *place).cache()
+    print_line({"event": "journal", "events": journal.count(), "seconds": _since(began)})
+    audited = audit(spark, journal)
+    tables = {name: table.cache() for name, table in audited.tables()}
+    audited = type(audited)(**tables)
+    for name, table in tables.items():
+        if out is not None:
+            _write(table, f"{out}/{name}", kind)
+        print_line({"event": "table", "table": name, "rows": table.count(), "seconds": _since(began)})
+    for row in audited.cannot_say.orderBy("at").limit(SHOWN).collect():
+        print_line({"event": "cannot say", **_plain(row)})
+    for row in audited.violations.orderBy("rule", "at", "sequence", "number").limit(SHOWN).collect():
+        print_line({"event": "violation", **_plain(row)})
+    if html is not None:
+        from holdfast.pipeline.audit_report import report
+
+        html.write_text(report(audited, [str(one) for one in place]), encoding="utf-8")
+    found: int = audited.violations.count()
+    print_line(
+        {"event": "end", "violations": found, "cannot_say": audited.cannot_say.count(), "seconds": _since(began)}
+    )
+    return found
+
+
+def _write(table: DataFrame, path: str, kind: str) -> None:
+    writer = table.coalesce(1).write.mode("overwrite")
+    (writer.option("header", True) if kind == "csv" else writer).format(kind).save(path)
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    return {name: str(value) if name == "at" else value for name, value in row.asDict().items() if value is not None}
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 1)
+
+
+if __name__ == "__main__":
+    audit_command()

@@ -1,0 +1,92 @@
+"""The report of an audit as one HTML page, for an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.pipeline.page import COLOURS, Heading, Part, Plot, Table, Text, drawn, new_figure, render
+from holdfast.pipeline.violations import RULES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from holdfast.pipeline.audit import Audit
+
+MOST_ROWS = 200
+"""Of a table in the report; the tables have all."""
+_LINES = ("delivered", "acknowledged", "handled", "arrived", "duplicate", "retransmitted", "held", "fault sent")
+"""Events that are drawn over time."""
+_MINUTES = 5_000
+"""So many points of a line are drawn at most: the newest."""
+
+
+def report(audited: Audit, places: Sequence[str]) -> str:
+    """The page.
+
+    Args:
+        audited: What is told.
+        places: Where the journals are.
+
+    Raises:
+        ConfigurationError: What draws and writes it is not installed.
+    """
+    found, holes = audited.violations.count(), audited.cannot_say.count()
+    parts: list[Part] = [Text(f"The event journal of {', '.join(places)}.")]
+    verdict = f"{found:,} violations: what was promised is broken." if found else "No violation was found."
+    parts.append(Text(verdict, is_bad=bool(found)))
+    if holes:
+        parts.append(
+            Text(f"The journal has {holes:,} holes: of what happened there nothing can be said. They are listed below.")
+        )
+    if found:
+        parts.append(Heading("Violations"))
+        broken = audited.violations.groupBy("rule").count().orderBy("rule").collect()
+        parts.append(Table(("rule", "meaning", "times"), [(row[0], RULES[row[0]], row[1]) for row in broken]))
+        parts.append(_table(audited.violations, "rule", "at"))
+    parts += [Heading("Peers"), _table(audited.peers, "role", "peer")]
+    parts += [Heading("Over time"), *_over_time(audited)]
+    parts += [Heading("Latencies, seconds"), _table(audited.latencies, "stage", "name")]
+    parts += [Heading("Sequences"), Text("Those that miss something first."), _sequences(audited.sequences)]
+    parts += [Heading("Waited behind a gap"), _table(audited.gaps, "since", "sequence")]
+    parts += [Heading("Faults"), _table(audited.faults, "first", "event")]
+    if holes:
+        parts += [Heading("Where nothing can be said"), _table(audited.cannot_say, "at", "run")]
+    return render("Audit", parts)
+
+
+def _table(table: DataFrame, *order: str) -> Table:
+    rows = table.orderBy(*order).limit(MOST_ROWS + 1).collect()
+    left = table.count() - MOST_ROWS if len(rows) > MOST_ROWS else 0
+    return Table(table.columns, [tuple(_plain(cell) for cell in row) for row in rows[:MOST_ROWS]], left)
+
+
+def _sequences(table: DataFrame) -> Table:
+    from pyspark.sql import functions as F
+
+    worst = table.orderBy(F.col("missing").desc(), F.col("held").desc(), "begun").limit(MOST_ROWS).collect()
+    left = max(0, table.count() - MOST_ROWS)
+    return Table(table.columns, [tuple(_plain(cell) for cell in row) for row in worst], left)
+
+
+def _over_time(audited: Audit) -> list[Plot | Text]:
+    from pyspark.sql import functions as F
+
+    drawn_ones = audited.over_time.where(F.col("event").isin(*_LINES))
+    newest = drawn_ones.orderBy(F.col("minute").desc()).limit(_MINUTES).collect()
+    if not newest:
+        return [Text("Nothing happened.")]
+    figure = new_figure()
+    (axes,) = figure.axes
+    for colour, event in zip(COLOURS, _LINES, strict=True):
+        points = sorted((row["minute"], row["messages"]) for row in newest if row["event"] == event)
+        if points:
+            axes.plot([at for at, _ in points], [count for _, count in points], ".-", color=colour, label=event, lw=1)
+    axes.set_ylabel("messages a minute")
+    axes.legend(fontsize=8, ncols=4)
+    axes.set_ylim(bottom=0)
+    return [drawn(figure, "Messages in each minute, by what happened to them.")]
+
+
+def _plain(cell: Any) -> object:
+    return cell if cell is None or isinstance(cell, int | float | str | bool) else str(cell)

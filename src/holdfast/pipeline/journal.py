@@ -1,0 +1,91 @@
+"""Event journals as a DataFrame: the Parquet files of their directories, and what is not Parquet yet.
+
+What a row is, docs/reference/journal.md says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.endpoint.journal_events import COLUMNS
+from holdfast.endpoint.journal_files import PARQUET, arrow_schema, record_batches, segments
+from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+DDL = ", ".join(f"`{column.name}` {column.type.upper()}" for column in COLUMNS)
+"""The columns of a journal, as Spark declares them."""
+
+
+def journal_directories(place: str | Path) -> list[Path]:
+    """The directories of the journals that are there.
+
+    Args:
+        place: The directory of a store, or of a journal; with several workers, that of worker 0.
+
+    Raises:
+        ConfigurationError: There is none.
+    """
+    given = Path(place)
+    own = given / "journal"
+    found = [own, *given.glob("worker-*/journal")] if own.is_dir() else [given, *given.glob("worker-*")]
+    there = [one for one in found if segments(one)]
+    if not there:
+        raise ConfigurationError(
+            f"there is no event journal in {given}",
+            remedy="name the directory of a store, or the one that its journal was told to be in; a server that was "
+            "started just now has written nothing yet",
+        )
+    return sorted(there)
+
+
+def read_journal(spark: SparkSession, *places: str | Path) -> DataFrame:
+    """The events of some journals, of all runs and workers.
+
+    Args:
+        spark: The session. Its executors read the files, so they must find them where the driver does.
+        places: Directories, as :func:`journal_directories` takes them.
+
+    Returns:
+        The columns of docs/reference/journal.md; in no order.
+
+    Raises:
+        ConfigurationError: There is no journal in one of them.
+    """
+    directories = sorted({one.resolve() for place in places for one in journal_directories(place)})
+    there = [one for directory in directories for one in segments(directory)]
+    parquet = [str(one.path) for one in there if one.is_parquet]
+    others = [(str(one.path),) for one in there if not one.is_parquet]
+    read = spark.read.schema(DDL).parquet(*parquet) if parquet else spark.createDataFrame([], DDL)
+    if not others:
+        return read
+    named = spark.createDataFrame(others, "path STRING").repartition(min(len(others), 200))
+    return read.unionByName(named.mapInArrow(_read_segments, DDL))
+
+
+def _read_segments(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task."""
+    for batch in batches:
+        for path in batch.column(0).to_pylist():
+            yield from _read_segment(Path(path))
+
+
+def _read_segment(path: Path) -> Iterator[pa.RecordBatch]:
+    try:
+        with path.open("rb") as file:
+            yield from record_batches(file)
+        return
+    except FileNotFoundError:
+        # Meanwhile it was completed, or became Parquet, or is kept no longer.
+        name = path.name.removeprefix("_live-").removeprefix("_").removesuffix(path.suffix)
+        complete, made = path.with_name(f"_{name}{path.suffix}"), path.with_name(f"{name}{PARQUET}")
+    if made.exists():
+        import pyarrow.parquet as pq
+
+        yield from pq.ParquetFile(made).iter_batches(columns=arrow_schema().names)
+    elif complete != path and complete.exists():
+        yield from _read_segment(complete)

@@ -1,0 +1,210 @@
+"""The audit: an honest journal breaks no rule, and each thing that must not be is found, and called by its name."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.endpoint.journal_events import COLUMNS, NAMES
+from holdfast.endpoint.journal_files import HEADER, frames_of
+from holdfast.pipeline.violations import RULES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_spec = importlib.util.spec_from_file_location("told", Path(__file__).with_name("told.py"))
+assert _spec and _spec.loader
+sys.modules["told"] = _told = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_told)
+
+pytestmark = pytest.mark.spark
+Row = dict[str, Any]
+_TIMES = tuple(column.name for column in COLUMNS if column.type == "timestamp")
+
+
+def frame(spark: SparkSession, rows: list[Row]) -> DataFrame:
+    from holdfast.pipeline.journal import DDL
+
+    def value(row: Row, name: str) -> Any:
+        seconds = row[name]
+        return datetime.fromtimestamp(seconds, UTC) if name in _TIMES and seconds is not None else seconds
+
+    return spark.createDataFrame([tuple(value(row, name) for name in NAMES) for row in rows], DDL)
+
+
+def row(event: str, ordinal: int, **more: Any) -> Row:
+    usual = dict.fromkeys(NAMES) | {"at": 100.0 + ordinal, "run": "one", "ordinal": ordinal, "event": event}
+    return usual | more
+
+
+def honest() -> list[Row]:
+    """A Sequence of four messages, handled; and one that waited for the third."""
+    place = {"queue": "inbox", "partition": 0, "count": 1}
+    told = [
+        row("started", 0, attempt=1),
+        row("recovered", 1, count=0),
+        row("queue stands", 2, queue="inbox", partition=0, offset=0, attempt=1, detail="epoch"),
+        row("created", 3, sequence="s", peer="p", detail="exactly-once in-order, NoDiscard"),
+        row("delivered", 4, sequence="s", number=1, offset=0, since=101.0, **place),
+        row("delivered", 5, sequence="s", number=2, offset=1, since=101.0, **place),
+        row("acknowledged", 6, sequence="s", number=1, count=2),
+        row("handed over", 7, sequence="s", number=1, offset=0, attempt=1, **place),
+        row("handled", 8, queue="inbox", partition=0, offset=0, count=1),
+        row("held", 9, sequence="s", number=4, count=1, since=108.0),
+        row("acknowledged", 10, sequence="s", number=4, count=1),
+        row("delivered", 11, sequence="s", number=3, offset=2, since=109.0, **place),
+        row("delivered", 12, sequence="s", number=4, offset=3, **place),
+        row("acknowledged", 13, sequence="s", number=3, count=1),
+        row("handed over", 14, sequence="s", number=2, offset=1, attempt=1, **place),
+        row("handled", 15, queue="inbox", partition=0, offset=1, count=1),
+        row("duplicate", 16, sequence="s", number=2, count=1),
+    ]
+    return told
+
+
+def later(rows: list[Row], *more: Row) -> list[Row]:
+    """The same, and then that."""
+    last = rows[-1]["ordinal"]
+    return rows + [one | {"ordinal": last + 1 + n, "at": 100.0 + last + 1 + n} for n, one in enumerate(more)]
+
+
+def restarted(rows: list[Row], *, accepted: int, end: int) -> list[Row]:
+    """The same, and a second run that took over so much."""
+    stands = {"sequence": "s", "number": 1, "count": accepted, "detail": "created, exactly-once in-order, NoDiscard"}
+    queue = {"queue": "inbox", "partition": 0, "offset": end, "attempt": 2, "detail": "epoch"}
+    again = [row("started", 0, attempt=2), row("queue stands", 1, **queue), row("stands", 2, **stands)]
+    return rows + [one | {"run": "two", "at": 50.0} for one in again]  # the clock was set back
+
+
+PLACE = {"queue": "inbox", "partition": 0, "count": 1}
+
+
+def _not_delivered() -> list[Row]:
+    return later(honest(), row("acknowledged", 0, sequence="s", number=5, count=2))
+
+
+def _never_released() -> list[Row]:
+    held = [row("held", 0, sequence="s", number=6, count=1), row("acknowledged", 0, sequence="s", number=6, count=1)]
+    return later(honest(), *held, row("terminated", 0, sequence="s"))
+
+
+def _too_early() -> list[Row]:
+    said = row("acknowledged", 0, sequence="s", number=5, count=1)
+    return later(honest(), said, row("delivered", 0, sequence="s", number=5, offset=4, **PLACE))
+
+
+def _acknowledged_then_gone() -> list[Row]:
+    return restarted(honest(), accepted=3, end=4)
+
+
+def _twice() -> list[Row]:
+    return later(honest(), row("delivered", 0, sequence="s", number=4, offset=4, **PLACE))
+
+
+def _out_of_order() -> list[Row]:
+    rows = honest()
+    rows[4]["offset"], rows[5]["offset"] = 1, 0
+    return rows
+
+
+def _offset_twice() -> list[Row]:
+    return later(honest(), row("delivered", 0, sequence="other", number=1, offset=3, **PLACE))
+
+
+def _delivered_then_gone() -> list[Row]:
+    return restarted(honest(), accepted=4, end=3)
+
+
+def _handled_again() -> list[Row]:
+    return later(honest(), row("handed over", 0, sequence="s", number=1, offset=0, attempt=2, **PLACE))
+
+
+def _handled_out_of_order() -> list[Row]:
+    rows = [one for one in honest() if one["ordinal"] not in (7, 8, 14, 15)]
+    given = [row("handed over", 0, sequence="s", number=n, offset=n - 1, attempt=1, **PLACE) for n in (2, 1)]
+    return later(rows, *given)
+
+
+PLANTED: dict[str, Callable[[], list[Row]]] = {
+    "acknowledged, not delivered": _not_delivered,
+    "acknowledged, never released": _never_released,
+    "acknowledged too early": _too_early,
+    "acknowledged, then gone": _acknowledged_then_gone,
+    "delivered twice": _twice,
+    "delivered out of order": _out_of_order,
+    "offset used twice": _offset_twice,
+    "delivered, then gone": _delivered_then_gone,
+    "handled again": _handled_again,
+    "handled out of order": _handled_out_of_order,
+}
+
+
+def test_each_planted_violation_is_found_and_nothing_else(spark: SparkSession) -> None:
+    from holdfast.pipeline.violations import violations
+
+    assert PLANTED.keys() == RULES.keys()
+    journals = [honest(), restarted(honest(), accepted=4, end=4), *(plant() for plant in PLANTED.values())]
+    found = violations(frame(spark, _told.apart(journals)).cache()).collect()
+    broken = {(one["run"] or one["sequence"]).partition("/")[0]: one["rule"] for one in found}
+    assert len(found) == len(PLANTED)
+    assert broken == {str(number): rule for number, rule in enumerate(PLANTED, 2)}
+
+
+def test_no_journal_of_the_simulated_core_breaks_a_rule(spark: SparkSession) -> None:
+    """Under loss, repeats, crashes that lose the ends of runs, clocks that are set back, brokers and handlers."""
+    from holdfast.pipeline.violations import violations
+
+    journals = [journal for seed in range(25) for journal in _told.histories(seed)]
+    rows = _told.apart(journals)
+    assert len({one["event"] for one in rows}) > 15
+    found = violations(frame(spark, rows).cache()).collect()
+    assert found == []
+
+
+def test_the_tables_and_the_report_tell_what_happened(spark: SparkSession, tmp_path: Path) -> None:
+    from holdfast.pipeline.audit import audit
+    from holdfast.pipeline.audit_report import report
+    from holdfast.pipeline.journal import read_journal
+
+    hostile = "urn:<script>alert(1)</script>"
+    rows = [one | {"sequence": hostile} if one["sequence"] == "s" else one for one in _twice()]
+    del rows[9]  # a hole
+    own = [name for name in NAMES if name not in ("run", "ordinal", "worker")]
+    place = tmp_path / "store" / "journal"
+    place.mkdir(parents=True)
+    data = b""
+    for one in rows:
+        data += frames_of("one", None, one["ordinal"], [("r", [tuple(one[name] for name in own)])])[0]
+    (place / "_live-1.journal").write_bytes(HEADER + data + b"torn")
+
+    journal = read_journal(spark, tmp_path / "store").cache()
+    assert journal.count() == len(rows)
+    audited = audit(spark, journal)
+    (sequence,) = audited.sequences.collect()
+    assert (sequence["messages"], sequence["highest"], sequence["missing"]) == (4, 4, 0)
+    assert (sequence["delivered"], sequence["acknowledged"], sequence["duplicates"]) == (5, 4, 1)
+    (peer,) = audited.peers.collect()
+    assert (peer["peer"], peer["sequences"], peer["complete"]) == ("p", 1, 1)
+    ways = {one["stage"]: one for one in audited.latencies.collect()}
+    assert ways["received to handled"]["messages"] == 2
+    assert ways["received to delivered"]["p50"] == pytest.approx(3.0)
+    (hole,) = audited.cannot_say.collect()
+    assert (hole["after"], hole["events"]) == (8, 1)
+    page = report(audited, ["store"])
+    assert "1 violations" in page
+    assert "<script>" not in page
+    assert "<svg" in page
+
+
+def test_where_there_is_no_journal_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    from holdfast.exceptions import ConfigurationError
+    from holdfast.pipeline.journal import read_journal
+
+    with pytest.raises(ConfigurationError, match="no event journal"):
+        read_journal(spark, tmp_path)
