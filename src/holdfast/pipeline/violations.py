@@ -65,14 +65,15 @@ class _Told:
     """
 
     def __init__(self, journal: DataFrame) -> None:
+        from pyspark.sql import Window
         from pyspark.sql import functions as F
 
-        # Of runs and queues there are few: what is known of them is sent to every task.
         numbered = F.when(F.col("event").isin("started", "queue stands"), F.col("attempt"))
-        began = F.struct(F.max(numbered).alias("run"), F.min("at").alias("at")).alias("began")
-        runs = journal.groupBy("run").agg(began)
+        runs = Window.partitionBy("run")
+        began = F.struct(F.max(numbered).over(runs).alias("run"), F.min("at").over(runs).alias("at"))
         epochs = journal.where("event = 'queue stands'").groupBy("run", "queue").agg(F.first("detail").alias("epoch"))
-        self.rows = journal.join(F.broadcast(runs), "run").join(F.broadcast(epochs), ["run", "queue"], "left")
+        # Every rule begins with it: it is made once.
+        self.rows = journal.withColumn("began", began).join(F.broadcast(epochs), ["run", "queue"], "left").cache()
         self.inbound = self.rows.where("sequence IS NOT NULL AND key IS NULL")
         self.delivered = self.rows.where("event = 'delivered'")
         self.acknowledged = self._numbers("event = 'acknowledged'")
