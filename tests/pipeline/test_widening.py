@@ -59,7 +59,7 @@ KINDS = [kind for kind, _ in WIDER.values()]
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), itertools.product(KINDS, KINDS), ids=lambda kind: kind.simpleString() if kind else ""
+    ("old", "new"), list(itertools.product(KINDS, KINDS)), ids=lambda kind: kind.simpleString() if kind else ""
 )
 def test_a_type_is_widened_to_one_that_holds_all_of_its_values_and_to_no_other(old: DataType, new: DataType):
     assert widens(old, new) is (old == new or new in WIDER[old.simpleString()][1])
