@@ -6,6 +6,7 @@ Paths are described in docs/reference/data-plane.md. Part of the admin listener.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -189,10 +190,9 @@ class DataPlane:
         queue = self._check_queue(name, asked.query.epoch)
         at = _pairs("at", asked.query.at)
         self._check_partitions(queue, at)
-        # Half a microsecond less, as readers see microseconds to which the time is rounded.
         engine, found = self._app.engine, {}
         for partition, micros in at.items():
-            found[str(partition)] = await offset_at(engine, queue, partition, (micros - 0.5) / 1e6)
+            found[str(partition)] = await offset_at(engine, queue, partition, _seconds_of(micros))
         return {"epoch": queue.epoch, "offsets": found}
 
     # --- records --------------------------------------------------------------------------------------------------
@@ -290,6 +290,16 @@ class DataPlane:
         except ConfigurationError as error:
             raise Refused(400, error.message, error.remedy) from None
         return {"offsets": _texts(stands)}
+
+
+def _seconds_of(micros: int) -> float:
+    """The earliest time that readers see as these microseconds: they round, and so do floats, to a quarter of one."""
+    seconds = (micros - 0.5) / 1e6
+    while round(seconds * 1e6) >= micros:
+        seconds = math.nextafter(seconds, -math.inf)
+    while round(seconds * 1e6) < micros:
+        seconds = math.nextafter(seconds, math.inf)
+    return seconds
 
 
 def _check_reader(name: str) -> None:
