@@ -266,13 +266,13 @@ def refuse_foreign_data(spark: SparkSession, table: Table, out: str, checkpoint:
         )
 
 
-def reader_of(spark: SparkSession, checkpoint: str) -> str:
+def reader_of(spark: SparkSession, checkpoint: str, what: str = "land") -> str:
     """The name of the cursor that belongs to a checkpoint; made, and written into it, when it is first asked for.
 
-    It moves with the checkpoint, and no other has it.
+    It moves with the checkpoint, and no other has it. ``what`` it begins with says whose it is.
     """
     if READER_FILE not in files.names(spark, checkpoint):
-        files.write_text(spark, f"{checkpoint}/{READER_FILE}", f"land-{secrets.token_hex(6)}")
+        files.write_text(spark, f"{checkpoint}/{READER_FILE}", f"{what}-{secrets.token_hex(6)}")
     return files.read_text(spark, f"{checkpoint}/{READER_FILE}").strip()
 
 

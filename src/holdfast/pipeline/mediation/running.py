@@ -180,7 +180,7 @@ def _start(
 ) -> StreamingQuery:
     place = _checkpoint(plan, query.name)
     session = _session(spark) if query.stream else spark
-    options = {**source_options(query.source), "reader": reader_of(spark, place)}
+    options = {**source_options(query.source), "reader": reader_of(spark, place, plan.name)}
     rows = session.readStream.format("wsrm").options(**options).load()
     mode = "append"
     if query.stream:
