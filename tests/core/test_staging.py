@@ -156,6 +156,24 @@ def test_what_nobody_publishes_goes_when_it_is_too_old_and_not_before() -> None:
     assert side.staging.deadline() is None
 
 
+@pytest.mark.parametrize("how", ["discarded", "too old"])
+def test_a_sink_that_published_nothing_is_gone_with_its_last_part(how: str) -> None:
+    side = Side(StagingPolicy(max_age=100))
+    side.stage(0, "a", rows("1"))
+    side.stage(0, "b", rows("2"))
+    side.settle()
+    side.staging.discard("s", ["a"])
+    assert list(side.staging.sinks) == ["s"]
+    if how == "discarded":
+        side.staging.discard("s", ["b"])
+    else:
+        side.wait(101.0)
+    side.settle()
+    assert not side.staging.sinks
+    left = side.store.load()
+    assert not [key for key in left.cursors if key[2] in (staging.SINK, staging.PART)]
+
+
 def test_more_than_may_be_staged_is_refused_and_nothing_of_it_is_kept() -> None:
     side = Side(StagingPolicy(max_bytes=5 * (staging.ROW_BYTES + 1)))
     side.stage(0, "a", rows(*"1234"))
@@ -390,6 +408,8 @@ class Life(RuleBasedStateMachine):
         known = self.model.sinks.get(sink)
         gone = {token for token in tokens if known is not None and known.staged.pop(token, None)}
         assert self.side.staging.discard(sink, tokens) == len(gone)
+        if known is not None and not known.staged and not known.former and known.last is None:
+            del self.model.sinks[sink]
 
     @rule(sink=SINKS, query=QUERIES)
     def bind(self, sink: str, query: str) -> None:

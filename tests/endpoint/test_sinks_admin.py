@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,7 +16,9 @@ from admin_client import Client
 import holdfast
 from holdfast import Destination
 from holdfast.core.policy import StagingPolicy
+from holdfast.core.records import Batch
 from holdfast.endpoint.rows import COLUMNS, MEDIA_TYPE
+from holdfast.store import MemoryStore
 
 ACTION = "urn:test:submit"
 HEADERS = {"Content-Type": MEDIA_TYPE}
@@ -251,6 +254,52 @@ async def test_more_than_may_be_staged_is_refused_and_what_is_published_makes_ro
         await writer.publish(0, "t", rows=7)
         await writer.moved()
         assert (await writer.stage(1, "t", [row()] * 7))[0] == 200
+
+
+async def test_of_a_part_that_finds_no_room_in_its_middle_nothing_holds_room(serve: Any) -> None:
+    service = await serve(Destination(":memory:", partitions=1, staging=StagingPolicy(max_bytes=4 << 20)))
+    large = row(b"<a>" + b"x" * (1 << 20) + b"</a>")
+    async with aiohttp.ClientSession() as session:
+        writer = Writer(Client(session, service.admin_url, service))
+        for attempt in range(3):
+            assert (await writer.stage(0, f"t{attempt}", [large] * 5))[0] == 507
+        assert (await writer.stage(0, "u", [large] * 3)) == (200, taken(3))
+        assert (await writer.shown())["parts"] == 1
+
+
+class HangingStore(MemoryStore):
+    """Its disk does not answer until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def commit(self, batch: Batch) -> None:
+        assert self.answers.wait(60)
+        super().commit(batch)
+
+
+async def test_a_batch_is_said_to_be_published_when_that_is_durable_and_not_before(serve: Any) -> None:
+    store = HangingStore()
+    service = await serve(Destination(store, partitions=1))
+    async with aiohttp.ClientSession() as session:
+        writer = Writer(Client(session, service.admin_url, service))
+        await writer.stage(0, "t", [row()])
+        store.answers.clear()
+        publishing = asyncio.ensure_future(writer.publish(0, "t", rows=1))
+        async with asyncio.timeout(60):
+            while (await writer.shown())["batch"] is None:
+                await asyncio.sleep(0)
+        staging = asyncio.ensure_future(writer.stage(0, "u", [row()]))
+        again = asyncio.ensure_future(writer.publish(0, "t", rows=1))
+        for _ in range(10):
+            await writer.shown()
+        assert not any(one.done() for one in (publishing, staging, again))
+        store.answers.set()
+        assert await staging == (200, {"rows": 0, "already": True})
+        assert await publishing == (200, {"published": True, "rows": 1})
+        assert await again == (200, {"published": False, "rows": 1})
 
 
 async def test_handlers_get_each_row_once_and_those_of_a_key_in_order(serve: Any) -> None:

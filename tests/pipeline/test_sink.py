@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,30 @@ def test_a_batch_without_rows_is_published_so_that_the_next_one_follows_it(serve
     query.run(1, bodies())
     query.run(2, bodies("b"))
     assert server.sinks["q1"].bodies == ["<a/>", "<b/>"]
+
+
+def test_a_batch_that_a_task_was_told_is_published_is_not_published_without_its_rows(server: FakeServer) -> None:
+    """Another driver of the checkpoint publishes between two tasks of this one; then the store is put back."""
+    ours, other = Query(server), Query(server)
+    ours.run(0, bodies("a"))
+    staged = [ours.task(1, 0, bodies("b"))]
+    before = deepcopy(server.sinks["q1"])
+    other.run(1, bodies("b"), bodies("c"))
+    staged.append(ours.task(1, 1, bodies("c")))
+    server.sinks.sinks["q1"] = before
+    ours.writer("body").commit(list(staged), 1)
+    assert server.sinks["q1"].bodies == ["<a/>"]
+    with pytest.raises(BatchRefused):
+        ours.run(2, bodies("d"))  # so it is seen what the store lacks
+
+
+def test_what_a_task_that_failed_had_staged_is_discarded_even_where_the_answer_was_lost(server: FakeServer) -> None:
+    faults = ["after"]
+    server.on_sink = lambda request: faults.pop() if faults and "/parts" in request else None
+    with pytest.raises(ServerAway):
+        Query(server).task(0, 0, bodies("a"))
+    assert len(server.sinks.tokens) == 1
+    assert not server.sinks["q1"].staged
 
 
 def test_a_commit_without_messages_asks_nobody(server: FakeServer) -> None:

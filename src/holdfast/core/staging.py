@@ -467,7 +467,13 @@ class Staging:
         found = [part for part in sink.staged if part.token in asked]
         for part in found:
             self._drop(sink, part)
+        self._end_unused(sink)
         return len(found)
+
+    def _end_unused(self, sink: Sink) -> None:
+        """Forget a sink that has nothing, and never published: it knows nothing that must be remembered."""
+        if not sink.parts and not sink.former and sink.last is None:
+            self.forget(sink.name)
 
     # --- what an operator asks ------------------------------------------------------------------------------------
 
@@ -632,14 +638,15 @@ class Staging:
         if self._sweep_at is None or self._sweep_at > now:
             return
         self._sweep_at = None
-        for sink in self.sinks.values():
-            for part in sink.staged:
-                due = part.at + self.policy.max_age
-                if due > now:
-                    self._want_sweep(due)
-                    continue
+        for sink in list(self.sinks.values()):
+            old = [part for part in sink.staged if part.at + self.policy.max_age <= now]
+            for part in old:
                 self._tell(sink, "staged rows swept", level="warning", part=part.token, rows=part.rows)
                 self._drop(sink, part)
+            for part in sink.staged:
+                self._want_sweep(part.at + self.policy.max_age)
+            if old:
+                self._end_unused(sink)
 
     def _drop(self, sink: Sink, part: Part) -> None:
         self._bytes -= part.bytes

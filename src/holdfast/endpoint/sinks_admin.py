@@ -131,22 +131,38 @@ class SinkRoutes:
         batch = Batch(sink, query.query, query.batch, bool(query.jump))
         try:
             if self._staging.is_published(batch):
-                return {"rows": 0, "already": True}
+                return await self._already()
             async with self._turns:
                 read = await self._read(asked.body, query.queue)
                 bad = [(number, one) for number, one in enumerate(read) if isinstance(one, RowRefused)]
                 if bad and query.refused != "tell":
                     raise _row_refused(bad)
                 rows = [one for one in read if isinstance(one, Row)]
-                start = 0
-                for some in _slices(rows):
-                    if not self._staging.stage(batch, query.token, start, some, self._app.engine.clock()):
-                        return {"rows": 0, "already": True}
-                    start += len(some)
-                    await self._app.engine.durable()
+                if not await self._keep(batch, query.token, rows):
+                    return await self._already()
         except ConfigurationError as error:
             raise _refused(error) from None
         return {"rows": len(rows), "already": False, "refused": _shown(bad)}
+
+    async def _already(self) -> object:
+        """Said only once it is so for good: if it were not, the others' rows could be published without these."""
+        await self._app.engine.durable()
+        return {"rows": 0, "already": True}
+
+    async def _keep(self, batch: Batch, token: str, rows: list[Row]) -> bool:
+        """Stage the rows of a part, all or none; False: the batch is published."""
+        start = 0
+        try:
+            for some in _slices(rows):
+                if not self._staging.stage(batch, token, start, some, self._app.engine.clock()):
+                    return False
+                start += len(some)
+                await self._app.engine.durable()
+        except BaseException:
+            if start:  # who is refused stages again under another token: what nobody knows of would hold room
+                self._staging.discard(batch.sink, [token])
+            raise
+        return True
 
     def _check_store(self) -> None:
         if self._app.store.trouble:

@@ -87,18 +87,21 @@ class _Writer:
         options, batch = self._options, staged[0].batch
         tokens = [token for one in staged for token in one.tokens]
         rows, refused = sum(one.rows for one in staged), sum(one.refused for one in staged)
+        already = any(one.already for one in staged)
         if options.refused:
             from holdfast.pipeline import refused as table
 
-            if not any(one.already for one in staged):
+            if not already:
                 files = [one.refused_file for one in staged if one.refused_file]
                 table.place(options.refused, batch.query, batch.number, files)
             table.drop(options.refused, batch.query, batch.number)
-        plane = SinkPlane(options.broker, options.access)
-        try:
-            published = Patience(options.away).call(lambda: plane.publish(batch, tokens, rows))
-        finally:
-            plane.close()
+        published = False
+        if not already:  # else another attempt has published all of it, and these tokens are not all of it
+            plane = SinkPlane(options.broker, options.access)
+            try:
+                published = Patience(options.away).call(lambda: plane.publish(batch, tokens, rows))
+            finally:
+                plane.close()
         if not published:
             log.warning("batch %d of sink %s was published before: nothing is sent again", batch.number, batch.sink)
         elif refused:
@@ -212,7 +215,7 @@ class Staging:
         self._patience = Patience(options.away)
         self._name = f"{partition}-{uuid.uuid4().hex}"
         self._tokens: list[str] = []
-        self._tried = 0
+        self._tried: list[str] = []
         self._rows = 0
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
@@ -250,7 +253,7 @@ class Staging:
             if not whole:
                 if file is not None:
                     file.close()
-                _discard(self._options, self._batch, self._tokens)
+                _discard(self._options, self._batch, self._tried)
         return Staged(self._batch, tuple(self._tokens), self._rows, already, file.rows if file else 0, name)
 
     def _stage(self, part: Part) -> Taken:
@@ -258,8 +261,8 @@ class Staging:
         data = part.encoded()
         bound = False
         while True:
-            self._tried += 1
-            token = f"{self._name}-{self._tried}"
+            token = f"{self._name}-{len(self._tried) + 1}"
+            self._tried.append(token)
             try:
                 taken = self._plane.stage(self._batch, token, data, tell=bool(self._options.refused))
             except ServerAway as error:
