@@ -96,9 +96,9 @@ def test_what_cannot_be_read_is_told_and_the_next_message_found(kind: str) -> No
     [
         (request(b"--b", b'Content-Type: multipart/related; boundary="b"'), "MTOM"),
         (request(b"x", b"Content-Encoding: br"), "Content-Encoding br"),
-        (request(gzip.compress(b"x" * 100)[:-9], b"Content-Encoding: gzip"), "cut off"),
+        (request(gzip.compress(b"x" * 100, mtime=0)[:-9], b"Content-Encoding: gzip"), "cut off"),
         (request(b"\x1f\x8bx" + bytes(30), b"Content-Encoding: gzip"), "damaged"),
-        (gzip.compress(ENVELOPE)[:-9], "cut off"),
+        (gzip.compress(ENVELOPE, mtime=0)[:-9], "cut off"),
     ],
 )
 def test_what_is_not_read_says_why(data: bytes, problem: str) -> None:

@@ -29,7 +29,7 @@ COMMANDS = {
     "queues": ("holdfast.cli.queues", "queues", "Show queues, and who reads them; look into one, export, purge."),
     "cursors": ("holdfast.cli.cursors", "cursors", "Show who reads the queues; move a cursor, replay."),
     "forwarders": ("holdfast.cli.forwarders", "forwarders", "Show what is sent on; hold it back, replay."),
-    "sinks": ("holdfast.cli.sinks", "sinks", "Show what writers outside put into queues; bind a sink, forget one."),
+    "sinks": ("holdfast.cli.sinks", "sinks", "Show what writers outside put into queues; bind, forget."),
     "outbox": ("holdfast.cli.outbox", "outbox", "See what waits to be sent; let it go on, or give it up."),
     "dead-letters": (
         "holdfast.cli.dead_letters",
