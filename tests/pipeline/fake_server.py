@@ -181,6 +181,9 @@ class FakeServer:
         if body["epoch"] != queue.epoch:
             raise Refusal(409, f"queue {name} has epoch {queue.epoch}")
         self.compare(name, [(p, str(body["offsets"][p]), text) for p, text in body.get("fingerprints", {}).items()])
+        for partition, offset in body["offsets"].items():
+            if cursor not in queue.cursors and offset < queue.firsts.get(int(partition), 0):
+                raise Refusal(410, f"records below {queue.firsts[int(partition)]} are deleted", "begin there")
         kept = queue.cursors.setdefault(cursor, {})
         for partition, offset in body["offsets"].items():
             kept[partition] = max(offset, kept.get(partition, 0))

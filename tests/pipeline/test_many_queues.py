@@ -504,3 +504,47 @@ def test_whatever_the_options_every_row_comes_once(
         found += some
         start = end
     assert sorted(found) == sorted(batch(shop, **which))
+
+
+def test_a_cursor_that_was_dropped_and_whose_records_are_deleted_stops_only_who_does_not_bear_that(shop: FakeServer):
+    end, _ = next_batch(reader := stream(shop, queue="orders"), reader.initialOffset())
+    del shop.queues["orders"].cursors["spark"]
+    shop.append("orders", 0, [record(i) for i in range(10, 20)])
+    shop.queues["orders"].firsts[0] = 15
+    with pytest.raises(RecordsTrimmed):
+        stream(shop, queue="orders").commit(end)
+    for _ in range(2):  # also started again
+        bearing = stream(shop, queue="orders", failOnDataLoss="false")
+        later, found = next_batch(bearing, end)
+        assert found == of("orders", 0, 15, 20)
+        bearing.commit(end)
+    bearing.commit(later)
+    assert shop.queues["orders"].cursors == {"spark": {"0": 20, "1": 3}}
+
+
+def test_a_queue_that_is_gone_is_not_asked_to_keep_a_cursor_by_who_bears_that(shop: FakeServer):
+    end, _ = next_batch(reader := stream(shop, queuePattern="orders.*"), reader.initialOffset())
+    del shop.queues["orders-late"]
+    shop.append("orders", 0, [record(10)])
+    with pytest.raises(UnknownQueue):
+        stream(shop, queuePattern="orders.*").commit(end)
+    for _ in range(2):
+        bearing = stream(shop, queuePattern="orders.*", failOnDataLoss="false")
+        later, found = next_batch(bearing, end)
+        assert found == of("orders", 0, 10, 11)
+        bearing.commit(end)
+    bearing.commit(later)
+    assert shop.queues["orders"].cursors["spark"]["0"] == 11
+
+
+def test_a_batch_that_is_repeated_goes_on_without_a_queue_that_is_gone_if_that_is_borne(shop: FakeServer):
+    reader = stream(shop, queuePattern="orders.*")
+    start = reader.initialOffset()
+    end, _ = next_batch(reader, start)
+    del shop.queues["orders-late"]
+    again = stream(shop, queuePattern="orders.*", failOnDataLoss="false")
+    assert rows(again, again.partitions(start, end)) == [*of("orders", 0, 10), *of("orders", 1, 3)]
+    shop.append("orders", 0, [record(10)])
+    assert next_batch(again, end)[0]["skipped"] == 10
+    with pytest.raises(PipelineError):
+        rows(unforgiving := stream(shop, queuePattern="orders.*"), unforgiving.partitions(start, end))

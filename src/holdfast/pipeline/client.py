@@ -196,11 +196,16 @@ class DataPlane(Connection):
 
         Raises:
             OffsetRefused: What is ``known`` is not what is there.
+            RecordsTrimmed: There is no such cursor, and records above where it is to stand are deleted.
+            UnknownQueue: With the names there are.
         """
         asked: dict[str, Any] = {"epoch": epoch, "offsets": {str(p): o for p, o in sorted(positions.items())}}
         if fingerprints := {str(partition): text for partition, _, text in known}:
             asked["fingerprints"] = fingerprints
-        answer = self._json("PUT", self._cursor_path(queue, name), json.dumps(asked))
+        status, answer = self._request("PUT", self._cursor_path(queue, name), body=json.dumps(asked))
+        if status == 404:
+            raise self.unknown(queue)
+        answer = self._checked(status, answer)
         with understood(self._broker):
             return {int(p): int(o) for p, o in answer["offsets"].items()}
 

@@ -10,6 +10,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from holdfast.pipeline import bounds, offsets
 from holdfast.pipeline.client import DataPlane, Patience
-from holdfast.pipeline.errors import OffsetRefused, ServerAway
+from holdfast.pipeline.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
 from holdfast.pipeline.offsets import Ends, Place, Places, Positions, QueueRange
 from holdfast.pipeline.options import ReadOptions
 from holdfast.pipeline.tasks import Part, WsrmPartition, pickled, read_task, unpickled
@@ -265,8 +266,12 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def _still_kept(self, ranges: list[QueueRange]) -> list[QueueRange]:
-        there = {queue: self._plane.ends(queue) for queue in {queue for queue, _ in ranges}}
-        left, gone = offsets.split_trimmed(ranges, there)
+        there = {}
+        for queue in {queue for queue, _ in ranges}:
+            with suppress(UnknownQueue):
+                there[queue] = self._plane.ends(queue)
+        left, gone = offsets.split_trimmed([one for one in ranges if one[0] in there], there)
+        gone += [one for one in ranges if one[0] not in there]
         self._skipped += bounds.refuse_or_tell(gone, self._options, "a batch that is repeated is to read")
         return left
 
@@ -285,6 +290,10 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._committed[queue] = place.positions
             except ServerAway as error:
                 log.warning("cursor %s of queue %s not moved, the next batch will: %s", reader, queue, error)
+            except (RecordsTrimmed, UnknownQueue) as error:
+                if self._options.fail_on_loss:
+                    raise
+                log.warning("cursor %s of queue %s not moved: %s", reader, queue, error)
 
     def stop(self) -> None:
         """In the driver, at the end of most runs."""
