@@ -9,7 +9,8 @@ Spark, its default compression). Then, in alternation, each is asked the same of
 - ``rows``: all columns, to a sink that drops them; ``rows, no body``: all but ``body`` (option ``body`` false; Parquet
   reads no more than is asked for).
 - ``count``, ``sum(length(body))``, ``group by``: by Sequence, how many there are and the highest number. Where no body
-  is wanted the source is told so. Parquet counts by its footers.
+  is wanted the source is told so. Parquet counts by its footers. ``count, columns`` and ``group by, columns`` are the
+  same with the option ``columns``, which tells the source what Parquet finds out by itself.
 - ``stream``: ``Trigger.AvailableNow`` in four micro-batches, to the sink that drops; of the rate the first one is left
   out, of the processor time not: it starts processes, as every query does.
 - ``sink``: the same stream of the queue into the ``wsrm`` sink, beside that into the sink that drops; ``write``: the
@@ -196,10 +197,10 @@ class Measured:
 
     # --- batch and stream -----------------------------------------------------------------------------------------
 
-    def wsrm(self, body: bool = True) -> DataFrame:
+    def wsrm(self, **options: str) -> DataFrame:
         """The queue."""
         read = self.spark.read.format("wsrm").option("broker", self.server.admin).option("queue", QUEUE)
-        return read.option("body", str(body).lower()).load()
+        return read.options(**options).load()
 
     def parquet(self, body: bool = True) -> DataFrame:
         """The same rows."""
@@ -209,17 +210,24 @@ class Measured:
     def questions(self) -> dict[str, tuple[Way, Way]]:
         """Of each question how it is asked of the queue, and of Parquet."""
 
-        def pair(ask: Callable[[DataFrame], object], body: bool) -> tuple[Way, Way]:
-            return lambda: void(ask(self.wsrm(body))), lambda: void(ask(self.parquet(body)))
+        def pair(ask: Callable[[DataFrame], object], body: bool, columns: str = "") -> tuple[Way, Way]:
+            told = {"columns": columns} if columns else {"body": str(body).lower()}
+            return lambda: void(ask(self.wsrm(**told))), lambda: void(ask(self.parquet(body)))
+
+        def count(frame: DataFrame) -> None:
+            self.right(frame.count())
+
+        def group(frame: DataFrame) -> None:
+            frame.groupBy("sequence").agg({"*": "count", "message_number": "max"}).collect()
 
         return {
             "rows": pair(drop, True),
             "rows, no body": pair(drop, False),
-            "count": pair(lambda frame: self.right(frame.count()), False),
+            "count": pair(count, False),
+            "count, columns": pair(count, False, "offset"),
             "sum(length(body))": pair(lambda frame: frame.selectExpr("sum(length(body))").collect(), True),
-            "group by": pair(
-                lambda frame: frame.groupBy("sequence").agg({"*": "count", "message_number": "max"}).collect(), False
-            ),
+            "group by": pair(group, False),
+            "group by, columns": pair(group, False, "sequence,message_number"),
             "stream": (self.stream, self.parquet_stream),
             "sink": (self.stream_to_sink, self.stream),
             "write": (self.write_to_sink, lambda: drop(self.parquet().select("body", "action", "sequence"))),

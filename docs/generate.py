@@ -639,16 +639,16 @@ def spark_options(room: str = "options", name: str = "ReadOptions") -> str:
 
 def spark_columns() -> str:
     """The columns of the ``wsrm`` source."""
-    columns = importlib.import_module("holdfast.pipeline.columns")
-    rows = [(name, kind, False) for name, kind in columns._POSITION]
-    rows += [(name, kind, null) for name, kind, null, _ in columns._columns(body=True, headers=True)]
-    lines = ["| column | type | may be null |", "| --- | --- | --- |"]
-    return "\n".join([*lines, *(f"| `{name}` | {kind} | {'yes' if null else 'no'} |" for name, kind, null in rows)])
+    return _typed_columns("columns")
 
 
 def spark_letters() -> str:
     """The columns of dead letters."""
-    columns = importlib.import_module("holdfast.pipeline.letter_columns").COLUMNS
+    return _typed_columns("letter_columns")
+
+
+def _typed_columns(room: str) -> str:
+    columns = importlib.import_module(f"holdfast.pipeline.{room}").COLUMNS
     lines = ["| column | type | may be null |", "| --- | --- | --- |"]
     return "\n".join([*lines, *(f"| `{name}` | {kind} | {'yes' if null else 'no'} |" for name, kind, null in columns)])
 

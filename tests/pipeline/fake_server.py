@@ -256,6 +256,8 @@ class _Handler(BaseHTTPRequestHandler):
             found = fake.homes.get(steps[1])
             self._json(404 if found is None else 200, {"identifier": steps[1], "partition": found})
         elif steps[2:] == ["ends"]:
+            if query.get("epoch", (there := fake._queue(steps[1]).epoch)) != there:
+                raise Refusal(409, f"queue {steps[1]} has epoch {there}")
             after = {p: int(o) for p, o in re.findall(r"(\d+):(\d+)", query.get("after", ""))}
             self._json(200, fake.ends(steps[1], float(query.get("wait", 0)), after, self.server))
         elif steps[2:] == ["fingerprints"]:

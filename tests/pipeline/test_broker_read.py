@@ -70,6 +70,18 @@ def batch(admin: str, **options: str) -> list[Row]:
     return read(reader, reader.partitions())
 
 
+def places(admin: str) -> list[tuple[str, int]]:
+    """Of every row its queue and partition, for which no record is read."""
+    made = source(admin, queue="returns,orders", columns="queue,partition")
+    reader = made.reader(made.schema())
+    return [
+        (row["queue"], row["partition"])
+        for partition in reader.partitions()
+        for some in reader.read(partition)
+        for row in some.to_pylist()
+    ]
+
+
 def run(reader: WsrmStreamReader, start: dict[str, Any] | None, kill: Any) -> tuple[dict[str, Any], list[Row]]:
     """One run until all that was there at its beginning is read, by batches of ten rows."""
     reader.prepareForTriggerAvailableNow()
@@ -107,6 +119,7 @@ def test_all_queues_of_all_workers_are_read_once_though_some_are_killed_and_more
             assert batch(admin, queue="orders", startingTimestamp="2100-01-01") == []
             one = everything[-1][2]
             assert batch(admin, queue="returns,orders", sequence=one) == [row for row in everything if row[2] == one]
+            assert places(admin) == [(row[0], row[3]) for row in everything]
             assert batch(admin, read="letters") == []
             plane = DataPlane(admin)
             assert plane.partition_of(one) == everything[-1][3]

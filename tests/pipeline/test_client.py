@@ -95,18 +95,16 @@ def test_records_come_without_the_fields_that_nobody_wants(server: FakeServer):
 
 
 @pytest.mark.parametrize(
-    ("body", "headers", "unused"),
+    ("names", "unused"),
     [
-        (True, True, []),
-        (True, False, []),
-        (False, True, ["body", "transport"]),
-        (False, False, ["body", "headers", "transport"]),
+        ({"offset", "headers", "body"}, []),
+        ({"sequence", "body"}, []),
+        ({"headers"}, ["body", "transport"]),
+        ({"delivered_at", "offset"}, ["body", "headers", "transport"]),
     ],
 )
-def test_a_reader_that_has_no_body_spares_the_wire_whatever_else_it_does_not_want(
-    body: bool, headers: bool, unused: list[str]
-):
-    assert BatchBuilder("orders", 0, body=body, headers=headers).unused == unused
+def test_a_reader_that_has_no_body_spares_the_wire_whatever_else_it_does_not_want(names: set[str], unused: list[str]):
+    assert BatchBuilder("orders", 0, names).unused == unused
 
 
 def test_a_read_that_is_cut_off_goes_on_where_it_was(server: FakeServer):

@@ -49,13 +49,19 @@ records = st.builds(
     released_at=st.none() | times,
     transport=st.binary(max_size=300),
 )
-shapes = st.tuples(st.booleans(), st.booleans())
+ALL = frozenset(name for name, *_ in columns.COLUMNS)
+OF_RECORDS = sorted(ALL - {"queue", "partition", "offset"})
+subsets = st.just(ALL) | st.builds(
+    lambda some: ALL & {*some, "offset"}, st.sets(st.sampled_from(OF_RECORDS), min_size=1)
+)
+LARGE_OR_NOT = [ALL, ALL - {"headers"}, ALL - {"body"}, ALL - {"headers", "body"}]
+"""With these all texts of a record are columns, or octets to both ways: so damage is the same to both."""
 damages = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=3)
 
 
-def built(first: int, encoded: list[bytes], body: bool, headers: bool) -> pa.RecordBatch | str:
+def built(first: int, encoded: list[bytes], names: frozenset[str]) -> pa.RecordBatch | str:
     """What these records come to: rows, or the error's text."""
-    builder = BatchBuilder("orders", 3, body=body, headers=headers)
+    builder = BatchBuilder("orders", 3, names)
     try:
         (batch,) = builder.batches([block(first, encoded)])
     except PipelineError as error:
@@ -64,7 +70,7 @@ def built(first: int, encoded: list[bytes], body: bool, headers: bool) -> pa.Rec
     return batch
 
 
-def compare(first: int, encoded: list[bytes], body: bool, headers: bool) -> bool:
+def compare(first: int, encoded: list[bytes], names: frozenset[str]) -> bool:
     """See that both ways give the same; whether all went at once."""
     went: list[bool] = []
 
@@ -76,13 +82,13 @@ def compare(first: int, encoded: list[bytes], body: bool, headers: bool) -> bool
     decoding_columns = decoding.columns_of
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoding, "columns_of", watched)
-        at_once = built(first, encoded, body, headers)
+        at_once = built(first, encoded, names)
         patch.setattr(decoding, "columns_of", lambda *_: None)
-        one_by_one = built(first, encoded, body, headers)
+        one_by_one = built(first, encoded, names)
     assert type(at_once) is type(one_by_one)
     assert at_once == one_by_one
     if isinstance(at_once, pa.RecordBatch):
-        assert at_once.schema.equals(columns.arrow_schema(body=body, headers=headers))
+        assert at_once.schema.equals(columns.arrow_struct(columns.chosen(columns.COLUMNS, names)))
     return went == [True]
 
 
@@ -93,11 +99,11 @@ def test_the_fields_are_those_of_a_record_in_their_order():
     assert len(msgspec.msgpack.decode(encoded)) == 1 + len(decoding.FIELDS)
 
 
-@given(st.lists(records, min_size=1, max_size=8), shapes, st.integers(0, 2**40))
+@given(st.lists(records, min_size=1, max_size=8), subsets, st.integers(0, 2**40))
 def test_whatever_records_there_are_all_go_at_once_and_give_the_same(
-    some: list[Record], shape: tuple[bool, bool], first: int
+    some: list[Record], names: frozenset[str], first: int
 ):
-    assert compare(first, [encode_record(one) for one in some], *shape)
+    assert compare(first, [encode_record(one) for one in some], names)
 
 
 def _of_format_1(one: Record) -> bytes:
@@ -160,42 +166,42 @@ NOT_UTF_8 = [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\
         *((lambda one, odd=odd: encode_record(one).replace(b"urn:m:", (odd * 6)[:6])) for odd in NOT_UTF_8),
     ],
 )
-@pytest.mark.parametrize("shape", [(True, True), (False, False)])
+@pytest.mark.parametrize("names", [LARGE_OR_NOT[0], LARGE_OR_NOT[-1]])
 def test_one_record_that_is_not_as_usual_gives_what_it_gives_by_itself(
-    odd: Callable[[Record], bytes], shape: tuple[bool, bool]
+    odd: Callable[[Record], bytes], names: frozenset[str]
 ):
     usual = [record(number, message_id=f"urn:m:{number}") for number in range(5)]
     encoded = [encode_record(one) for one in usual]
     for place in (0, 2, 4):
-        compare(40, [*encoded[:place], odd(usual[place]), *encoded[place + 1 :]], *shape)
+        compare(40, [*encoded[:place], odd(usual[place]), *encoded[place + 1 :]], names)
 
 
 def test_records_of_an_older_format_are_read_between_others():
     usual = [record(number) for number in range(4)]
     encoded = [_of_format_1(one) if number % 2 else encode_record(one) for number, one in enumerate(usual)]
-    assert not compare(0, encoded, True, True)
-    batch = built(0, encoded, True, False)
+    assert not compare(0, encoded, ALL)
+    batch = built(0, encoded, ALL - {"headers"})
     assert isinstance(batch, pa.RecordBatch)
     assert batch["message_number"].to_pylist() == [0, 1, 2, 3]
 
 
-@given(st.lists(records, min_size=1, max_size=4), damages, shapes)
-@example([replace(record(1), sequence="")], [(0, 0)], (True, True))
+@given(st.lists(records, min_size=1, max_size=4), damages, st.sampled_from(LARGE_OR_NOT))
+@example([replace(record(1), sequence="")], [(0, 0)], ALL)
 def test_of_records_with_octets_changed_both_ways_give_the_same(
-    some: list[Record], damage: list[tuple[int, int]], shape: tuple[bool, bool]
+    some: list[Record], damage: list[tuple[int, int]], names: frozenset[str]
 ):
     encoded = [bytearray(encode_record(one)) for one in some]
     for at, octet in damage:
         one = encoded[at % len(encoded)]
         # Mostly where a record begins, which is what tells how the rest of it lies.
         one[(at // 7) % min(len(one), 120)] = octet
-    compare(0, [bytes(one) for one in encoded], *shape)
+    compare(0, [bytes(one) for one in encoded], names)
 
 
-@given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), shapes)
-def test_of_garbage_both_ways_say_the_same(garbage: list[bytes], shape: tuple[bool, bool]):
-    compare(0, [b"\x9f\x02" + one for one in garbage], *shape)
-    compare(0, garbage, *shape)
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.sampled_from(LARGE_OR_NOT))
+def test_of_garbage_both_ways_say_the_same(garbage: list[bytes], names: frozenset[str]):
+    compare(0, [b"\x9f\x02" + one for one in garbage], names)
+    compare(0, garbage, names)
 
 
 def test_many_records_cut_into_blocks_anywhere_give_the_same_rows():
@@ -204,10 +210,24 @@ def test_many_records_cut_into_blocks_anywhere_give_the_same_rows():
         encode_record(record(number, "x" * chance.choice([0, 30, 300]), to=chance.choice([None, "http://b"])))
         for number in range(3000)
     ]
-    whole = pa.Table.from_batches(BatchBuilder("q", 0, body=True, headers=True).batches([block(0, encoded)]))
+    whole = pa.Table.from_batches(BatchBuilder("q", 0, ALL).batches([block(0, encoded)]))
     for _ in range(3):
         cuts = sorted({0, 3000, *chance.sample(range(3000), 40)})
         blocks = [block(begin, encoded[begin:end]) for begin, end in pairwise(cuts)]
-        table = pa.Table.from_batches(BatchBuilder("q", 0, body=True, headers=True).batches(blocks))
+        table = pa.Table.from_batches(BatchBuilder("q", 0, ALL).batches(blocks))
         assert table.combine_chunks() == whole.combine_chunks()
     assert whole["message_number"].to_pylist() == [decode_record(one).message_number for one in encoded]
+
+
+@given(st.lists(records, min_size=1, max_size=8), subsets)
+def test_any_columns_are_the_same_columns_of_the_whole(some: list[Record], names: frozenset[str]):
+    encoded = [encode_record(one) for one in some]
+    whole, part = built(7, encoded, ALL), built(7, encoded, names)
+    assert isinstance(whole, pa.RecordBatch)
+    assert part == whole.select([name for name in whole.schema.names if name in names])
+
+
+def test_a_text_that_is_no_column_is_not_even_looked_at():
+    encoded = [encode_record(record(1)).replace(b"urn:uuid", b"\xffrn:uuid")]
+    assert isinstance(built(0, encoded, frozenset({"message_number", "action"})), pa.RecordBatch)
+    assert isinstance(built(0, encoded, frozenset({"sequence"})), str)

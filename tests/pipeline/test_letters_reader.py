@@ -100,12 +100,21 @@ async def test_letters_are_rows_with_the_reason_and_the_message_as_it_came(admin
         ({"startingTimestamp": "2023-11-14T22:13:20.500001Z"}, [0, 1, 2]),
         ({"endingTimestamp": "2023-11-14T22:13:20.5Z"}, []),
         ({"body": "false"}, [0, 1, 2, 3]),
+        ({"columns": "letter", "sequence": "urn:other"}, [3]),
     ],
 )
 async def test_letters_are_narrowed_by_options(admin: str, options: dict[str, str], letters: list[int]):
     rows = await read(admin, **options)
     assert [row["letter"] for row in rows] == letters
-    assert all(("body" in row) == ("body" not in options) for row in rows)
+    assert all(("body" in row) == (not options.keys() & {"body", "columns"}) for row in rows)
+
+
+async def test_letters_have_the_columns_that_are_named(admin: str):
+    assert (await read(admin, columns="error,body,queue"))[3] == {
+        "queue": "orders",
+        "error": "it cannot be read",
+        "body": "<ü/>",
+    }
 
 
 async def test_large_letters_come_a_few_at_a_time_and_each_once(admin: str, monkeypatch: pytest.MonkeyPatch):

@@ -482,6 +482,7 @@ def test_an_executor_with_another_version_of_holdfast_says_so(shop: FakeServer, 
         {"minPartitions": "5"},
         {"tasks": "1", "failOnDataLoss": "false"},
         {"body": "false", "headers": "true", "minPartitions": "2"},
+        {"columns": "queue,partition,offset", "maxRowsPerBatch": "3"},
     ],
 )
 @pytest.mark.parametrize("which", [{"queue": "orders"}, {"queue": "returns,orders"}, {"queuePattern": "orders.*"}])

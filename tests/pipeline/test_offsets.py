@@ -269,6 +269,7 @@ def test_a_small_batch_is_one_task_that_reads_one_partition_after_the_other():
 )
 def test_without_a_number_tasks_go_by_the_rows_alone(rows: int, tasks: int):
     assert len(offsets.plan([("orders", Range(0, 0, rows))], None)) == tasks
+    assert len(offsets.plan([("orders", Range(0, 0, 20 * rows))], None, ease=20)) == tasks
 
 
 def test_a_large_partition_is_divided():

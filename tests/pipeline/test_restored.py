@@ -40,9 +40,9 @@ class Server:
                 await source.send(f"<{what}>{number}</{what}>", action="urn:a")
             await source.flush(60)
 
-    def reader(self, name: str = "audit") -> WsrmStreamReader:
-        options = {"broker": f"http://127.0.0.1:{self._ports[1]}", "reader": name, "waitSeconds": "0"}
-        source = WsrmDataSource(options=CaseInsensitiveDict(options))
+    def reader(self, **more: str) -> WsrmStreamReader:
+        options = {"broker": f"http://127.0.0.1:{self._ports[1]}", "reader": "audit", "waitSeconds": "0"}
+        source = WsrmDataSource(options=CaseInsensitiveDict({**options, **more}))
         return source.streamReader(source.schema())
 
 
@@ -74,11 +74,16 @@ async def test_a_query_never_goes_on_over_records_it_has_not_read_whatever_the_s
     assert (await asyncio.to_thread(advance, server.reader(), first))["inbox/0"] == 13
     reader = server.reader()
 
-    def read_again() -> None:
+    def read_again(**more: str) -> None:
         for partition in reader.partitions(first, end):
-            list(reader.read(partition))
+            list(server.reader(**more).read(partition))
 
-    for call in (lambda: advance(reader, end), lambda: reader.commit(end), read_again):
+    for call in (
+        lambda: advance(reader, end),
+        lambda: reader.commit(end),
+        read_again,
+        lambda: read_again(columns="offset"),
+    ):
         with pytest.raises(OffsetRefused, match="older copy") as caught:
             await asyncio.to_thread(call)
         assert "--restored" in caught.value.remedy

@@ -59,6 +59,20 @@ def test_one_dataframe_with_filters_unions_and_counts_gives_right_answers(spark:
     assert frame.rdd.getNumPartitions() == 3
 
 
+def test_named_columns_are_all_there_are_and_positions_are_counted_without_a_record(
+    spark: SparkSession, shop: FakeServer
+):
+    assert load(spark, shop, queue="orders,returns", columns="offset").count() == 70
+    assert not [one for one in shop.requests if "/records?" in one]
+    frame = load(spark, shop, queue="orders", columns="message_number,action,delivered_at")
+    assert frame.columns == ["message_number", "action", "delivered_at"]
+    counted = frame.groupBy("action").agg({"*": "count", "message_number": "max"}).orderBy("action").collect()
+    assert [tuple(row) for row in counted] == [("urn:a0", 28, 15), ("urn:a1", 29, 15), ("urn:orders/Submit", 104, 5)]
+    assert frame.exceptAll(load(spark, shop, queue="orders").select(*frame.columns)).count() == 0
+    with pytest.raises(PySparkException, match="did you mean offset"):
+        load(spark, shop, queue="orders", columns="ofset")
+
+
 def test_options_narrow_a_read_in_sql_too(spark: SparkSession, shop: FakeServer):
     spark.sql(
         "CREATE OR REPLACE TEMPORARY VIEW narrowed USING wsrm OPTIONS ("
@@ -143,7 +157,7 @@ def test_a_query_goes_on_with_changed_options_and_says_what_it_skips(
     try:
         stream.run(queue="orders", maxRowsPerBatch="20")
         assert [len(batch) for batch in stream.batches.values()] == [20, 15]
-        stream.run(queue="orders,returns", maxRowsPerBatch="1000", minPartitions="2")
+        stream.run(queue="orders,returns", maxRowsPerBatch="1000", minPartitions="2", columns="offset,queue,partition")
         assert stream.rows() == [*of("orders"), *of("returns")]
         shop.append("returns", 0, [record(30 + i) for i in range(10)])
         shop.queues["returns"].firsts[0] = 34

@@ -11,7 +11,7 @@ import pytest
 from fake_server import FakeServer, record
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from holdfast.pipeline.columns import spark_schema
+from holdfast.pipeline.columns import COLUMNS, spark_struct
 from holdfast.pipeline.offsets import parse
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_any_session_finds_the_format_by_itself_and_reads_the_queue_as_a_table(s
     assert [(row.message_number, row.body) for row in found] == [
         (7, "<o:order xmlns:o='urn:orders'><o:id>7</o:id></o:order>")
     ]
-    assert other.table("orders").schema == spark_schema(body=True, headers=False)
+    assert other.table("orders").schema == spark_struct(one for one in COLUMNS if one[0] != "headers")
     rows = other.sql("SELECT count(*), count(DISTINCT partition, offset), sum(message_number) FROM orders").first()
     assert tuple(rows) == (320, 320, sum(NUMBERS))
 

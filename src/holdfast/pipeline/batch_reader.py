@@ -50,7 +50,7 @@ class WsrmReader(DataSourceReader):
                 known[queue] = [(one, at[one], text) for one, text in sorted(found.items()) if text]
         finally:
             plane.close()
-        plan = offsets.plan(ranges, options.tasks, options.min_tasks)
+        plan = offsets.plan(ranges, options.tasks, options.min_tasks, options.ease)
         return [
             WsrmPartition(tuple(self._part(there[queue], part, known[queue]) for queue, part in task)) for task in plan
         ]

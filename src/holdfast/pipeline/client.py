@@ -110,15 +110,26 @@ class DataPlane(Connection):
             self._check_version(answer)
             return {str(name): _ends_of(str(name), one) for name, one in answer["queues"].items()}
 
-    def ends(self, queue: str, *, wait: float = 0.0, after: Positions | None = None) -> Ends:
+    def ends(
+        self,
+        queue: str,
+        *,
+        wait: float = 0.0,
+        after: Positions | None = None,
+        epoch: str = "",
+        known: Iterable[Known] = (),
+    ) -> Ends:
         """What the queue holds; held back up to ``wait`` seconds while nothing is above ``after``.
 
         Raises:
             UnknownQueue: With the names there are.
+            OffsetRefused: The queue has another ``epoch``, or what is ``known`` is not what is there.
         """
-        query: dict[str, str] = {"wait": f"{wait:g}"}
+        query: dict[str, str] = {"wait": f"{wait:g}", **_known(known)}
         if after:
             query["after"] = ",".join(f"{p}:{o}" for p, o in sorted(after.items()))
+        if epoch:
+            query["epoch"] = epoch
         status, answer = self._request(
             "GET", f"/queues/{quote(queue, safe='')}/ends?{urlencode(query, safe=':,')}", wait
         )
@@ -128,6 +139,21 @@ class DataPlane(Connection):
         with understood(self._broker):
             self._check_version(answer)
             return _ends_of(queue, answer)
+
+    def check_range(self, queue: str, epoch: str, part: Range, known: Iterable[Known] = ()) -> None:
+        """See that every record of a range is there, by one request and none of the records.
+
+        Raises:
+            RecordsTrimmed: Some are deleted.
+            OffsetRefused: The range goes beyond the end, the queue has another epoch, or what is ``known`` is not what
+                is there.
+        """
+        first, end = self.ends(queue, epoch=epoch, known=known).partitions.get(part.partition, (0, 0))
+        what = f"queue {queue!r} partition {part.partition}"
+        if part.start < first:
+            raise RecordsTrimmed(f"{what}: records below {first} are deleted", remedy=self.remedies[410])
+        if part.end > end:
+            raise OffsetRefused(f"{what} ends at {end}, below {part.end}", remedy=self.remedies[416])
 
     def offsets_at(self, queue: str, epoch: str, times: Positions) -> Positions:
         """The first record of some partitions that was delivered at a time or later, or the end of the partition.

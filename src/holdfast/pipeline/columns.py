@@ -2,12 +2,12 @@
 
 ``body`` is a STRING: records hold self-contained XML in UTF-8, and ``from_xml`` takes nothing else. NOT NULL is what
 every record has by construction. Arrow's schema must be Spark's to the letter (order, types, nullability), so both
-come from one table. Knows nothing of the network.
+come from one table. A row may have some of its columns only. Knows nothing of the network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.records import Record
@@ -23,45 +23,35 @@ if TYPE_CHECKING:
 BATCH_ROWS = 8_192
 BATCH_BYTES = 4 << 20
 
-Column = tuple[str, str, bool, str]
-"""Name, type, whether it may be null, and the record's attribute."""
 Typed = tuple[str, str, bool]
 """Name, type (string, integer, long, timestamp, boolean), and whether it may be null."""
 
-_OF_THE_RECORD: list[Column] = [
-    ("sequence", "string", False, "sequence"),
-    ("message_number", "long", False, "message_number"),
-    ("message_id", "string", True, "message_id"),
-    ("action", "string", False, "action"),
-    ("to", "string", True, "to"),
-    ("reply_to", "string", True, "reply_to"),
-    ("relates_to", "string", True, "relates_to"),
-    ("soap_version", "string", False, "soap"),
-    ("received_at", "timestamp", False, "received_at"),
-    ("delivered_at", "timestamp", False, "delivered_at"),
+COLUMNS: list[Typed] = [
+    ("queue", "string", False),
+    ("partition", "integer", False),
+    ("offset", "long", False),
+    ("sequence", "string", False),
+    ("message_number", "long", False),
+    ("message_id", "string", True),
+    ("action", "string", False),
+    ("to", "string", True),
+    ("reply_to", "string", True),
+    ("relates_to", "string", True),
+    ("soap_version", "string", False),
+    ("received_at", "timestamp", False),
+    ("delivered_at", "timestamp", False),
+    ("headers", "string", False),
+    ("body", "string", False),
 ]
-_HEADERS: Column = ("headers", "string", False, "headers")
-_BODY: Column = ("body", "string", False, "body")
-_POSITION: list[tuple[str, str]] = [("queue", "string"), ("partition", "integer"), ("offset", "long")]
+POSITION = ("queue", "partition", "offset")
+"""What is known of a row without its record."""
+_ATTRIBUTES = {"soap_version": "soap"}
+"""What a column is called in a record, if otherwise."""
 
 
-def _columns(body: bool, headers: bool) -> list[Column]:
-    return [*_OF_THE_RECORD, *([_HEADERS] if headers else []), *([_BODY] if body else [])]
-
-
-def _of_messages(body: bool, headers: bool) -> list[Typed]:
-    position = [(name, kind, False) for name, kind in _POSITION]
-    return position + [(name, kind, nullable) for name, kind, nullable, _ in _columns(body, headers)]
-
-
-def spark_schema(*, body: bool, headers: bool) -> StructType:
-    """The schema as Spark sees it, with or without the two large columns."""
-    return spark_struct(_of_messages(body, headers))
-
-
-def arrow_schema(*, body: bool, headers: bool) -> pa.Schema:
-    """The same as Arrow sees it."""
-    return arrow_struct(_of_messages(body, headers))
+def chosen(table: Iterable[Typed], names: Collection[str]) -> list[Typed]:
+    """The columns of these names, in the table's order."""
+    return [column for column in table if column[0] in names]
 
 
 def spark_struct(columns: Iterable[Typed]) -> StructType:
@@ -106,20 +96,30 @@ class BatchBuilder:
 
     Args:
         queue, partition: Where the records are from.
-        body, headers: Which of the large columns there are.
+        names: Which of the COLUMNS there are.
 
     Attributes:
         unused: Fields that the records may come without.
     """
 
-    def __init__(self, queue: str, partition: int, *, body: bool, headers: bool) -> None:
+    def __init__(self, queue: str, partition: int, names: Collection[str]) -> None:
         self._queue = queue
         self._partition = partition
-        self._schema = arrow_schema(body=body, headers=headers)
-        self._attributes = [attribute for *_, attribute in _columns(body, headers)]
-        self._fields = {*self._attributes, "released_at"} - {"delivered_at"}
+        self._schema = arrow_struct(chosen(COLUMNS, names))
+        self._attributes = [_ATTRIBUTES.get(name, name) for name in self._schema.names if name not in POSITION]
+        self._fields = set(self._attributes)
+        if "delivered_at" in self._fields:
+            self._fields = self._fields - {"delivered_at"} | {"received_at", "released_at"}
         # To leave out what is small costs the server more than to send it.
-        self.unused = sorted(LARGE_FIELDS - self._fields) if not body else []
+        self.unused = sorted(LARGE_FIELDS - self._fields) if "body" not in self._fields else []
+
+    def positions(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Batches of rows whose columns are of POSITION: one row for each offset from ``start`` to before ``end``."""
+        import pyarrow as pa
+
+        for first in range(start, end, BATCH_ROWS):
+            arrays = self._position(first, min(BATCH_ROWS, end - first))
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def batches(self, blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
         """Batches of some 8,192 rows or 4 MB, whichever is reached first.
@@ -145,25 +145,31 @@ class BatchBuilder:
 
         from holdfast.pipeline.decoding import columns_of
 
-        rows = len(block)
-        position = [
-            pa.repeat(pa.scalar(self._queue), rows),
-            pa.repeat(pa.scalar(self._partition, pa.int32()), rows),
-            pa.array(np.arange(block.first, block.first + rows)),
-        ]
         lengths = np.frombuffer(block.lengths, np.uint32).astype(np.int64)
         fields = columns_of(block.content, block.begin, lengths, self._fields)
         if fields is None:
             arrays = self._one_by_one(list(block))
         else:
-            received, released = fields["received_at"], fields["released_at"]
-            fields["delivered_at"] = np.where(np.isnan(released), received, released)
+            if "delivered_at" in self._attributes:
+                received, released = fields["received_at"], fields["released_at"]
+                fields["delivered_at"] = np.where(np.isnan(released), received, released)
             arrays = [_array(fields[attribute], field.type) for attribute, field in self._wanted()]
-        return pa.RecordBatch.from_arrays([*position, *arrays], schema=self._schema)
+        return pa.RecordBatch.from_arrays([*self._position(block.first, len(block)), *arrays], schema=self._schema)
+
+    def _position(self, first: int, rows: int) -> list[pa.Array]:
+        import numpy as np
+        import pyarrow as pa
+
+        made: dict[str, Callable[[], pa.Array]] = {
+            "queue": lambda: pa.repeat(pa.scalar(self._queue), rows),
+            "partition": lambda: pa.repeat(pa.scalar(self._partition, pa.int32()), rows),
+            "offset": lambda: pa.array(np.arange(first, first + rows)),
+        }
+        return [made[name]() for name in self._schema.names if name in made]
 
     def _wanted(self) -> Iterator[tuple[str, pa.Field]]:
         """Of each column that is the record's own: its attribute there, and what it is to be."""
-        return zip(self._attributes, list(self._schema)[len(_POSITION) :], strict=True)
+        return zip(self._attributes, [one for one in self._schema if one.name not in POSITION], strict=True)
 
     def _one_by_one(self, encoded: list[tuple[int, bytes]]) -> list[pa.Array]:
         records = [self._decode(offset, data) for offset, data in encoded]

@@ -3,7 +3,8 @@
 A record of format 2 is a MessagePack array of known fields. numpy walks all records of a block side by side, field by
 field, and Arrow copies what is to be a column out of the block. What is not as ``store.records.encode_record`` writes
 it today (an older format, garbage, text that is no UTF-8) is left to who decodes record by record, and knows what to
-say of it: so this decides nothing, and gives what that would give, or nothing.
+say of it: so this decides nothing, and gives what that would give, or nothing. A field that nobody wants is walked
+past: whether its text is UTF-8 is not looked at.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.columns import Typed, arrow_struct, spark_struct
+from holdfast.pipeline.columns import Typed, arrow_struct, chosen
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 COLUMNS: list[Typed] = [
     ("letter", "long", False),
@@ -31,26 +31,18 @@ COLUMNS: list[Typed] = [
     ("relates_to", "string", True),
     ("soap_version", "string", False),
     ("received_at", "timestamp", False),
+    ("headers", "string", False),
+    ("body", "string", False),
 ]
-_LARGE: list[Typed] = [("headers", "string", False), ("body", "string", False)]
 _KEYS = {"soap_version": "soap"}
 """What a column is called where the server describes a letter, if otherwise."""
 
 
-def _columns(body: bool, headers: bool) -> list[Typed]:
-    return COLUMNS + [one for one in _LARGE if {"headers": headers, "body": body}[one[0]]]
-
-
-def letters_schema(*, body: bool, headers: bool) -> StructType:
-    """The columns as Spark sees them."""
-    return spark_struct(_columns(body, headers))
-
-
-def batch_of(letters: list[dict[str, Any]], *, body: bool, headers: bool) -> pa.RecordBatch:
-    """Letters as rows."""
+def batch_of(letters: list[dict[str, Any]], names: Collection[str]) -> pa.RecordBatch:
+    """Letters as rows with the columns of these names."""
     import pyarrow as pa
 
-    schema = arrow_struct(_columns(body, headers))
+    schema = arrow_struct(chosen(COLUMNS, names))
     return pa.RecordBatch.from_arrays([_array(letters, field) for field in schema], schema=schema)
 
 

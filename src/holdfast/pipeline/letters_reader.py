@@ -47,7 +47,7 @@ class LettersReader(DataSourceReader):
             while start is not None:
                 letters, start = patience.call(lambda at=start: plane.letters(at))  # type: ignore[misc]
                 if wanted := [letter for letter in letters if self._is_wanted(letter)]:
-                    yield batch_of(wanted, body=options.body, headers=options.headers)
+                    yield batch_of(wanted, options.names)
         finally:
             plane.close()
 

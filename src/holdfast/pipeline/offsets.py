@@ -343,7 +343,7 @@ def share(since: Mapping[K, int], ends: Mapping[K, int], max_rows: int) -> dict[
     return until
 
 
-def plan(ranges: list[QueueRange], tasks: int | None, least: int = 1) -> list[tuple[QueueRange, ...]]:
+def plan(ranges: list[QueueRange], tasks: int | None, least: int = 1, ease: int = 1) -> list[tuple[QueueRange, ...]]:
     """Divide ranges, kept in order, into parts of about equal size. Read one part after the other, the parts give the
     ranges' own order.
 
@@ -351,10 +351,11 @@ def plan(ranges: list[QueueRange], tasks: int | None, least: int = 1) -> list[tu
         ranges: What is to be read.
         tasks: So many parts at most, none needlessly small. None: four, or one for each ``TASK_ROWS``, if more.
         least: So many parts at least, as far as there are rows.
+        ease: How many times as many rows as usual a part is to have.
     """
     total = sum(part.rows for _, part in ranges)
-    most = tasks if tasks is not None else max(FEW_TASKS, least, -(-total // TASK_ROWS))
-    count = min(most, max(total // MIN_TASK_ROWS, least, 1), total)
+    most = tasks if tasks is not None else max(FEW_TASKS, least, -(-total // (TASK_ROWS * ease)))
+    count = min(most, max(total // (MIN_TASK_ROWS * ease), least, 1), total)
     parts: list[list[QueueRange]] = [[] for _ in range(count)]
     number = done = 0
     for queue, part in ranges:

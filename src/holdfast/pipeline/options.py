@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from holdfast.core.queues import check_reader
 from holdfast.endpoint.admin_client import Access
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline import letter_columns
+from holdfast.pipeline.columns import COLUMNS, POSITION
 from holdfast.pipeline.offsets import EARLIEST
 from holdfast.pipeline.option_values import (
     access_of,
@@ -40,8 +43,8 @@ from holdfast.pipeline.position_values import (
 INBOX = "inbox"
 """The queue that is read if none is named."""
 MESSAGES, LETTERS = "messages", "letters"
-READS = (MESSAGES, LETTERS)
-"""What a read may give."""
+TABLES = {MESSAGES: COLUMNS, LETTERS: letter_columns.COLUMNS}
+"""What a read may give, and all columns that it may have."""
 MOST_TASKS = 100_000
 """Spark partitions of one read: the driver holds them all."""
 DELIVERED, RECEIVED = "delivered", "received"
@@ -60,6 +63,15 @@ _ELSEWHERE = {
 }
 """Options of Spark's Kafka source that this one has no like of, or that Spark gives by itself, and what there is
 instead."""
+
+
+def _columns(name: str, text: str) -> frozenset[str]:
+    names = [one.strip().lower() for one in text.split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        raise ConfigurationError(
+            f"option {name}={text!r} names a column twice, or none between two commas", remedy="give queue,offset"
+        )
+    return frozenset(names)
 
 
 def usable_cores() -> int:
@@ -123,8 +135,11 @@ class ReadOptions:
         wait: Seconds the server may hold back an answer that nothing is new (0..60).
         away: Seconds a server that is away is waited for before the query fails.
         tasks: Spark partitions of one read at most. Without it as many as have 5,000 rows each, up to four, or one for
-            each 50,000 rows if that is more: the driver does not know how many cores the executors have.
+            each 50,000 rows if that is more: the driver does not know how many cores the executors have. Twenty times
+            as many rows where ``columns`` names none but ``queue``, ``partition`` and ``offset``.
         min_tasks: Spark partitions of one read at least, as far as there are rows.
+        columns: The columns that there are, with commas between them: ``sequence,action``. Without it all but those
+            that ``body`` and ``headers`` leave out; neither of these may be given beside it.
         body: Whether there is a ``body`` column.
         headers: Whether there is a ``headers`` column.
         token: The admin listener's token. Spark shows options to whoever may look at the query: ``tokenFile``, or the
@@ -139,7 +154,7 @@ class ReadOptions:
     broker: str = field(metadata=option("broker", as_url))
     queues: tuple[str, ...] = field(default=(), metadata=option("queue", as_queues, "subscribe"))
     pattern: str = field(default="", metadata=option("queuePattern", as_pattern, "subscribePattern"))
-    read: str = field(default=MESSAGES, metadata=option("read", one_of(READS)))
+    read: str = field(default=MESSAGES, metadata=option("read", one_of(TABLES)))
     reader: str = field(default="", metadata=option("reader", _reader))
     starting: Position = field(default="earliest", metadata=option("startingOffsets", as_position))
     starting_at: int | None = field(default=None, metadata=option("startingTimestamp", as_time))
@@ -159,6 +174,7 @@ class ReadOptions:
     away: float = field(default=60.0, metadata=option("awaySeconds", as_seconds))
     tasks: int | None = field(default=None, metadata=option("tasks", _tasks))
     min_tasks: int = field(default=1, metadata=option("minPartitions", _tasks))
+    columns: frozenset[str] = field(default=frozenset(), metadata=option("columns", _columns))
     body: bool = field(default=True, metadata=option("body", as_boolean))
     headers: bool = field(default=False, metadata=option("headers", as_boolean, "includeHeaders"))
     token: str = field(default="", metadata=option("token", as_token), repr=False)
@@ -182,6 +198,8 @@ class ReadOptions:
             ("queues", "pattern"),
             ("starting", "starting_at", "starting_times"),
             ("ending", "ending_at", "ending_times"),
+            ("columns", "body"),
+            ("columns", "headers"),
         ):
             given = [cls.__dataclass_fields__[name].metadata["name"] for name in fields if name in values]
             if len(given) > 1:
@@ -196,7 +214,32 @@ class ReadOptions:
                 option_name = cls.__dataclass_fields__[name].metadata["name"]
                 values[name] = of_queues(option_name, values[name], queues, pattern)
         _check_sizes(values)
+        _check_columns(values)
         return cls(**values, access=access_of(values))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The columns that a row has."""
+        unwanted = {name for name in ("body", "headers") if not getattr(self, name)}
+        return self.columns or frozenset(name for name, *_ in TABLES[self.read] if name not in unwanted)
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """These, and the columns by which rows are left out."""
+        times = (self.starting_at, self.starting_times, self.ending_at, self.ending_times)
+        is_by_arrival = self.time_of == RECEIVED and times != (None, None, None, None)
+        by = {"sequence": bool(self.sequence), "action": bool(self.action), "received_at": is_by_arrival}
+        return self.names.union(name for name, is_used in by.items() if is_used)
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether messages are read for more than where they are."""
+        return not self.needed.issubset(POSITION)
+
+    @property
+    def ease(self) -> int:
+        """How many times as many rows are worth a task as of those for which records are read."""
+        return 1 if self.needs_records else 20
 
     def check_stream(self) -> None:
         """See that a stream can be read with these.
@@ -230,6 +273,15 @@ class ReadOptions:
                     f"option {fields[name].metadata['name']} is of messages, and dead letters are read",
                     remedy="narrow them by queue, sequence, action, startingTimestamp and endingTimestamp",
                 )
+
+
+def _check_columns(values: Mapping[str, Any]) -> None:
+    read = values.get("read", MESSAGES)
+    there = [name for name, *_ in TABLES[read]]
+    for name in sorted(values.get("columns", frozenset()).difference(there)):
+        nearest = get_close_matches(name, there, n=1)
+        remedy = f"did you mean {nearest[0]}?" if nearest else f"the columns are {', '.join(there)}"
+        raise ConfigurationError(f"option columns names {name!r}, which {read} have not", remedy=remedy)
 
 
 def _check_sizes(values: Mapping[str, Any]) -> None:

@@ -13,10 +13,9 @@ from pyspark.sql.types import StructType
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.batch_reader import WsrmReader
-from holdfast.pipeline.columns import spark_schema
-from holdfast.pipeline.letter_columns import letters_schema
+from holdfast.pipeline.columns import chosen, spark_struct
 from holdfast.pipeline.letters_reader import LettersReader
-from holdfast.pipeline.options import LETTERS, MESSAGES, ReadOptions
+from holdfast.pipeline.options import LETTERS, MESSAGES, TABLES, ReadOptions
 from holdfast.pipeline.sink import WsrmStreamWriter, WsrmWriter, planned
 from holdfast.pipeline.stream_reader import WsrmStreamReader
 
@@ -33,7 +32,7 @@ class WsrmDataSource(DataSource):
         return "wsrm"
 
     def schema(self) -> StructType:
-        """The columns; ``body`` and ``headers`` come and go by option."""
+        """The columns that the options ask for."""
         return _schema(ReadOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -61,16 +60,15 @@ class WsrmDataSource(DataSource):
         if schema != ours:
             raise ConfigurationError(
                 f"the wsrm source has the columns {ours.simpleString()}; .schema() asked for {schema.simpleString()}",
-                remedy="leave .schema() away and select() columns; options body and headers add the large ones",
+                remedy="leave .schema() away; option columns says which there are",
             )
         return options
 
 
 def _schema(options: ReadOptions) -> StructType:
-    return _SCHEMAS[options.read](body=options.body, headers=options.headers)
+    return spark_struct(chosen(TABLES[options.read], options.names))
 
 
-_SCHEMAS: dict[str, Callable[..., StructType]] = {MESSAGES: spark_schema, LETTERS: letters_schema}
 _READERS: dict[str, Callable[[ReadOptions], DataSourceReader]] = {MESSAGES: WsrmReader, LETTERS: LettersReader}
 
 

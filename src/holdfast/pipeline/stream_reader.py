@@ -259,7 +259,8 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue, place in until.queues.items()
             for p in place.positions
         }
-        plan = offsets.plan(ranges, self._options.tasks, self._options.min_tasks)
+        options = self._options
+        plan = offsets.plan(ranges, options.tasks, options.min_tasks, options.ease)
         return [
             WsrmPartition(tuple(replace(parts[queue, part.partition], range=part) for queue, part in task))
             for task in plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
@@ -93,10 +93,8 @@ def _read_part(options: ReadOptions, plane: DataPlane, patience: Patience, part:
     """Every record of the range; without those that are deleted meanwhile, if the options bear that."""
     wanted = part.range
     while wanted.start < wanted.end:
-        builder = BatchBuilder(part.queue, wanted.partition, body=options.body, headers=options.headers)
         try:
-            blocks = read_range(plane, part.queue, part.epoch, wanted, patience, part.known, builder.unused)
-            for batch in builder.batches(blocks):
+            for batch in _batches(options, plane, patience, replace(part, range=wanted)):
                 wanted = Range(wanted.partition, wanted.start + batch.num_rows, wanted.end)
                 yield batch
         except RecordsTrimmed:
@@ -108,8 +106,20 @@ def _read_part(options: ReadOptions, plane: DataPlane, patience: Patience, part:
             wanted = Range(wanted.partition, gone.end, wanted.end)
 
 
+def _batches(options: ReadOptions, plane: DataPlane, patience: Patience, part: Part) -> Iterator[pa.RecordBatch]:
+    """The range as it is now. Where no record is needed, the server says that all are there, and sends none."""
+    asked = part.range
+    builder = BatchBuilder(part.queue, asked.partition, options.needed)
+    if options.needs_records:
+        blocks = read_range(plane, part.queue, part.epoch, asked, patience, part.known, builder.unused)
+        yield from builder.batches(blocks)
+    else:
+        patience.call(lambda: plane.check_range(part.queue, part.epoch, asked, part.known))
+        yield from builder.positions(asked.start, asked.end)
+
+
 def _narrowed(batch: pa.RecordBatch, options: ReadOptions, part: Part) -> pa.RecordBatch:
-    """The rows that the options ask for."""
+    """The rows and columns that the options ask for."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -123,4 +133,5 @@ def _narrowed(batch: pa.RecordBatch, options: ReadOptions, part: Part) -> pa.Rec
     masks += [pc.less(received, part.until)] if part.until is not None else []
     for mask in masks[1:]:
         masks[0] = pc.and_(masks[0], mask)
-    return batch.filter(masks[0]) if masks else batch
+    rows = batch.filter(masks[0]) if masks else batch
+    return rows.select([name for name in rows.schema.names if name in options.names])
