@@ -9,8 +9,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline import delta
 from holdfast.pipeline.compaction import compact
 from holdfast.pipeline.delta import DeltaTable
+from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.landed import Layout, ParquetTable
 from holdfast.pipeline.landing import read_landed, table_of
 
@@ -90,6 +92,50 @@ def test_each_batch_is_in_the_table_once_wherever_its_landing_ends(
     land(table, rows(spark, 3, more="true AS more"), 3, day)
     assert seen_by_delta(out) == list(range(40))
     assert table.numbers() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("when", "how_far"), [("write_rows", "in"), ("_added", "in"), ("_added", "written")])
+def test_of_two_drivers_that_land_one_batch_at_a_time_one_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, how_far: str
+):
+    """As when one is cut off, and another was started in its place: which comes between any two of the first's steps,
+    and commits, or dies just before that."""
+    made = rows(spark, 1)
+    table, layout = DeltaTable(spark, str(tmp_path)), Layout(made.schema)
+    land(table, rows(spark, 0), 0)
+    room: Any = delta if when == "write_rows" else DeltaTable
+    real = getattr(room, when)
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    def and_the_other(*given: Any) -> Any:
+        done = real(*given)
+        with monkeypatch.context() as patch:
+            patch.setattr(room, when, real)
+            if how_far == "in":
+                DeltaTable(spark, str(tmp_path)).write(made, 1, layout)
+            else:
+                patch.setattr(DeltaTable, "_added", killed)
+                with pytest.raises(Killed):
+                    DeltaTable(spark, str(tmp_path)).write(made, 1, layout)
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(room, when, and_the_other)
+        if how_far == "in":
+            with pytest.raises(PipelineError, match="by another driver"):
+                table.write(made, 1, layout)
+        else:
+            table.write(made, 1, layout)
+            assert len(list((tmp_path / "rows" / "1").iterdir())) == 1
+    assert seen_by_delta(tmp_path) == list(range(20))
+    assert sorted(row.offset for row in read_landed(spark, str(tmp_path)).collect()) == list(range(20))
+    land(table, rows(spark, 2), 2)
+    assert seen_by_delta(tmp_path) == list(range(30))
 
 
 def test_what_a_delta_table_cannot_become_is_refused_with_the_way_out(spark: SparkSession, tmp_path: Path):

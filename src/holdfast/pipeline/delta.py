@@ -1,13 +1,16 @@
 """Landed rows as a Delta table, by ``deltalake``; no jar is needed.
 
-Spark writes a batch's files into ``rows/BATCH``, where nobody looks; then one commit of the table's log adds them, and
-says with Delta's own transaction identifier up to which batch rows are in. A batch that Spark repeats after a crash is
-either in, and is not written again, or is not, and its files are replaced.
+Spark writes a batch's files into ``rows/BATCH/TOKEN``, where nobody looks; then one commit of the table's log adds
+them, and says with Delta's own transaction identifier up to which batch rows are in. A batch that Spark repeats after
+a crash is either in, and is not written again, or is not, and is written beside what was left, which is deleted once
+the new files are in. So no driver takes another's files away that might still be added: where two are alive, the log
+says whose count.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -16,6 +19,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.alike import nullable
+from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.landed import BATCH, DAYS, Layout, day_of, nothing, write_rows
 from holdfast.pipeline.widening import merged
 
@@ -99,25 +103,38 @@ class DeltaTable:
 
     def has(self, batch: int) -> bool:
         """Whether the batch is in the table's log."""
-        version = self._table().transaction_version(APP)
-        return version is not None and version >= batch
+        return _is_in(self._table(), batch)
 
     def write(self, rows: DataFrame, batch: int, layout: Layout) -> None:
         """Write the batch's files, then add them to the table, all at once."""
-        from deltalake import CommitProperties, Transaction
         from pyspark.sql import functions as F
 
-        place = f"{self._out}/rows/{batch}"
-        write_rows(rows.withColumn(BATCH, F.lit(batch).cast("int")), place, layout)
+        attempts, token = f"{self._out}/rows/{batch}", secrets.token_hex(6)
+        write_rows(rows.withColumn(BATCH, F.lit(batch).cast("int")), f"{attempts}/{token}", layout)
+        self._add(f"{attempts}/{token}", batch, layout)
+        for name in files.names(self._spark, attempts):
+            if name != token:
+                files.delete(self._spark, f"{attempts}/{name}")
+
+    def _add(self, place: str, batch: int, layout: Layout) -> None:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+
         table = self._table()
-        properties = CommitProperties(app_transactions=[Transaction(APP, batch)])
-        table.create_write_transaction(
-            self._added(place, layout),
-            "append",
-            table.schema(),
-            partition_by=[layout.day] if layout.day else None,
-            commit_properties=properties,
-        )
+        if _is_in(table, batch):
+            raise _landed_by_another(batch, self._out)
+        try:
+            table.create_write_transaction(
+                self._added(place, layout),
+                "append",
+                table.schema(),
+                partition_by=[layout.day] if layout.day else None,
+                commit_properties=CommitProperties(app_transactions=[Transaction(APP, batch)]),
+            )
+        except CommitFailedError as error:  # also where another has committed the batch since the table was read
+            if self.has(batch):
+                raise _landed_by_another(batch, self._out) from error
+            raise
 
     def _added(self, place: str, layout: Layout) -> list[Any]:
         """What the log is to say of each file."""
@@ -175,6 +192,18 @@ class DeltaTable:
         schema = StructType.fromJson(json.loads(table.schema().to_json()))
         day = next((name for name in table.metadata().partition_columns if name in DAYS.values()), None)
         return Layout(StructType([field for field in schema.fields if field.name != day]), day)
+
+
+def _is_in(table: Table, batch: int) -> bool:
+    version = table.transaction_version(APP)
+    return version is not None and version >= batch
+
+
+def _landed_by_another(batch: int, out: str) -> PipelineError:
+    return PipelineError(
+        f"batch {batch} was added to {out} by another driver while this one wrote it",
+        remedy="one of the two is to be stopped; this one's files are not in the table, and nothing is twice",
+    )
 
 
 def _with_day(columns: StructType, day: str | None) -> StructType:

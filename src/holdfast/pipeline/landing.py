@@ -272,7 +272,7 @@ def reader_of(spark: SparkSession, checkpoint: str, what: str = "land") -> str:
     It moves with the checkpoint, and no other has it. ``what`` it begins with says whose it is.
     """
     if READER_FILE not in files.names(spark, checkpoint):
-        files.write_text(spark, f"{checkpoint}/{READER_FILE}", f"{what}-{secrets.token_hex(6)}")
+        files.publish_text(spark, f"{checkpoint}/{READER_FILE}", f"{what}-{secrets.token_hex(6)}")
     return files.read_text(spark, f"{checkpoint}/{READER_FILE}").strip()
 
 

@@ -337,7 +337,7 @@ def _inferred(spark: SparkSession, plan: PipelinePlan) -> dict[str, T.StructType
         name = f"{step.name}.json"
         if name not in files.names(spark, directory):
             fields = infer(spark, plan, step, found)
-            files.write_text(spark, f"{directory}/{name}", fields.json())
+            files.publish_text(spark, f"{directory}/{name}", fields.json())
         found[step.name] = T.StructType.fromJson(json.loads(files.read_text(spark, f"{directory}/{name}")))
     return found
 

@@ -70,7 +70,7 @@ class Settled:
             counted = output.observe(seen, F.count("*").alias("rows"))
             counted.write.mode("overwrite").parquet(f"{self._place}/{name}")
             counts[name] = seen.get["rows"]
-        files.write_text(self.spark, f"{self._place}/{_MARKER}", json.dumps(counts))
+        files.publish_text(self.spark, f"{self._place}/{_MARKER}", json.dumps(counts))
         return counts
 
     def read(self, name: str) -> DataFrame:
