@@ -233,7 +233,7 @@ class Whole:
     async def _audit(self, name: str) -> tuple[int, str]:
         report = self._out / "audit" / f"{name}.html"
         report.parent.mkdir(exist_ok=True)
-        told = ["audit", "--journal", str(self._out / name / "journal"), "--html", str(report)]
+        told = ["audit", str(self._out / name / "journal"), "--html", str(report)]
         child = Child(f"the audit of {name}", "holdfast", told, self._out / "audit.log")
         said = await (await child.start()).read()
         return await child.ended(), said.decode()

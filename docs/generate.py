@@ -584,7 +584,7 @@ def journal_columns() -> str:
 
 def audit_rules() -> str:
     """What an audit looks for."""
-    rules = importlib.import_module("holdfast.pipeline.violations").RULES
+    rules = importlib.import_module("holdfast.pipeline.rules").RULES
     rows = [f"| {one} | {says} |" for one, says in rules.items()]
     return "\n".join(["| rule | when it is broken |", "| --- | --- |", *rows])
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline.page import COLOURS, Heading, Part, Plot, Table, Text, drawn, new_figure, render
-from holdfast.pipeline.violations import RULES
+from holdfast.pipeline.rules import RULES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

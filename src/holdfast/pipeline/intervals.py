@@ -1,4 +1,4 @@
-"""Ranges of numbers on Spark, of which there may be millions: which point lies in which, and what they leave out.
+"""Ranges of numbers on Spark, of which there may be millions: which point lies in which.
 
 Sorting decides, so that nothing is multiplied: no join on an inequality, no range taken apart into its numbers.
 """
@@ -40,39 +40,6 @@ def covering(points: DataFrame, at: str, ranges: DataFrame, by: Sequence[str], c
     found = both.withColumn("_found", known).where(F.col(POINT).isNotNull())
     inside = F.col("_found.end") > F.col(FIRST)
     return found.select(f"{POINT}.*", *(F.when(inside, F.col(f"_found.{name}")).alias(name) for name in carried))
-
-
-def uncovered(ranges: DataFrame, others: DataFrame, by: Sequence[str]) -> DataFrame:
-    """What of some ranges is in none of the others: ``by``, ``first``, ``end``.
-
-    Args:
-        ranges, others: Have ``by``, ``first`` and ``end``; any of them may overlap.
-        by: Columns within which numbers are comparable.
-    """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    both = ranges.select(*by, "first", "end", F.lit(1).alias("mine"), F.lit(0).alias("theirs")).unionByName(
-        others.select(*by, "first", "end", F.lit(0).alias("mine"), F.lit(1).alias("theirs"))
-    )
-    both = both.where("end > first")
-    begin = both.select(*by, F.col("first").alias(FIRST), "mine", "theirs")
-    cease = both.select(
-        *by, F.col("end").alias(FIRST), (-F.col("mine")).alias("mine"), (-F.col("theirs")).alias("theirs")
-    )
-    edges = (
-        begin.unionByName(cease).groupBy(*by, FIRST).agg(F.sum("mine").alias("mine"), F.sum("theirs").alias("theirs"))
-    )
-    window = Window.partitionBy(*by).orderBy(FIRST)
-    run = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    swept = edges.select(
-        *by,
-        F.col(FIRST).alias("first"),
-        F.lead(FIRST).over(window).alias("end"),
-        F.sum("mine").over(run).alias("mine"),
-        F.sum("theirs").over(run).alias("theirs"),
-    )
-    return swept.where("mine > 0 AND theirs = 0").select(*by, "first", "end")
 
 
 def joined(ranges: DataFrame, by: Sequence[str]) -> DataFrame:

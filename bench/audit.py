@@ -1,0 +1,116 @@
+"""A journal of many events, audited: seconds and CPU of each step.
+
+    python bench/audit.py                       # 1,000,000 events: about 400,000 messages
+    python bench/audit.py --events 5000000
+
+The journal is as a broker with handlers leaves it: Sequences of a thousand messages, a few of each held behind a gap or
+repeated, four partitions, a restart after each quarter. It breaks no rule, and whoever finds that it does is wrong.
+Nothing here passes or fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.endpoint.journal_events import NAMES
+from holdfast.endpoint.journal_files import HEADER, frames_of, to_parquet_all
+
+MESSAGES = 1_000
+"""Of a Sequence."""
+TOGETHER = 32
+"""Messages of one acknowledgement, and handled at once."""
+PARTITIONS = 4
+RUNS = 4
+_OWN = tuple(name for name in NAMES if name not in ("run", "ordinal", "worker"))
+
+
+def row(at: float, event: str, **more: Any) -> tuple[Any, ...]:
+    """One event."""
+    return tuple({**more, "at": at, "event": event}.get(name) for name in _OWN)
+
+
+def run_of(number: int, first: int, sequences: int) -> Iterator[tuple[Any, ...]]:
+    """The events of one run, which begins with what those before it left."""
+    at = 1_700_000_000.0 + first
+    ends = [len(range(partition, first, PARTITIONS)) * MESSAGES for partition in range(PARTITIONS)]
+    yield row(at, "started", attempt=number)
+    for partition, end in enumerate(ends):
+        yield row(at, "queue stands", queue="inbox", partition=partition, offset=end, attempt=number, detail="epoch")
+        if end:
+            yield row(at, "handled stands", queue="inbox", partition=partition, offset=0, count=end)
+    promised = "exactly-once in-order, NoDiscard"
+    for one in range(max(0, first - 50), first):
+        name = f"urn:uuid:{one:032x}"
+        yield row(at, "stands", sequence=name, number=1, count=MESSAGES, detail=f"created, {promised}")
+    for one in range(first, first + sequences):
+        at = 1_700_000_000.0 + one
+        name, partition = f"urn:uuid:{one:032x}", one % PARTITIONS
+        place: dict[str, Any] = {"queue": "inbox", "partition": partition, "count": 1}
+        yield row(at, "created", sequence=name, peer=f"http://peer-{one % 7}/", detail=promised)
+        for lower in range(1, MESSAGES + 1, TOGETHER):
+            numbers = range(lower, min(lower + TOGETHER, MESSAGES + 1))
+            count, base = len(numbers), ends[partition] - 1
+            yield row(at, "held", sequence=name, number=numbers[-1], count=1, since=at)
+            for many in numbers:
+                since = None if many == numbers[-1] else at + many / 1e4
+                where = {**place, "sequence": name, "number": many, "offset": base + many}
+                yield row(at + 0.01 + many / 1e4, "delivered", **where, since=since)
+            yield row(at + 0.02, "acknowledged", sequence=name, number=lower, count=count)
+            yield row(at + 0.02, "duplicate", sequence=name, number=lower, count=1)
+            for many in numbers:
+                where = {**place, "sequence": name, "number": many, "offset": base + many}
+                yield row(at + 0.03, "handed over", **where, attempt=1)
+            yield row(at + 0.04, "handled", **place | {"count": count}, offset=base + lower)
+        ends[partition] += MESSAGES
+        yield row(at + 0.9, "terminated", sequence=name)
+    yield row(at + 1, "stopped")
+
+
+def make(directory: Path, events: int) -> int:
+    """Write the journal; how many events it has."""
+    directory.mkdir(parents=True)
+    sequences = max(1, events // (RUNS * (2 * MESSAGES + 4 * MESSAGES // TOGETHER + 2)))
+    total = 0
+    for number in range(1, RUNS + 1):
+        rows = list(run_of(number, (number - 1) * sequences, sequences))
+        with (directory / f"_{number}.journal").open("wb") as file:
+            file.write(HEADER)
+            for start in range(0, len(rows), 4_000):
+                some = rows[start : start + 4_000]
+                file.write(frames_of(f"run-{number}", None, start, [("r", some)])[0])
+        total += len(rows)
+    to_parquet_all(directory)
+    return total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    from click.testing import CliRunner
+
+    from holdfast.pipeline.audit_job import audit_command
+
+    with tempfile.TemporaryDirectory() as scratch:
+        began = time.monotonic()
+        events = make(Path(scratch, "journal"), arguments.events)
+        size = sum(one.stat().st_size for one in Path(scratch, "journal").iterdir())
+        made = round(time.monotonic() - began, 1)
+        print(json.dumps({"events": events, "bytes": size, "made_seconds": made, "load": os.getloadavg()}), flush=True)
+        began = time.monotonic()
+        told = [scratch, "--master", "local[2]", "--html", f"{scratch}/page.html"]
+        result = CliRunner().invoke(audit_command, told)
+        print(result.output, flush=True)
+        seconds = round(time.monotonic() - began, 1)
+        print(json.dumps({"exit_code": result.exit_code, "seconds": seconds, "load": os.getloadavg()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""The rules of the audit, without Spark: honest histories break none, and each thing planted in one breaks its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+import told as _told
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.queues import DEAD_LETTERS
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.pipeline.rules import RULES, outside, violations_of
+
+Row = dict[str, Any]
+Rows = list[Row]
+SEEDS = range(60)
+
+
+@cache
+def journals(*, loses: bool) -> tuple[Rows, ...]:
+    return tuple(journal for seed in SEEDS for journal in _told.histories(seed, loses=loses))
+
+
+def broken(rows: Rows) -> set[str]:
+    return {one.rule for one in violations_of(rows)}
+
+
+@pytest.mark.parametrize("loses", [True, False])
+def test_no_journal_of_the_simulated_core_breaks_a_rule(loses: bool) -> None:
+    """Under loss, repeats, crashes that lose the ends of runs, clocks that are set back, brokers and handlers."""
+    assert len({row["event"] for journal in journals(loses=loses) for row in journal}) > 15
+    assert [found for journal in journals(loses=loses) if (found := violations_of(journal))] == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10_000), st.data())
+def test_no_part_of_a_journal_that_a_crash_leaves_breaks_a_rule(number: int, data: st.DataObject) -> None:
+    """Each run may lose its end, at any event."""
+    journal = journals(loses=False)[number % len(journals(loses=False))]
+    runs: dict[str, Rows] = {}
+    for row in journal:
+        runs.setdefault(row["run"], []).append(row)
+    kept = [rows[: data.draw(st.integers(1, len(rows)))] for rows in runs.values()]
+    assert violations_of([row for rows in kept for row in rows]) == []
+
+
+# --- what is planted --------------------------------------------------------------------------------------------------
+
+
+def inbound(rows: Rows, *events: str) -> Rows:
+    return [row for row in rows if row["event"] in events and row["sequence"] and not row["key"] and row["number"]]
+
+
+def last_run(rows: Rows) -> str:
+    return str(rows[-1]["run"])
+
+
+def later(rows: Rows, *more: Row) -> Rows:
+    """The same, and then that."""
+    last = rows[-1]
+    ordinal = max(row["ordinal"] for row in rows if row["run"] == last["run"])
+    usual = dict.fromkeys(last) | {"run": last["run"], "worker": last["worker"], "at": last["at"]}
+    return rows + [usual | one | {"ordinal": ordinal + 1 + index} for index, one in enumerate(more)]
+
+
+def without(row: Row, *names: str) -> Row:
+    return {name: value for name, value in row.items() if name not in ("run", "ordinal", "at", "worker", *names)}
+
+
+def end_of(rows: Rows, queue: str, partition: int) -> int:
+    here = [one for one in rows if (one["queue"], one["partition"]) == (queue, partition)]
+    delivered = [one["offset"] + 1 for one in here if one["event"] == "delivered"]
+    return int(max(delivered + [one["offset"] for one in here if one["event"] == "queue stands"]))
+
+
+def not_delivered(rows: Rows, chance: random.Random) -> Rows | None:
+    said = inbound(rows, "acknowledged")
+    if not said:
+        return None
+    one = chance.choice(said)
+    return later(rows, {"event": "acknowledged", "sequence": one["sequence"], "number": 10_000, "count": 2})
+
+
+def never_released(rows: Rows, chance: random.Random) -> Rows | None:
+    said = inbound(rows, "acknowledged")
+    if not said:
+        return None
+    one = {"sequence": chance.choice(said)["sequence"], "number": 10_000, "count": 1}
+    over = {"event": "terminated", "sequence": one["sequence"]}
+    return later(rows, one | {"event": "held"}, one | {"event": "acknowledged"}, over)
+
+
+def too_early(rows: Rows, chance: random.Random) -> Rows | None:
+    said = inbound(rows, "acknowledged")
+    if not said:
+        return None
+    one = {"sequence": chance.choice(said)["sequence"], "number": 10_000, "count": 1}
+    return later(rows, one | {"event": "acknowledged"}, one | {"event": "not queued"})
+
+
+def acknowledged_then_gone(rows: Rows, chance: random.Random) -> Rows | None:
+    """A last run that knows one number less of a Sequence than the run before it said."""
+    said = [one for one in inbound(rows, "acknowledged") if one["run"] == last_run(rows)]
+    if not said:
+        return None
+    one = chance.choice(said)
+    begun = max(row["attempt"] or 0 for row in rows if row["event"] in ("started", "queue stands")) + 1
+    again = [
+        {"event": "started", "attempt": begun},
+        {"event": "stands", "sequence": one["sequence"], "number": 1, "count": one["number"] - 1, "detail": "created"},
+    ]
+    return later(rows, *again)[: len(rows)] + [
+        dict.fromkeys(rows[0]) | new | {"run": "the last", "ordinal": index, "at": 1.0}
+        for index, new in enumerate(again)
+    ]
+
+
+def twice(rows: Rows, chance: random.Random) -> Rows | None:
+    known = {row["queue"] for row in rows if row["event"] == "queue stands" and row["run"] == last_run(rows)}
+    delivered = [one for one in inbound(rows, "delivered") if one["queue"] in known]
+    if not delivered:
+        return None
+    one = chance.choice(delivered)
+    offset = end_of(rows, one["queue"], one["partition"])
+    # Of one with order, whatever was delivered behind it would make it late as well.
+    newest = max(row["number"] for row in delivered if row["sequence"] == one["sequence"])
+    return later(rows, without(one, "offset", "number") | {"offset": offset, "number": newest})
+
+
+def out_of_order(rows: Rows, chance: random.Random) -> Rows | None:
+    ordered = {row["sequence"] for row in rows if "in-order" in (row["detail"] or "") and not row["key"]}
+    delivered = [one for one in inbound(rows, "delivered") if one["sequence"] in ordered]
+    pairs = [
+        (one, other)
+        for one in delivered
+        for other in delivered
+        if one["number"] + 1 == other["number"]
+        and all(one[name] == other[name] for name in ("sequence", "queue", "partition", "run"))
+    ]
+    if not pairs:
+        return None
+    one, other = chance.choice(pairs)
+    changed = {id(one): other["offset"], id(other): one["offset"]}
+    return [row | {"offset": changed[id(row)]} if id(row) in changed else row for row in rows]
+
+
+def offset_twice(rows: Rows, chance: random.Random) -> Rows | None:
+    delivered = [one for one in inbound(rows, "delivered") if one["run"] == last_run(rows)]
+    if not delivered:
+        return None
+    return later(rows, without(chance.choice(delivered), "sequence", "number") | {"sequence": "other", "number": 1})
+
+
+def delivered_then_gone(rows: Rows, chance: random.Random) -> Rows | None:
+    delivered = [one for one in inbound(rows, "delivered") if one["run"] == last_run(rows)]
+    known = {(r["queue"], r["partition"]): r for r in rows if r["event"] == "queue stands"}
+    delivered = [one for one in delivered if (one["queue"], one["partition"]) in known]
+    if not delivered:
+        return None
+    one = chance.choice(delivered)
+    stands = known[one["queue"], one["partition"]]
+    return later(rows, without(stands, "offset") | {"offset": end_of(rows, one["queue"], one["partition"]) - 1})
+
+
+def handled_again(rows: Rows, chance: random.Random) -> Rows | None:
+    rewound = {(row["run"], row["queue"]) for row in rows if row["event"] == "rewound"}
+    done = [
+        (row["queue"], row["partition"], row["offset"])
+        for row in rows
+        if row["event"] == "handled" and row["run"] == last_run(rows) and (row["run"], row["queue"]) not in rewound
+    ]
+    handed = [one for one in inbound(rows, "handed over") if (one["queue"], one["partition"], one["offset"]) in done]
+    if not handed:
+        return None
+    return later(rows, without(chance.choice(handed), "attempt") | {"attempt": 2})
+
+
+def handled_out_of_order(rows: Rows, chance: random.Random) -> Rows | None:
+    ordered = {row["sequence"] for row in rows if "in-order" in (row["detail"] or "") and not row["key"]}
+    rewound = {(row["run"], row["queue"]) for row in rows if row["event"] == "rewound"}
+    handed = [
+        one
+        for one in inbound(rows, "handed over")
+        if one["sequence"] in ordered
+        and one["queue"] != DEAD_LETTERS
+        and one["run"] == last_run(rows)
+        and (one["run"], one["queue"]) not in rewound
+    ]
+    if not handed:
+        return None
+    one = chance.choice(handed)
+    offsets = [one["offset"] + 100_000, one["offset"] + 100_001]
+    given = [without(one) | {"number": 10_001 - n, "offset": at, "attempt": 1} for n, at in enumerate(offsets)]
+    return later(rows, *given)
+
+
+PLANTED: Mapping[str, Callable[[Rows, random.Random], Rows | None]] = {
+    "acknowledged, not delivered": not_delivered,
+    "acknowledged, never released": never_released,
+    "acknowledged too early": too_early,
+    "acknowledged, then gone": acknowledged_then_gone,
+    "delivered twice": twice,
+    "delivered out of order": out_of_order,
+    "offset used twice": offset_twice,
+    "delivered, then gone": delivered_then_gone,
+    "handled again": handled_again,
+    "handled out of order": handled_out_of_order,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_is_planted_in_a_simulated_history_breaks_its_rule_and_no_other(rule: str) -> None:
+    planted = 0
+    for seed, journal in enumerate(journals(loses=True)):
+        rows = PLANTED[rule](journal, random.Random(seed))
+        if rows is not None:
+            planted += 1
+            assert broken(rows) == {rule}, seed
+    assert planted >= 5
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+_NUMBERS = st.frozensets(st.integers(1, 40))
+
+
+@given(_NUMBERS, _NUMBERS)
+def test_what_lies_outside_is_the_difference_of_the_sets(these: frozenset[int], those: frozenset[int]) -> None:
+    found = outside(*(AcknowledgementRanges((one, one) for one in some) for some in (these, those)))
+    assert [n for lower, upper in found for n in range(lower, upper + 1)] == sorted(these - those)
