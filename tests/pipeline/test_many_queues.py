@@ -549,3 +549,15 @@ def test_a_batch_that_is_repeated_goes_on_without_a_queue_that_is_gone_if_that_i
     assert next_batch(again, end)[0]["skipped"] == 10
     with pytest.raises(PipelineError):
         rows(unforgiving := stream(shop, queuePattern="orders.*"), unforgiving.partitions(start, end))
+
+
+def test_a_queue_that_appears_while_the_first_batch_is_away_joins_at_its_beginning(shop: FakeServer):
+    reader = stream(shop, queuePattern="orders.*", startingOffsets="latest")
+    start = reader.initialOffset()
+    shop.append("orders", 0, [record(10)])
+    end, found = next_batch(reader, start)  # Spark has noted the end, and dies
+    shop.create("orders-new", epoch="e9")
+    shop.append("orders-new", 0, [record(i) for i in range(4)])
+    again = stream(shop, queuePattern="orders.*", startingOffsets="latest")
+    assert rows(again, again.partitions(again.initialOffset(), end)) == found == of("orders", 0, 10, 11)
+    assert next_batch(again, end)[1] == of("orders-new", 0, 4)

@@ -96,9 +96,15 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = bounds.queues_there(self._plane, self._options)
         if not there:
             log.warning("nothing is read yet: %s", bounds.no_match(self._options))
+        # Asked again, after a crash: what matches the pattern only now joins at its beginning, as it would have.
+        reader = self._options.reader
+        is_again = bool(self._options.pattern) and any(self._plane.cursor(queue, reader) for queue in there)
         places = {}
         for queue, ends in there.items():
-            positions = self._begin(ends, lambda one=ends: bounds.start_of(self._plane, self._options, one))  # type: ignore[misc]
+            positions = self._begin(
+                ends,
+                lambda one=ends: one.firsts if is_again else bounds.start_of(self._plane, self._options, one),  # type: ignore[misc]
+            )
             prints = self._plane.fingerprints(queue, ends.epoch, positions)
             places[queue] = Place(ends.epoch, positions, prints)
         return Places(places).to_json()
