@@ -30,7 +30,7 @@ SPARK = {pa.string(): StringType(), pa.int32(): IntegerType()}
 
 
 def schema(*names: str) -> StructType:
-    return StructType([StructField(name, SPARK[ARROW[name]]) for name in names])
+    return StructType([StructField(name, SPARK[ARROW[name.lower()]]) for name in names])
 
 
 class Query:
@@ -46,7 +46,7 @@ class Query:
 
     def task(self, batch: int, partition: int, rows: dict[str, list[Any]], size: int = 3) -> Staged:
         options, plan = planned(self.options, schema(*rows), False, stream=True)
-        table = pa.table({name: pa.array(values, ARROW[name]) for name, values in rows.items()})
+        table = pa.table({name: pa.array(values, ARROW[name.lower()]) for name, values in rows.items()})
         sink = options.sink_id or self.query
         return Staging(options, plan, Batch(sink, self.query, batch), partition).write(
             iter(table.to_batches(max_chunksize=size))

@@ -153,6 +153,7 @@ def test_the_key_is_told_as_text_whatever_its_type(server: FakeServer) -> None:
             "cast it to a string",
         ),
         ([("body", StringType()), ("body", StringType())], {}, "two columns body", "select() one"),
+        ([("body", StringType()), ("BODY", StringType())], {}, "two columns body", "select() one"),
     ],
 )
 def test_columns_that_cannot_be_written_are_refused_when_the_write_is_planned(
@@ -188,6 +189,13 @@ def test_binary_bodies_and_headers_are_taken_and_every_type_of_key_that_has_a_te
     ]
 
 
+def test_names_of_columns_are_not_sensitive_to_case_as_spark_s_are_not(server: FakeServer) -> None:
+    rows = {"Body": ["<a/>", "<b/>"], "ACTION": ["urn:x", None], "Queue": ["q", None], "Carrier": [7, 8]}
+    Query(server, sequenceKey="carrier").run(0, rows)
+    found = [(row["key"], row["queue"], row["action"], row["body"]) for row in server.sinks["q1"].rows]
+    assert found == [("7", "q", "urn:x", b"<a/>"), ("8", "out", "urn:a", b"<b/>")]
+
+
 def test_overwriting_is_refused(server: FakeServer) -> None:
     source = WsrmDataSource(Query(server).options)
     with pytest.raises(ConfigurationError, match=r'mode\("append"\)'):
@@ -197,6 +205,16 @@ def test_overwriting_is_refused(server: FakeServer) -> None:
 
 
 # --- rows that cannot be sent --------------------------------------------------------------------------------------
+
+
+def test_a_table_of_refused_rows_that_cannot_be_written_is_told_with_what_is_safe(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(WriteRefused, match="file/refused, which cannot be written") as caught:
+        Query(server, refused=str(tmp_path / "file" / "refused")).run(0, {"body": ["<a/>", None]})
+    assert "nothing of the batch was sent" in caught.value.remedy
+    assert server.sinks.sinks == {}
 
 
 def test_a_row_the_server_refuses_fails_the_task_and_is_named(server: FakeServer) -> None:

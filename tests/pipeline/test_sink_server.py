@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -19,13 +19,14 @@ from holdfast import Destination
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.pipeline import rows as rows_room
 from holdfast.pipeline.client import Patience
-from holdfast.pipeline.errors import BatchRefused, SinkBound, WriteRefused
+from holdfast.pipeline.errors import BatchRefused, PipelineError, SinkBound, WriteRefused
+from holdfast.pipeline.sink_client import SinkPlane
 from holdfast.testing.ports import free_ports
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Meddler]:
-    """A server with a store, in a thread, behind a meddler."""
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A server with a store, in a thread."""
     directory = tmp_path_factory.mktemp("real")
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -38,19 +39,36 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Meddler]:
         return service
 
     service = asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
-    meddler = Meddler(str(service.admin_url))
-    yield meddler
-    meddler.stop()
+    yield service
     asyncio.run_coroutine_threadsafe(service.close(1.0), loop).result(60)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
 
 
+@pytest.fixture(scope="module")
+def real(service: Service) -> Iterator[Meddler]:
+    """The server, behind a meddler."""
+    meddler = Meddler(str(service.admin_url))
+    yield meddler
+    meddler.stop()
+
+
 @pytest.fixture
 def server(real: Meddler) -> Meddler:
     real.on_sink = lambda request: None
     return real
+
+
+@pytest.mark.parametrize("ask", [lambda plane: plane.bind("alerts", "q"), lambda plane: plane._json("GET", "/queues")])
+def test_where_messages_go_is_told_from_the_admin_listener_by_whatever_is_asked_there(
+    service: Service, ask: Callable[[SinkPlane], object]
+) -> None:
+    plane = SinkPlane(service.url)
+    with pytest.raises(PipelineError) as caught:
+        ask(plane)
+    plane.close()
+    assert "broker names the admin listener" in caught.value.remedy
 
 
 @pytest.mark.parametrize("attempts", list(failures()), ids="-".join)

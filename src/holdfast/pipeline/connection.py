@@ -19,6 +19,9 @@ TIMEOUT = 30.0
 """Seconds without a byte after which a server counts as away."""
 CONNECT_TIMEOUT = 5.0
 
+_NOT_ADMIN = "broker names the admin listener of a server, not where messages go: holdfast serve ... --admin 8081"
+"""Where messages go, a GET is answered 405, and a POST of anything but SOAP 415."""
+
 
 class Connection:
     """One connection to one server. Not for two threads, not to be pickled; every method makes one attempt.
@@ -34,7 +37,8 @@ class Connection:
     """The error that a status is, where it is not a PipelineError."""
     remedies: ClassVar[dict[int, str]] = {
         401: "give the token with option tokenFile, or in the environment variable HOLDFAST_ADMIN_TOKEN of the driver",
-        405: "broker names the admin listener of a server, not where messages go: holdfast serve ... --admin 8081",
+        405: _NOT_ADMIN,
+        415: _NOT_ADMIN,
     }
     """What to do about a status, where the server does not say."""
 

@@ -7,7 +7,8 @@ the rows of each batch once, whatever is killed. Paths are those of pyarrow, as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.errors import WriteRefused
 from holdfast.pipeline.rows import Refused
 
 COLUMNS = [
@@ -53,17 +55,20 @@ class RefusedFile:
             ours = pa.schema(COLUMNS)
             table = pa.table([*arrays, *row.columns], schema=pa.schema([*ours, *row.schema]))
             if self._writer is None:
-                system, at = _system(self._directory)
-                system.create_dir(f"{at}/{self._staged}", recursive=True)
-                self._writer = pq.ParquetWriter(f"{at}/{self._staged}/{self.name}", table.schema, filesystem=system)
-            self._writer.write_table(table)
+                with _written(self._directory):
+                    system, at = _system(self._directory)
+                    system.create_dir(f"{at}/{self._staged}", recursive=True)
+                    self._writer = pq.ParquetWriter(f"{at}/{self._staged}/{self.name}", table.schema, filesystem=system)
+            with _written(self._directory):
+                self._writer.write_table(table)
         self.rows += len(refused)
 
     def close(self) -> str:
         """Its name once it is written, "" if there is none."""
         if self._writer is None:
             return ""
-        self._writer.close()
+        with _written(self._directory):
+            self._writer.close()
         return self.name
 
 
@@ -72,13 +77,14 @@ def place(directory: str, query: str, batch: int, names: Iterable[str]) -> None:
     system, at = _system(directory)
     target = f"{at}/refused_query={query}/refused_batch={batch}"
     wanted = set(names)
-    there = {info.base_name for info in system.get_file_info(fs.FileSelector(target, allow_not_found=True))}
-    for name in there - wanted:
-        system.delete_file(f"{target}/{name}")
-    if wanted:
-        system.create_dir(target, recursive=True)
-    for name in sorted(wanted - there):
-        system.move(f"{at}/{_staged(query, batch)}/{name}", f"{target}/{name}")
+    with _written(directory):
+        there = {info.base_name for info in system.get_file_info(fs.FileSelector(target, allow_not_found=True))}
+        for name in there - wanted:
+            system.delete_file(f"{target}/{name}")
+        if wanted:
+            system.create_dir(target, recursive=True)
+        for name in sorted(wanted - there):
+            system.move(f"{at}/{_staged(query, batch)}/{name}", f"{target}/{name}")
 
 
 def drop(directory: str, query: str, batch: int) -> None:
@@ -90,6 +96,19 @@ def drop(directory: str, query: str, batch: int) -> None:
 
 def _staged(query: str, batch: int) -> str:
     return f"_staged/{query}/{batch}"
+
+
+@contextmanager
+def _written(directory: str) -> Iterator[None]:
+    """What a file system says, as what it means for the write."""
+    try:
+        yield
+    except OSError as error:
+        raise WriteRefused(
+            f"rows that cannot be sent are to be kept in {directory}, which cannot be written: {error}",
+            remedy="nothing of the batch was sent: make room, give driver and executors the right to write there, or "
+            "name another directory with option refused; then start again",
+        ) from error
 
 
 def _system(directory: str) -> tuple[fs.FileSystem, str]:

@@ -60,25 +60,26 @@ class RowPlan:
 
 
 def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
-    """Check the columns of a DataFrame.
+    """Check the columns of a DataFrame. Their names are not sensitive to case, as Spark's are not.
 
     Raises:
         ConfigurationError: One that cannot be written, named; one that is missing.
     """
-    key = options.sequence_key
     names = schema.fieldNames()
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    spelt = {name.lower(): name for name in names}
+    if twice := sorted(name for name in spelt if sum(name == one.lower() for one in names) > 1):
         raise ConfigurationError(f"the DataFrame has two columns {twice[0]}", remedy="select() one of them")
-    if key and key not in names:
+    key = spelt.get((options.sequence_key or "").lower())
+    if options.sequence_key and not key:
         raise ConfigurationError(
-            f"the DataFrame has no column {key}, which option sequenceKey names",
+            f"the DataFrame has no column {options.sequence_key}, which option sequenceKey names",
             remedy=f"its columns are {', '.join(names)}",
         )
     columns = {"key": key} if key else {}
     for column in schema.fields:
-        if column.name in FIELDS[1:]:
+        if (field := column.name.lower()) in FIELDS[1:]:
             _check_type(column)
-            columns[column.name] = column.name
+            columns[field] = column.name
         elif column.name != key:
             raise ConfigurationError(
                 f"the wsrm sink has no use for column {column.name}",
@@ -103,12 +104,13 @@ def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
 
 
 def _check_type(column: spark_types.StructField) -> None:
-    wanted = (*_TEXTS, spark_types.BinaryType) if column.name in BYTES else _TEXTS
+    field = column.name.lower()
+    wanted = (*_TEXTS, spark_types.BinaryType) if field in BYTES else _TEXTS
     if not isinstance(column.dataType, wanted):
-        right = "a string or binary" if column.name in BYTES else "a string"
+        right = "a string or binary" if field in BYTES else "a string"
         raise ConfigurationError(
             f"column {column.name} is a {column.dataType.simpleString()}, and must be {right}",
-            remedy="cast it" if column.name != "body" else "make its XML with to_xml(), or cast it",
+            remedy="cast it" if field != "body" else "make its XML with to_xml(), or cast it",
         )
 
 
@@ -236,7 +238,7 @@ class RowEncoder:
         if "queue" not in columns and "to" not in columns:
             return [default[0]] * batch.num_rows, [default[1]] * batch.num_rows
         queues, addresses = (
-            _values(batch.column(columns[name]), name, name, wrong)
+            _values(batch.column(columns[name]), name, columns[name], wrong)
             if name in columns
             else list[Any]([None] * batch.num_rows)
             for name in ("queue", "to")
