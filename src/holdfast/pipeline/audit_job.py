@@ -63,15 +63,15 @@ def audit_command(place: tuple[Path, ...], **arguments: Any) -> None:
 
 def _audit(spark: SparkSession, place: tuple[Path, ...], out: str | None, kind: str, html: Path | None) -> int:
     """Do it; how many violations there are."""
-    from holdfast.pipeline.audit import audit
+    from holdfast.pipeline.audit import Audit, audit
     from holdfast.pipeline.journal import read_journal
 
     began = time.monotonic()
     journal = read_journal(spark, *place).cache()
     print_line({"event": "journal", "events": journal.count(), "seconds": _since(began)})
-    audited = audit(spark, journal)
-    tables = {name: table.cache() for name, table in audited.tables()}
-    audited = type(audited)(**tables)
+    # Each is looked at several times, and they are small: the journal is gone through once for each.
+    tables = {name: table.cache() for name, table in audit(spark, journal).tables()}
+    audited = Audit(**tables)
     for name, table in tables.items():
         if out is not None:
             _write(table, f"{out}/{name}", kind)
@@ -85,9 +85,10 @@ def _audit(spark: SparkSession, place: tuple[Path, ...], out: str | None, kind: 
 
         html.write_text(report(audited, [str(one) for one in place]), encoding="utf-8")
     found: int = audited.violations.count()
-    print_line(
-        {"event": "end", "violations": found, "cannot_say": audited.cannot_say.count(), "seconds": _since(began)}
-    )
+    holes = audited.cannot_say.count()
+    for cached in (journal, *tables.values()):
+        cached.unpersist()
+    print_line({"event": "end", "violations": found, "cannot_say": holes, "seconds": _since(began)})
     return found
 
 

@@ -1,0 +1,90 @@
+"""The command, on the journal of a destination that was served, stopped and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from holdfast import Destination, Message, Source
+from holdfast.endpoint.journal_files import HEADER, frames_of, segments, to_parquet_all
+from holdfast.endpoint.serve import Listeners, Service
+from holdfast.pipeline import audit_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+ACTION = "urn:test:submit"
+
+
+async def served(store: Path, outbox: Path) -> None:
+    """Two runs of a destination: the second goes on with the Sequence of the first."""
+    async with contextlib.AsyncExitStack() as stack:
+        source = None
+        port = 0
+        for number in (1, 2):
+            app = Destination(store, partitions=1)
+
+            @app.on(ACTION)
+            async def take(_message: Message) -> None:
+                pass
+
+            service = Service(app, Listeners(port=port))
+            await service.start()
+            if source is None:
+                source = await stack.enter_async_context(Source(service.url, outbox))
+                port = int(service.url.rstrip("/").rpartition(":")[2])
+            for _ in range(5):
+                await source.send(f"<n>{number}</n>", action=ACTION)
+            await source.flush(60)
+            await app.handled()
+            await service.close()
+
+
+def rows(journal: Path) -> list[dict[str, Any]]:
+    """All of it, once it is Parquet: whoever else makes that has ended then."""
+    to_parquet_all(journal)
+    return [row for one in segments(journal) for row in pq.read_table(one.path).to_pylist()]
+
+
+def plant(journal: Path) -> None:
+    """The last run has told the peer that it accepted a message which never came."""
+    told = rows(journal)
+    sequence = next(row["sequence"] for row in told if row["event"] == "acknowledged")
+    said = ("k", told[-1]["at"].timestamp(), [(sequence, 1_000, 1)])
+    frames, _ = frames_of(told[-1]["run"], None, told[-1]["ordinal"] + 1, [said])
+    (journal / "_9999.journal").write_bytes(HEADER + frames)
+
+
+def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shared(*_: Any, **__: Any) -> contextlib.nullcontext[SparkSession]:
+        return contextlib.nullcontext(spark)
+
+    monkeypatch.setattr(audit_job, "command_session", shared)
+    store, page = tmp_path / "inbox", tmp_path / "page.html"
+    asyncio.run(served(store, tmp_path / "outbox"))
+
+    result = CliRunner().invoke(audit_job.audit_command, [str(store), "--html", str(page)])
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 0, result.output
+    assert lines[0]["events"] > 30
+    assert (lines[-1]["event"], lines[-1]["violations"], lines[-1]["cannot_say"]) == ("end", 0, 0)
+    assert "No violation was found." in page.read_text(encoding="utf-8")
+
+    plant(store / "journal")
+    result = CliRunner().invoke(audit_job.audit_command, [str(store / "journal"), "--html", str(page)])
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 1, result.output
+    (found,) = [line for line in lines if line["event"] == "violation"]
+    assert (found["rule"], found["number"], found["count"]) == ("acknowledged, not delivered", 1_000, 1)
+    assert "1 violations: what was promised is broken" in result.stderr
+    assert "acknowledged, not delivered" in page.read_text(encoding="utf-8")
