@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fake_server import FakeServer, record
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import LongType, StructType
 
 from holdfast.exceptions import ConfigurationError
@@ -247,9 +247,20 @@ def test_a_commit_to_a_server_that_is_away_is_logged_and_made_good_by_the_next(
 
 
 def test_a_stream_without_a_name_of_its_own_is_refused_and_a_batch_read_needs_none(orders: FakeServer):
-    with pytest.raises(ConfigurationError, match="has no option reader") as caught:
-        WsrmDataSource(options=CaseInsensitiveDict({"broker": orders.url})).streamReader(source(orders).schema())
-    assert "each query" in caught.value.remedy
+    unnamed = WsrmDataSource(options=CaseInsensitiveDict({"broker": orders.url}))
+    refused = unnamed.streamReader(source(orders).schema())
+    assert isinstance(refused, SupportsTriggerAvailableNow)
+    # Whatever Spark asks it first: made, it must say nothing, or PySpark ends with an error of its own.
+    for ask in (
+        refused.getDefaultReadLimit,
+        refused.prepareForTriggerAvailableNow,
+        refused.initialOffset,
+        lambda: refused.latestOffset({}, ReadMaxRows(1)),
+        lambda: refused.partitions({}, {}),
+    ):
+        with pytest.raises(ConfigurationError, match="has no option reader") as caught:
+            ask()
+        assert "each query" in caught.value.remedy
     for name in ("handler", "a b", "own/sizes", "x" * 101):
         with pytest.raises(ConfigurationError):
             source(orders, reader=name).schema()

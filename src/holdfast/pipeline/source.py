@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.batch_reader import WsrmReader
 from holdfast.pipeline.columns import chosen, spark_struct
 from holdfast.pipeline.letters_reader import LettersReader
 from holdfast.pipeline.options import LETTERS, MESSAGES, TABLES, ReadOptions
 from holdfast.pipeline.sink import WsrmStreamWriter, WsrmWriter, planned
-from holdfast.pipeline.stream_reader import WsrmStreamReader
+from holdfast.pipeline.stream_reader import RefusedStream, WsrmStreamReader
 
 
 class WsrmDataSource(DataSource):
@@ -40,11 +40,14 @@ class WsrmDataSource(DataSource):
         options = self._checked(schema)
         return _READERS[options.read](options)
 
-    def streamReader(self, schema: StructType) -> WsrmStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream."""
-        options = self._checked(schema)
-        options.check_stream()
-        return WsrmStreamReader(options)
+        try:
+            options = self._checked(schema)
+            options.check_stream()
+            return WsrmStreamReader(options)
+        except HoldfastError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> WsrmWriter:
         """A batch write."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from holdfast.exceptions import HoldfastError
 from holdfast.pipeline import bounds, offsets
 from holdfast.pipeline.client import DataPlane, Patience
 from holdfast.pipeline.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
@@ -309,3 +310,37 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Spark has hung up, which is how it ends this process: PySpark fails to answer, and would print that
             # failure as a traceback at every query.stop().
             sys.stderr = io.StringIO()
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream that cannot be: says why when it is first asked for something.
+
+    Where the reader is made, PySpark would print a mistake of its own below the error, as the last line.
+    """
+
+    def __init__(self, error: HoldfastError) -> None:
+        self._error = error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """In the driver: raises the error."""
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """In the driver: raises the error."""
+        raise self._error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """In the driver: raises the error."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """In the driver: raises the error."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """In the driver, of a batch that is repeated: raises the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Never: there are no partitions."""
+        raise self._error
