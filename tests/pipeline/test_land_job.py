@@ -128,7 +128,7 @@ def hold(release: threading.Event, held: threading.Event, at: int) -> Callable[[
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("delta", marks=pytest.mark.nightly)])
 def test_a_driver_killed_in_the_middle_of_a_batch_and_restarted_lands_every_message_once(
     server: FakeServer, job: Job, kind: str
 ):

@@ -231,3 +231,10 @@ def test_each_checkpoint_has_a_reader_of_its_own_that_stays(spark: SparkSession,
     assert reader_of(spark, one) == name
     (tmp_path / "one").rename(tmp_path / "moved")
     assert reader_of(spark, str(tmp_path / "moved")) == name
+
+
+@pytest.mark.spark
+def test_a_schema_that_cannot_be_read_is_told_with_its_mend(spark: SparkSession, tmp_path: Path):
+    with pytest.raises(ConfigurationError, match="'carrier STRNG' cannot be read") as caught:
+        land(spark, "http://b", "orders", str(tmp_path), checkpoint=str(tmp_path / "c"), schema="carrier STRNG")
+    assert "carrier STRING" in caught.value.remedy

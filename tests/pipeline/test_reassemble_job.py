@@ -114,3 +114,9 @@ def test_the_wild_capture_is_wild() -> None:
     assert {one.why for one in capture} == {"", "plain", "unreadable"}
     assert {one.key[1] for one in capture if one.key} == {"1.0", "1.1"}
     assert any(one.marker for one in capture) and any(one.ended == "terminated" for one in capture)
+
+
+def test_a_capture_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -> None:
+    result = CliRunner().invoke(reassemble_command, [str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 1
+    assert "there is no capture at" in result.output

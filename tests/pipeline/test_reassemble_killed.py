@@ -68,7 +68,7 @@ class Job:
 
 @pytest.mark.spark
 @pytest.mark.crash
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_in_its_batches_a_stream_loses_and_doubles_nothing(tmp_path: Path) -> None:
     capture = wild_capture(21, size=200)
     job = Job(tmp_path)

@@ -21,7 +21,7 @@ from holdfast.endpoint.serve import Listeners, Service
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "send-with-spark.md").read_text(encoding="utf-8")
 FLIGHTS = [("UA", 1, 61), ("AA", 2, -5), ("UA", 3, 10), ("AA", 4, 200), ("UA", 5, 90), ("AA", 6, 75)]

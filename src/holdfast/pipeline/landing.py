@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from holdfast.endpoint.admin_client import Access
@@ -125,7 +126,16 @@ def land(
 
 
 def _schema_of(schema: StructType | str | None) -> StructType:
-    return StructType.fromDDL(schema) if isinstance(schema, str) else schema or StructType()
+    if not isinstance(schema, str):
+        return schema or StructType()
+    try:
+        return StructType.fromDDL(schema)
+    except PySparkException as error:
+        said = str(error).strip().splitlines()[0]
+        raise ConfigurationError(
+            f"the schema {schema!r} cannot be read: {said}",
+            remedy='write fields and their types as SQL has them: "carrier STRING, flight BIGINT"',
+        ) from error
 
 
 def _layout(parser: BodyColumns, by_day: str | None) -> Layout:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.exceptions import HoldfastError
+from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.job import command_session, print_line
 from holdfast.pipeline.page import check_installed
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 DEFAULT_INTERVAL = 10.0
 """Seconds: a batch is a directory of files, and the larger it is the less its state costs a message."""
+
+
+_ELSEWHERE = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]+:/|[*?\[{]")
 
 
 @click.command()
@@ -91,6 +95,12 @@ def _check(arguments: dict[str, Any]) -> None:
         raise click.UsageError(f"--report is to end with .json or .html, not {report.suffix or 'without either'!r}")
     if report is not None and report.suffix == ".html":
         check_installed()
+    for path in arguments["capture"]:
+        is_here = not _ELSEWHERE.search(path)  # what is elsewhere, or a pattern, only Spark can look for
+        if is_here and not Path(path).exists():
+            raise ConfigurationError(
+                f"there is no capture at {path}", remedy="name a file or a directory that is there"
+            )
 
 
 def _session(arguments: dict[str, Any]) -> Any:

@@ -26,7 +26,7 @@ from holdfast.pipeline.offsets import Range
 from holdfast.store.records import decode_record
 from holdfast.testing.ports import free_ports
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.crash, pytest.mark.timeout(1500)]
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
 SOURCE = str(Path(__file__).parents[3] / "src")
