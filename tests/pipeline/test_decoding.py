@@ -176,6 +176,15 @@ def test_one_record_that_is_not_as_usual_gives_what_it_gives_by_itself(
         compare(40, [*encoded[:place], odd(usual[place]), *encoded[place + 1 :]], names)
 
 
+def test_a_text_that_claims_to_be_longer_than_its_record_is_not_read_beyond_it():
+    whole = encode_record(record(1, "x" * 300))
+    at = whole.index(b"\xc5\x01\x2c")  # bin 16 of 300 octets
+    for claimed in (301, 0x7FFFFFFF, 0xFFFFFFFF):
+        lies = whole[:at] + b"\xc6" + claimed.to_bytes(4, "big") + whole[at + 3 :]
+        compare(0, [whole, lies], ALL)
+        compare(0, [lies, whole], ALL)
+
+
 def test_records_of_an_older_format_are_read_between_others():
     usual = [record(number) for number in range(4)]
     encoded = [_of_format_1(one) if number % 2 else encode_record(one) for number, one in enumerate(usual)]

@@ -151,6 +151,8 @@ def columns_of(content: bytes, at: int, lengths: Integers, wanted: Collection[st
                     return None  # beyond 63 bits
                 found[name] = number
             else:
+                if (block.place > block.stops).any():
+                    return None  # Arrow looks at no bound: it would read what lies behind the block
                 found[name] = block.texts(begin, block.place, firsts == NIL)
     except (IndexError, pa.ArrowInvalid):
         return None  # it goes beyond the end, or is no UTF-8
