@@ -18,6 +18,7 @@ from holdfast.endpoint.journal_files import HEADER, rows_of, segments
 from holdfast.endpoint.serve import Service
 from holdfast.endpoint.worker import Worker
 from holdfast.http.client import HTTPClient
+from holdfast.testing import pair
 
 ACTION = "urn:test:submit"
 
@@ -144,12 +145,13 @@ async def test_messages_go_on_while_it_cannot_be_written_and_it_says_what_it_mis
     place.unlink()
     await until(lambda: not app.journal.trouble)
     await send(service.url, 3)
+    lost = app.journal.lost
     await service.close()
     assert "journal" not in await _health_of(serve, app, tmp_path)
     told = [row for row in rows(place) if row["run"] == rows(place)[0]["run"]]
     gap = next(row for row in told if row["event"] == "gap")
     assert told[0] is gap
-    assert gap["count"] == gap["ordinal"] == app.journal.lost
+    assert gap["count"] == gap["ordinal"] == lost
     assert gap["detail"] in ("File exists", "Not a directory")
     assert "stands" in [row["event"] for row in told]
     numbers = [row["ordinal"] for row in told]
@@ -262,8 +264,9 @@ async def test_complete_files_become_parquet_beside_it_and_old_ones_go(serve, tm
     service = await serve(app)
     await send(service.url, 1)
     await until(lambda: any(one.is_parquet for one in segments(place)))
+    journal = app.journal
     await service.close()
-    await until(lambda: app.journal._making.poll() is not None)
+    await until(lambda: journal._making.poll() is not None)
     assert all(one.is_parquet for one in segments(place))
     import pyarrow.parquet as pq
 
@@ -278,3 +281,17 @@ async def test_a_journal_that_never_began_can_be_closed(tmp_path):
     one = Journal(tmp_path, JournalPolicy(), lambda: 0.0, DestinationPolicy())
     await one.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_destination_that_is_started_again_in_another_loop_and_store_ends_each_time(tmp_path: Path):
+    app = made(tmp_path / "unused")
+
+    async def run(store: Path | None) -> None:
+        async with pair(app, store=store) as source:
+            await source.send("<n>1</n>", action=ACTION)
+
+    for store in (tmp_path / "one", None, None, tmp_path / "two", tmp_path / "one"):
+        asyncio.run(run(store))
+        assert app.journal is None
+    assert events(tmp_path / "one" / "destination" / "journal").count("delivered") == 2
+    assert events(tmp_path / "two" / "destination" / "journal").count("delivered") == 1

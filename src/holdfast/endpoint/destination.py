@@ -405,8 +405,7 @@ class Destination:
             await self._recover()
         except BaseException:
             await self.engine.give_up()
-            if self.journal is not None:
-                await self.journal.close()
+            await self._end_journal()
             with contextlib.suppress(StoreError):  # what is wrong with it is being told
                 self.store.close()
             raise
@@ -484,6 +483,12 @@ class Destination:
         self.journal = Journal(place, policy, self.engine.clock, self.policy, number)
         self.engine.journal = self.journal.start(snapshot, self.queues.values())
 
+    async def _end_journal(self) -> None:
+        # Started again, it may have none: with its store in memory, or in a loop that is not the journal's.
+        journal, self.journal = self.journal, None
+        if journal is not None:
+            await journal.close()
+
     def _check_queues(self, snapshot: Snapshot) -> None:
         """See that the queues are those that the store has."""
         for queue in self.queues.values():
@@ -524,8 +529,7 @@ class Destination:
             await self.dispatcher.stop(grace)
         await self.sender.stop()
         await self.engine.stop()
-        if self.journal is not None:
-            await self.journal.close()
+        await self._end_journal()
         try:
             self.store.close()
         except StoreError:
