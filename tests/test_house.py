@@ -120,6 +120,33 @@ def test_no_error_is_swallowed_whole() -> None:
     assert not swallowed, "\n".join(swallowed)
 
 
+def _reads_others(node: ast.AST, decoders: set[str]) -> bool:
+    """Whether it calls ``json.loads`` or one of msgspec's decoders, on bytes or text."""
+    if not isinstance(node, ast.Call):
+        return False
+    called = ast.unparse(node.func)
+    return called == "json.loads" or called in decoders or re.fullmatch(r"msgspec\.\w+\.decode", called) is not None
+
+
+def test_who_minds_what_cannot_be_decoded_minds_what_nests_too_deeply() -> None:
+    """A RecursionError is none of a decoder's own errors; a run of brackets, or one damaged byte, is enough for it."""
+    wrong = []
+    tries = 0
+    for path in SOURCES:
+        text = path.read_text(encoding="utf-8")
+        decoders = set(re.findall(r"^(\w+) = msgspec\.\w+\.Decoder\(.*\)\.decode$", text, re.MULTILINE))
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.Try) or not node.handlers:
+                continue
+            if any(_reads_others(one, decoders) for part in node.body for one in ast.walk(part)):
+                tries += 1
+                named = " ".join(ast.unparse(one.type) for one in node.handlers if one.type is not None)
+                if re.search(r"ValueError|DecodeError", named) and "RecursionError" not in named:
+                    wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: except {named}")
+    assert tries > 10
+    assert not wrong, "\n".join(wrong)
+
+
 def test_a_silenced_type_error_is_named() -> None:
     unnamed = lines_matching(r"# type: ignore(?!\[)", SOURCES)
     assert not unnamed, "\n".join(unnamed)

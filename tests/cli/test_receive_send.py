@@ -283,6 +283,7 @@ def test_a_body_that_is_no_xml_is_named_and_nothing_behind_it_is_lost(run: Any, 
         ('{"body": "<a/>", "key": 7}', "its key is no text, but int"),
         ('["<a/>"]', "it is no object, but list"),
         ("<a/>", "it is no JSON"),
+        ("[" * 100_000, "it is no JSON"),
         ("", "it is no JSON"),
     ],
 )

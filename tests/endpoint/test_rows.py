@@ -80,6 +80,7 @@ BAD: list[tuple[Any, str, str]] = [
     (row(queue=None, to="http://evil.example/"), "to", "no forwarder sends to http://evil.example/"),
     (row(key="k" * 2000), "key", "characters"),
     (row(key=3), "key", "cannot be read"),  # type: ignore[arg-type]
+    (row(msgspec.Raw(b"\x91" * 100_000 + b"\x90")), "", "cannot be read"),  # type: ignore[arg-type]
     (row()[:5], "", "cannot be read"),
     ([*row(), 1], "", "cannot be read"),
     ("a row", "", "cannot be read"),

@@ -185,6 +185,14 @@ def test_a_text_that_claims_to_be_longer_than_its_record_is_not_read_beyond_it()
         compare(0, [lies, whole], ALL)
 
 
+def test_a_text_that_became_lists_in_lists_is_told_of_with_its_place():
+    whole = encode_record(record(1))
+    encoded = [whole, whole[:2] + b"\x91" * 100_000]
+    for names in LARGE_OR_NOT:
+        compare(40, encoded, names)
+    assert "offset 41 cannot be read" in str(built(40, encoded, ALL))
+
+
 def test_records_of_an_older_format_are_read_between_others():
     usual = [record(number) for number in range(4)]
     encoded = [_of_format_1(one) if number % 2 else encode_record(one) for number, one in enumerate(usual)]

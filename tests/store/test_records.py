@@ -72,7 +72,8 @@ def test_what_is_no_record_as_they_are_written_now_is_not_emptied(record, garbag
     older = msgspec.msgpack.encode([1, *msgspec.msgpack.decode(data)[1:13]])
     longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(data), None])
     no_text = data.replace(data[2:3], b"\xa1\xff", 1) if data[2] == 0xA0 else data[:-1]
-    odd = [garbage, older, longer, no_text, data[: at % len(data)], data + b"\0"]
+    deep = data[:2] + b"\x91" * 100_000
+    odd = [garbage, older, longer, no_text, deep, data[: at % len(data)], data + b"\0"]
     assert layout.emptied(odd, layout.LARGE_FIELDS) == odd
 
 
@@ -82,13 +83,17 @@ def test_a_record_of_a_newer_format_is_refused_by_name():
         layout.decode_record(data)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x01", b"\xc1", b"\x92\x01", msgspec.msgpack.encode([1, 2]), b"\x90"])
+DEEP = b"\x91" * 100_000
+"""A list in a list in a list: deeper than any decoder goes."""
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01", b"\xc1", b"\x92\x01", msgspec.msgpack.encode([1, 2]), b"\x90", DEEP])
 def test_bytes_that_are_no_record_are_refused(data):
     with pytest.raises(StoreFormatError):
         layout.decode_record(data)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x01", b"\x90"])
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x01", b"\x90", b"\xa1\xff", DEEP])
 def test_bytes_that_are_no_state_are_refused(data):
     with pytest.raises(StoreFormatError):
         layout.decode_state(data)

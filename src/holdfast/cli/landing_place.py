@@ -96,7 +96,7 @@ class Lines:
             try:
                 found = json.loads(line)
                 self._numbers(str(found["sequence"])).add(int(found["message_number"]))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 self._file.close()
                 raise ConfigurationError(
                     f"{path}, line {number}, is none that holdfast receive wrote: {error!r}",

@@ -241,7 +241,7 @@ def _line(where: str, line: bytes) -> dict[str, str]:
     """One line of JSON, seen to be a message."""
     try:
         found = json.loads(line)
-    except ValueError as error:  # UnicodeDecodeError too
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError too
         raise _no_message(where, f"it is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise _no_message(where, f"it is no object, but {type(found).__name__}")

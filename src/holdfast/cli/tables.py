@@ -121,7 +121,7 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
         connection.http.close()
     try:
         found = json.loads(data) if data else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable(url, f"it answered {answer.status} and no JSON") from error
     if not isinstance(found, dict):
         raise _unreadable(url, "it answered something else")

@@ -113,7 +113,7 @@ def read_segment(file: IO[bytes]) -> Iterator[list[Part]]:
     for data in whole_frames(file):
         try:
             parts = parts_of(*_decode(data))
-        except (msgspec.DecodeError, ValueError, TypeError, IndexError):
+        except (msgspec.DecodeError, ValueError, TypeError, IndexError, RecursionError):
             return  # whole, and none of ours
         yield parts
 

@@ -119,7 +119,7 @@ class RowReader:
             return self._checked(_read_row(raw), now)
         except RowRefused as refused:
             return refused
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return RowRefused(_column_of(str(error)), f"the row cannot be read: {error}", f"A row is {_ROW}.")
 
     def _checked(self, row: WireRow, now: float) -> Row:

@@ -75,7 +75,7 @@ def read_facts(data: bytes) -> Facts:
     try:
         facts: Facts = _decode(data)
         return facts
-    except msgspec.MsgspecError:
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return {}, None
 
 

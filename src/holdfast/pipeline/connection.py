@@ -151,6 +151,6 @@ def answer_of(body: bytes) -> dict[str, Any]:
     """The JSON object in an answer's body; of anything else, its beginning as the error."""
     try:
         answer = json.loads(body) if body else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     return answer if isinstance(answer, dict) else {"error": body[:200].decode("utf-8", "replace")}

@@ -110,7 +110,7 @@ def _schema(arguments: dict[str, Any]) -> StructType | str | None:
     try:
         text = file.read_text(encoding="utf-8").strip()
         return StructType.fromJson(json.loads(text)) if text.startswith("{") else text
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigurationError(
             f"{file} holds no schema: {type(error).__name__}: {error}",
             remedy='write DDL into it, "carrier STRING, flight INT", or what StructType.json() gives',

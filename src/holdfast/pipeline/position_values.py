@@ -74,7 +74,7 @@ def _by_queue(says: str, text: str, value: Callable[[Any], int], remedy: str) ->
         if any(isinstance(one, dict) for one in given.values()):
             return {str(queue): _of_partitions(part, value) for queue, part in given.items()}
         return {"": _of_partitions(given, value)}
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise ConfigurationError(says, remedy=remedy) from None
 
 

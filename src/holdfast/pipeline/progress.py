@@ -26,7 +26,7 @@ def _places(offset: str | None) -> Places | None:
     try:
         given = json.loads(offset or "null")
         return parse(given) if isinstance(given, dict) else None
-    except (ValueError, OffsetRefused):
+    except (ValueError, RecursionError, OffsetRefused):
         return None
 
 

@@ -49,7 +49,7 @@ def read_format(path: Path) -> int | None:
         raise StoreFailed(f"{marker} cannot be read: {error}", remedy="Check the directory's permissions.") from error
     try:
         found = json.loads(text)["format"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _not_ours(path, f"{MARKER} in it is not one of Holdfast's") from error
     if not isinstance(found, int):
         raise _not_ours(path, f"{MARKER} in it is not one of Holdfast's")

@@ -86,7 +86,7 @@ def decode_record(data: bytes) -> Record:
         version, *fields = _decode(data)
         if version == RECORD_FORMAT or (version == 1 and len(fields) == _FIELDS_OF_1):
             return Record(*fields)
-    except (msgspec.DecodeError, TypeError, ValueError) as error:
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
         raise StoreFormatError(
             f"{len(data)} bytes in the store are no record: {error}",
             remedy="The store is damaged or not one of Holdfast's: restore it from a copy.",
@@ -132,7 +132,7 @@ def emptied(records: list[bytes], names: Collection[str]) -> list[bytes]:
     for data in records:
         try:
             parts = _decode_parts(data)
-        except (msgspec.DecodeError, ValueError):  # the second: a text that is no UTF-8
+        except (msgspec.DecodeError, ValueError, RecursionError):  # the second: a text that is no UTF-8
             parts = None
         if parts is None or not data.startswith(_BEGINNING):
             found.append(data)
@@ -160,7 +160,7 @@ def decode_state(data: bytes) -> State:
     """
     try:
         state = _decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StoreFormatError(
             f"{len(data)} bytes in the store are no saved state: {error}",
             remedy="The store is damaged or not one of Holdfast's: restore it from a copy.",

@@ -194,7 +194,7 @@ def _of_a_schema_file(file: str) -> str:
         text = Path(file).read_text(encoding="utf-8").strip()
         if text.startswith("{"):
             json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return f"{file} holds no schema: {error}"
     return "" if text else f"{file} is empty"
 
