@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.core.retransmission import RetransmissionPolicy
     from holdfast.core.versions import Versions
     from holdfast.endpoint.destination import Destination
-    from holdfast.endpoint.journal import JournalPolicy
+    from holdfast.endpoint.journal_policy import JournalPolicy
     from holdfast.endpoint.lanes import Progress
     from holdfast.endpoint.message import ApplicationFault, Message
     from holdfast.endpoint.processors import MessageContext, Processor
@@ -88,7 +88,7 @@ _HOMES = {
     "Destination": "endpoint.destination",
     "DestinationPolicy": "core.policy",
     "HandlingPolicy": "core.cursor",
-    "JournalPolicy": "endpoint.journal",
+    "JournalPolicy": "endpoint.journal_policy",
     "Message": "endpoint.message",
     "MessageContext": "endpoint.processors",
     "PeerCertificate": "http.tls",

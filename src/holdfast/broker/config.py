@@ -42,7 +42,7 @@ from holdfast.broker.destinations import nearness
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.retention import RetentionPolicy
 from holdfast.core.versions import ALL_VERSIONS, RM_OF_NAME, SOAP, Addressing, Versions
-from holdfast.endpoint.journal import JournalPolicy
+from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.profiles import PROFILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.endpoint.destination import Destination
-    from holdfast.endpoint.journal import JournalPolicy
+    from holdfast.endpoint.journal_policy import JournalPolicy
     from holdfast.endpoint.serve import Service
     from holdfast.endpoint.supervisor import Post
 
@@ -94,7 +94,7 @@ journal_option = click.option(
 
 def to_journal(given: str | None) -> bool | JournalPolicy | None:
     """What is said of the journal by that option; None: nothing."""
-    from holdfast.endpoint.journal import JournalPolicy
+    from holdfast.endpoint.journal_policy import JournalPolicy
 
     return given if given is None else False if given == "off" else JournalPolicy(given)
 

@@ -62,7 +62,8 @@ from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loo
 from holdfast.endpoint.envelopes import Elsewhere, Envelopes
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl
-from holdfast.endpoint.journal import Journal, JournalPolicy, directory_of
+from holdfast.endpoint.journal import Journal, directory_of
+from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.letters import seal, unseal
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.parties import party_of

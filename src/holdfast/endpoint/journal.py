@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from errno import ENOSPC
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -27,9 +26,9 @@ from holdfast.core.queues import Queue
 from holdfast.core.records import Snapshot
 from holdfast.endpoint.journal_events import Collector
 from holdfast.endpoint.journal_files import HEADER, LIVE, OPEN, frames_of, prune, segments, whole_length
+from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
-from holdfast.settings import check_settings
 from holdfast.store import IN_MEMORY, Store, is_sql
 
 WRITE_EVERY = 1.0
@@ -41,34 +40,6 @@ SPARE_BYTES = 128 << 20
 """While no more is free, nothing is written: what is left is the store's."""
 SETTLED_AFTER = 60.0
 """Seconds that a process has run before it makes Parquet of anything: who restarts often has other things to do."""
-
-DAY = 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class JournalPolicy:
-    """Where an event journal is and how long it is kept.
-
-    Args:
-        directory: Where it is; None: ``journal`` in the store's directory. Of several workers each has one of its own,
-            ``worker-1`` and so on below it.
-        age: Seconds that files are kept; None: however long.
-        size: Bytes that they may take together, the oldest go first; None: however many.
-        file_age: Seconds until a file is complete, and becomes Parquet.
-        file_size: Bytes after which it is complete before that.
-
-    Raises:
-        ConfigurationError: for a number that cannot be.
-    """
-
-    directory: str | None = None
-    age: float | None = 7 * DAY
-    size: int | None = 1 << 30
-    file_age: float = 900.0
-    file_size: int = 64 << 20
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def directory_of(policy: JournalPolicy, location: str | Path | Store, worker: Worker | None) -> Path | None:
