@@ -34,14 +34,16 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "defaul
 
 @cache
 def _shared_jvm(path: str) -> str | None:
-    """The marker of the JVM that the tests of a file share, None if they need none."""
+    """The JVM that the tests of a file share, or that its tests start one after the other; None if they need none."""
     text = Path(path).read_text(encoding="utf-8")
-    return next((marker for marker in ("spark", "cxf") if f"pytest.mark.{marker}" in text), None)
+    marker = next((marker for marker in ("spark", "cxf") if f"pytest.mark.{marker}" in text), None)
+    return "a Spark of their own" if marker == "spark" and "pipeline" not in path.split(os.sep) else marker
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Any worker takes the next test, but all files that use the ``spark`` marker go to one, and ``cxf``'s to another.
+    Programs that start a Spark of their own have a third: so there are two at a time, not one for each worker.
 
     pytest-xdist's own ``--dist loadgroup`` no longer groups anything since pytest 9.2.
     """

@@ -44,6 +44,7 @@ async def run(*arguments: str, cwd: Path) -> str:
     return out.decode()
 
 
+@pytest.mark.nightly
 async def test_late_flights(tmp_path: Path) -> None:
     service = Service(holdfast.Destination(":memory:"), Listeners(port=0, admin_port=0))
     await service.start()

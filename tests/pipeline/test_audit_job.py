@@ -20,7 +20,7 @@ from holdfast.pipeline import audit_job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 ACTION = "urn:test:submit"
 
 

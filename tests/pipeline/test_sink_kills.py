@@ -25,7 +25,7 @@ from spark_cluster import Cluster
 import holdfast
 from holdfast.pipeline.client import DataPlane
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.crash, pytest.mark.timeout(900)]
 
 CHILD = Path(__file__).with_name("sink_child.py")
 SOURCE = str(Path(__file__).parents[2] / "src")

@@ -17,7 +17,7 @@ from holdfast.pipeline.java import java_home
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.timeout(900),
     pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="needs grpcio-status: pyspark[connect]"),
 ]

@@ -15,7 +15,7 @@ import pytest
 from fake_server import FakeServer, record
 from spark_cluster import Cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 SPARK = ("pyspark", "py4j", "pyarrow*", "pandas*", "numpy*", "dateutil", "six.py", "tzdata", "pytz")
 """What a cluster's Python has."""

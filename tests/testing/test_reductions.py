@@ -118,7 +118,7 @@ def every_action(situation: Situation) -> list[Action]:
     [
         Bounds(messages=1, losses=1),
         Bounds(messages=2, losses=0),
-        Bounds(messages=1, losses=0, crashes=1, requests=True),
+        pytest.param(Bounds(messages=1, losses=0, crashes=1, requests=True), marks=pytest.mark.nightly),
         Bounds(messages=1, losses=0, duplicates=1),
         Bounds(messages=1, losses=0, versions=Versions("1.0")),
     ],
