@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -195,3 +196,10 @@ class Server(Child):
         body = {"epoch": described["epoch"], "offsets": dict.fromkeys(described["partitions"], 0)}
         answer = await self.ask("PUT", f"/queues/{queue}/cursors/{cursor}", json.dumps(body).encode())
         assert answer.status == 200, answer
+
+
+async def lines_of(output: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
+    """Each whole line of JSON that a process says until it ends; a kill may cut the last one off."""
+    async for line in output:
+        if line.endswith(b"\n"):
+            yield json.loads(line)

@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 from demo.check import Verdict, check_landed, check_queue
 from demo.flights import SCHEMA_DDL
-from demo.processes import STALLED_AFTER, Child, DemoFailed, Server
+from demo.processes import STALLED_AFTER, Child, DemoFailed, Server, lines_of
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import TransportError
@@ -333,7 +333,7 @@ class Demo:
     async def _send(self) -> None:
         """Let the source send every departure, one Sequence an airline, however often it is killed."""
         while True:
-            async for told in _lines(await self._source.start()):
+            async for told in lines_of(await self._source.start()):
                 self._acknowledged = max(self._acknowledged, told["acknowledged"])
                 self._resent = self._resent_before + told["resent"]
                 self._problem = told["problem"]
@@ -448,13 +448,6 @@ class Demo:
         finally:
             await child.kill()
         return [json.loads(line) for line in output.splitlines()]
-
-
-async def _lines(output: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    """Each whole line of JSON that a process says until it ends; a kill may cut the last one off."""
-    async for line in output:
-        if line.endswith(b"\n"):
-            yield json.loads(line)
 
 
 def run(options: Options, teller: Teller | None = None) -> Outcome:

@@ -9,11 +9,9 @@ by ``demo.whole_check``, from the data set itself.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +21,7 @@ import click
 from demo.__main__ import Messages
 from demo.check import Faults
 from demo.flights import data_file
-from demo.processes import Child, Server
+from demo.processes import Child, Server, lines_of
 from demo.run import MARKER, Teller, prepare
 from demo.whole_check import check_alerts, check_delays, check_landed, late_departures
 from holdfast.exceptions import HoldfastError
@@ -155,7 +153,7 @@ class Whole:
 
     async def _send(self) -> None:
         while True:
-            async for told in _lines(await self._source.start()):
+            async for told in lines_of(await self._source.start()):
                 self._acknowledged = max(self._acknowledged, told["acknowledged"])
             code = await self._source.ended()
             if code == 0:
@@ -237,12 +235,6 @@ class Whole:
         child = Child(f"the audit of {name}", "holdfast", told, self._out / "audit.log")
         said = await (await child.start()).read()
         return await child.ended(), said.decode()
-
-
-async def _lines(output: asyncio.StreamReader) -> AsyncIterator[dict[str, int]]:
-    async for line in output:
-        if line.endswith(b"\n"):
-            yield json.loads(line)
 
 
 @click.command()

@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 LATE = 120
 SAID = ("carrier", "flight", "origin", "dest", "time_hour", "sched_dep_time", "dep_delay")
 """Of an alert."""
-JOINED = (("airlines", ("carrier",), "name"), ("airports", ("faa",), "name"), ("planes", ("tailnum",), "model"))
-"""Table, its key, and a column of it that is looked at; the weather has two keys and is numbers."""
+JOINED = (
+    ("airlines_name", ("carrier",), "airlines", ("carrier",), "name"),
+    ("airports_name", ("dest",), "airports", ("faa",), "name"),
+    ("planes_model", ("tailnum",), "planes", ("tailnum",), "model"),
+    ("weather_temp", ("origin", "time_hour"), "weather", ("origin", "time_hour"), "temp"),
+)
+"""A column of what was landed, the departure's columns that decide it; the table it is from, its key and its column."""
 
 Row = tuple[Any, ...]
 
@@ -69,26 +74,15 @@ def _table(tables: Path, name: str) -> Iterator[dict[str, str | None]]:
             yield {column: None if value == "NA" else value for column, value in row.items()}
 
 
-def _lookups(tables: Path) -> dict[str, dict[Row, str | None]]:
-    found = {
-        f"{name}_{column}": {tuple(row[one] for one in key): row[column] for row in _table(tables, name)}
-        for name, key, column in JOINED
-    }
-    weather = {(row["origin"], row["time_hour"]): row["temp"] for row in _table(tables, "weather")}
-    return found | {"weather_temp": weather}
+def _lookups(tables: Path) -> list[dict[Row, str | None]]:
+    return [
+        {tuple(row[one] for one in key): row[column] for row in _table(tables, name)}
+        for _, _, name, key, column in JOINED
+    ]
 
 
-_KEYS = {
-    "airlines_name": ("carrier",),
-    "airports_name": ("dest",),
-    "planes_model": ("tailnum",),
-    "weather_temp": ("origin", "time_hour"),
-}
-
-
-def _check_joins(table: pa.Table, lookups: dict[str, dict[Row, str | None]], faults: Faults) -> None:
-    for column, keys in _KEYS.items():
-        lookup = lookups[column]
+def _check_joins(table: pa.Table, lookups: list[dict[Row, str | None]], faults: Faults) -> None:
+    for (column, keys, *_), lookup in zip(JOINED, lookups, strict=True):
         found = zip(*(table.column(name).to_pylist() for name in (column, *keys)), strict=True)
         for value, *key in found:
             if value != lookup.get(tuple(key)):

@@ -33,7 +33,7 @@ def test_spark_gives_what_each_trial_gives_by_itself(spark: SparkSession, monkey
     assert len(found) == GRID.total
     cells = GRID.cells
     for (number, seed), one in found.items():
-        outcome = trial.run(simulation.trial_of(GRID, cells[number]), seed)
+        outcome = trial.run(GRID.trial(cells[number]), seed)
         assert (one.loss, one.delay, one.window, one.backoff) == tuple(
             getattr(cells[number], name) for name in ("loss", "delay", "window", "backoff")
         )
@@ -53,7 +53,7 @@ def test_the_summary_is_what_the_outcomes_come_to(spark: SparkSession):
     cells = GRID.cells
     assert [one.cell for one in rows] == list(range(len(cells)))
     for one in rows:
-        outcomes = [trial.run(simulation.trial_of(GRID, cells[one.cell]), seed) for seed in range(5, 35)]
+        outcomes = [trial.run(GRID.trial(cells[one.cell]), seed) for seed in range(5, 35)]
         latencies = sorted(latency for outcome in outcomes for latency in outcome.latencies)
         delivered = len(latencies)
         assert (one.sequences, one.incomplete) == (30, 0)

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import seconds_of
+
+if TYPE_CHECKING:
+    from holdfast.testing.trial import Trial
 
 BACKOFFS = {
     "usual": RetransmissionPolicy(),
@@ -79,16 +82,25 @@ class Grid:
                 f"sequences={self.sequences}, seed={self.seed}: there is nothing to simulate",
                 remedy="sequences is at least 1, seed at least 0.",
             )
-        from holdfast.testing.trial import Link, Trial
-
         for cell in self.cells:  # says at once what would fail in a task
-            SourcePolicy(self.backoff[cell.backoff], window=cell.window, initial_window=min(4, cell.window))
-            Trial(Link(cell.loss, cell.delay, capacity=self.capacity, line=self.line), messages=self.messages)
+            self.trial(cell)
 
     @property
     def cells(self) -> list[Cell]:
         """The combinations, in their order."""
         return [Cell(*one) for one in product(self.loss, self.delay, self.window, self.backoff)]
+
+    def trial(self, cell: Cell) -> Trial:
+        """What is tried for one combination.
+
+        Raises:
+            ConfigurationError: A number of it that cannot be.
+        """
+        from holdfast.testing.trial import Link, Trial
+
+        source = SourcePolicy(self.backoff[cell.backoff], window=cell.window, initial_window=min(4, cell.window))
+        link = Link(cell.loss, cell.delay, capacity=self.capacity, line=self.line)
+        return Trial(link, source, messages=self.messages, interval=self.interval)
 
     @property
     def total(self) -> int:

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.core.policy import SourcePolicy
 from holdfast.pipeline.grid import Cell, Grid
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from holdfast.testing.trial import Outcome, Trial
+    from holdfast.testing.trial import Outcome
 
 PER_TASK = 1_000
 """Sequences of one task: about a second of work."""
@@ -30,15 +29,6 @@ OUTCOMES = (
 """Columns of :func:`simulate`: the combination, then as in :class:`~holdfast.testing.trial.Outcome`."""
 
 _AXES = ("cell", "loss", "delay", "window", "backoff")
-
-
-def trial_of(grid: Grid, cell: Cell) -> Trial:
-    """What is tried for one combination."""
-    from holdfast.testing.trial import Link, Trial
-
-    source = SourcePolicy(grid.backoff[cell.backoff], window=cell.window, initial_window=min(4, cell.window))
-    link = Link(cell.loss, cell.delay, capacity=grid.capacity, line=grid.line)
-    return Trial(link, source, messages=grid.messages, interval=grid.interval)
 
 
 def simulate(spark: SparkSession, grid: Grid) -> DataFrame:
@@ -67,7 +57,7 @@ class _Tried:
 
         grid = self.grid
         cells = grid.cells
-        trials = [trial_of(grid, cell) for cell in cells]
+        trials = [grid.trial(cell) for cell in cells]
         for batch in batches:
             rows = []
             for number in batch.column(0).to_pylist():
@@ -99,25 +89,17 @@ def _row(number: int, cell: Cell, seed: int, messages: int, outcome: Outcome) ->
 def _batch(rows: list[tuple[object, ...]]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    kinds = (
-        pa.int32(),
-        pa.float64(),
-        pa.float64(),
-        pa.int32(),
-        pa.string(),
-        pa.int64(),
-        pa.int32(),
-        pa.int32(),
-        pa.bool_(),
-        pa.float64(),
-        pa.int32(),
-        pa.int32(),
-        pa.int32(),
-        pa.list_(pa.float32()),
-    )
-    names = [column.split(" ")[0] for column in OUTCOMES.split(", ")]
-    columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, names)
+    kinds = {
+        "INT": pa.int32(),
+        "BIGINT": pa.int64(),
+        "DOUBLE": pa.float64(),
+        "STRING": pa.string(),
+        "BOOLEAN": pa.bool_(),
+        "ARRAY<FLOAT>": pa.list_(pa.float32()),
+    }
+    names, types = zip(*(column.split(" ") for column in OUTCOMES.split(", ")), strict=True)
+    columns = zip(zip(*rows, strict=True), types, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(column, kinds[kind]) for column, kind in columns], names)
 
 
 def summarize(outcomes: DataFrame) -> DataFrame:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from holdfast.core.events import BackChannel, Delivered, Effect, Ended, ReadWanted, Respond, Stopped, Transmit
-from holdfast.core.messages import Envelope
+from holdfast.core.messages import ANONYMOUS, Envelope
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
@@ -90,7 +90,7 @@ class Outcome:
     """What became of one trial.
 
     Args:
-        seconds: From the first message submitted until the last one is delivered, or the trial was ended.
+        seconds: From the first message submitted until the last one that was delivered.
         latencies: Of each message delivered, in order: seconds from submitted to delivered.
         transmissions: Times that a message was sent, the first included.
         requests: Those and all other requests of the source.
@@ -132,7 +132,16 @@ class _Kept:
 class _Side:
     """The core with what a shell does for it."""
 
-    def __init__(self, run: _Run, name: str, perform: Callable[[Effect], None], **options: object) -> None:
+    def __init__(
+        self,
+        run: _Run,
+        name: str,
+        perform: Callable[[Effect], None],
+        *,
+        source_policy: SourcePolicy | None = None,
+        destination_policy: DestinationPolicy | None = None,
+        local: str = ANONYMOUS,
+    ) -> None:
         self._run = run
         self._perform = perform
         self._kept = _Kept()
@@ -140,8 +149,15 @@ class _Side:
         self._timer = 0.0
         self._names = 0
         self._name = name
-        queue = Queue("inbox")
-        self.protocol = RMProtocol(queue, self._kept.read, self._identifier, run.chance, **options)  # type: ignore[arg-type]
+        self.protocol = RMProtocol(
+            Queue("inbox"),
+            self._kept.read,
+            self._identifier,
+            run.chance,
+            source_policy=source_policy,
+            destination_policy=destination_policy,
+            local=local,
+        )
 
     def _identifier(self) -> str:
         self._names += 1
@@ -222,8 +238,6 @@ class _Run:
                 break
             event()
         outcome.is_complete = self._outbox.waiting == 0 and len(outcome.latencies) == trial.messages
-        if outcome.latencies:
-            outcome.seconds = self._delivered_at
         return outcome
 
     # --- the source -----------------------------------------------------------------------------------------------
@@ -293,7 +307,7 @@ class _Run:
         elif kind is Delivered:
             assert isinstance(effect, Delivered)
             self.outcome.latencies.append(self.now - self._submitted[effect.offset])
-            self._delivered_at = self.now
+            self.outcome.seconds = self.now
 
 
 def run(trial: Trial, seed: int) -> Outcome:
