@@ -18,6 +18,7 @@ from holdfast.endpoint.admin_shapes import (
     Bounds,
     Flight,
     ForwarderShown,
+    JournalFile,
     LetterShown,
     LossShown,
     Message,
@@ -34,7 +35,7 @@ from holdfast.endpoint.joining import (
     merge,
     merge_metrics,
     owner_of_letter,
-    owner_of_message,
+    owner_of_marked,
     owner_of_partition,
     places_of,
     renumber,
@@ -88,8 +89,8 @@ def test_letters_and_messages_are_called_by_numbers_that_are_one_workers_alone()
     assert owner_of_letter("7", 3) == (0, "7")
     assert owner_of_letter("9000000000001", 3) == (0, "9000000000001")
     message = renumber({"message": "http://a/:1/9"}, 1, 4)["message"]
-    assert owner_of_message(message, 2) == (1, "http://a/:1/9")
-    assert owner_of_message("http://a/:1/9", 2) == (0, "http://a/:1/9")
+    assert owner_of_marked(message, 2) == (1, "http://a/:1/9")
+    assert owner_of_marked("http://a/:1/9", 2) == (0, "http://a/:1/9")
 
 
 def test_a_queue_of_fewer_partitions_is_numbered_by_its_own() -> None:
@@ -152,7 +153,7 @@ def amounts(answer: Any) -> set[str]:
     return found
 
 
-OF_ONE_WORKER = (SequenceShown, LetterShown, Waiting, ForwarderShown, Flight, Bounds, LossShown, Message)
+OF_ONE_WORKER = (SequenceShown, LetterShown, Waiting, ForwarderShown, Flight, Bounds, LossShown, Message, JournalFile)
 """Rows that are one worker's, whatever the others have."""
 
 

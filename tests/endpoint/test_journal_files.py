@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import runpy
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.endpoint import journal_files
 from holdfast.endpoint.journal_events import ACKNOWLEDGED, APPENDED, NAMES, ROWS
 from holdfast.endpoint.journal_files import (
     HEADER,
     ROWS_A_FRAME,
     arrow_schema,
     frames_of,
-    is_segment_name,
+    made_parquet,
+    open_segment,
     prune,
     read_segment,
     rows_of,
@@ -179,8 +183,50 @@ def test_the_oldest_segments_go_first_by_size_and_by_age(tmp_path):
     assert segments(tmp_path / "nowhere") == []
 
 
-def test_only_names_of_segments_are_names_of_segments():
-    assert is_segment_name("1-a-1.parquet")
-    assert is_segment_name("_live-1-a-1.journal")
-    for name in ("../x.parquet", "_lock", "x.journal", "a/b.parquet", "x\0.parquet", ""):
-        assert not is_segment_name(name)
+def test_a_segment_is_opened_by_one_name_while_it_is_written_and_when_it_is_complete(tmp_path):
+    path = _segment(tmp_path, "_live-1-a-1.journal", 3)
+    (one,) = segments(tmp_path)
+    assert (one.file, one.is_live) == ("1-a-1.journal", True)
+    content = path.read_bytes()
+    opened = open_segment(tmp_path, one.file)
+    path = path.rename(tmp_path / "_1-a-1.journal")
+    with opened, open_segment(tmp_path, one.file) as again:
+        assert made_parquet(tmp_path, one.file) is None
+        to_parquet_all(tmp_path)
+        assert opened.read() == again.read() == content  # whatever became of it
+    assert open_segment(tmp_path, one.file) is None
+    made = made_parquet(tmp_path, one.file)
+    assert (made.file, made.size) == ("1-a-1.parquet", (tmp_path / "1-a-1.parquet").stat().st_size)
+    with open_segment(tmp_path, made.file) as file:
+        assert file.read(4) == b"PAR1"
+    assert made_parquet(tmp_path, made.file) is None
+
+
+def test_nothing_else_is_opened_whatever_it_is_called(tmp_path):
+    directory = tmp_path / "journal"
+    directory.mkdir()
+    for name in ("x.parquet", "journal/_lock", "journal/_1.draft", "journal/.x.parquet", "journal/_x.parquet"):
+        (tmp_path / name).write_text("not for you")
+    (directory / "sub").mkdir()
+    (directory / "sub" / "x.parquet").write_text("not for you")
+    wild = ("../x.parquet", "..", ".", "", "_lock", "_1.draft", "1.draft", ".x.parquet", "_x.parquet", "sub/x.parquet")
+    for name in (*wild, "x\0.parquet", "/etc/passwd", f"{tmp_path}/x.parquet", "ü.parquet", "a" * 300 + ".parquet"):
+        assert open_segment(directory, name) is None, name
+        assert made_parquet(directory, name) is None, name
+    assert segments(directory) == []
+
+
+def test_a_segment_says_when_it_was_begun_if_its_name_does(tmp_path):
+    _segment(tmp_path, "_20261122T150312.500000Z-ab-000001.journal", 1)
+    _segment(tmp_path, "_x-1.journal", 1)
+    assert [one.begun for one in segments(tmp_path)] == [1795359792.5, None]
+
+
+def test_the_process_that_makes_parquet_is_a_nice_one(tmp_path, monkeypatch):
+    _segment(tmp_path, "_1-a-1.journal", 3)
+    nice: list[int] = []
+    monkeypatch.setattr(os, "nice", nice.append)
+    monkeypatch.setattr(sys, "argv", ["journal_parquet", str(tmp_path)])
+    runpy.run_path(str(Path(journal_files.__file__).with_name("journal_parquet.py")), run_name="__main__")
+    assert [one.file for one in segments(tmp_path)] == ["1-a-1.parquet"]
+    assert nice == [10]

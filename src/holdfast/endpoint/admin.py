@@ -22,6 +22,7 @@ from holdfast.endpoint.destination import Destination, json_answer
 from holdfast.endpoint.forwarders_admin import ForwarderRoutes
 from holdfast.endpoint.inspection import ages, oldest
 from holdfast.endpoint.joined_admin import JoinedAdmin
+from holdfast.endpoint.journal_admin import JournalRoutes
 from holdfast.endpoint.letters_admin import LetterRoutes
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.metrics import DestinationCollector
@@ -79,6 +80,7 @@ class Admin:
                 *DataPlane(app).routes,
                 *QueueRoutes(app, self._rates).routes,
                 *self._sinks.routes,
+                *JournalRoutes(app).routes,
             ]
         )
 

@@ -92,7 +92,7 @@ class Joined(Enum):
     LETTER = "the worker that has the dead letter"
     MESSAGE = "the worker that has the message"
     PARTITION = "the worker that has the partition"
-    STREAM = "the same, and what it sends is passed on as it comes"
+    STREAM = "the worker that has the partition, or the file: what it sends is passed on as it comes"
     ENDS = "all are asked, until one has more"
     HEALTH = "all are asked, and must not be long about it"
     SINK = "the worker that has the sink, or is to have it"

@@ -109,6 +109,13 @@ class RecordsQuery(ReadersQuery, kw_only=True):
     without: Annotated[str, Meta(description="Fields that are sent empty: body, headers, transport, with commas.")] = ""
 
 
+class OctetsQuery(Shape):
+    """Which part of a file: from <= byte < to; without, all of it."""
+
+    start: Offset = field(name="from", default=0)
+    end: Offset | None = field(name="to", default=None)
+
+
 class Move(Shape):
     """Where a reader's cursor goes."""
 
@@ -539,6 +546,27 @@ class LetterList(Shape):
     dead_letters: list[LetterShown]
     count: int
     next: int | None
+
+
+class JournalFile(Shape):
+    """A file of the event journal. ``begun`` and ``written``: when it was begun, and written last; ``sealed``: nothing
+    more comes into it; ``worker``: whose it is, of several."""
+
+    file: str
+    bytes: int
+    begun: float | None
+    written: float
+    sealed: bool
+    worker: int | None
+
+
+class JournalList(Shape):
+    """Some of the files; how many there are, and their bytes."""
+
+    files: list[JournalFile]
+    count: int
+    bytes: int
+    next: str | None
 
 
 class RowShown(Shape):

@@ -7,6 +7,7 @@ asking; what numbers mean and how answers become one is ``joining``'s.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -138,12 +139,7 @@ class JoinedAdmin:
         try:
             answer = await self._neighbours.client.fetch(method, url, body, {})
         except TransportError as error:
-            raise Refused(
-                503,
-                f"worker {worker} does not answer: {error.message}",
-                "It is started again by itself; ask again.",
-                ((b"Retry-After", b"1"),),
-            ) from None
+            raise _away(worker, error.message) from None
         return _Answer(worker, answer)
 
     async def _ask_all(self, requests: list[_Request]) -> list[_Answer]:
@@ -158,16 +154,16 @@ class JoinedAdmin:
         there = [one for one in answers if one.status != 404] or answers[:1]
         for one in there:
             if one.status >= 400:
-                told = one.json()
-                more = {name: value for name, value in told.items() if name not in ("error", "remedy")}
-                error = f"{told.get('error')}{self._of(one.worker)}"
-                raise Refused(one.status, error, told.get("remedy", ""), _retry(one), more)
+                raise self._refused(one.worker, one.status, one.json(), _retry(one))
         if all(one.status == 204 for one in there):
             return None
         return joining.merge([joining.renumber(one.json(), one.worker, self._size) for one in there])
 
-    def _of(self, worker: int) -> str:
-        return f" (worker {worker}, whose partition 0 is {worker * self._size})"
+    def _refused(self, worker: int, status: int, told: Any, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Refused:
+        """What a worker refuses, as said to who asked."""
+        more = {name: value for name, value in told.items() if name not in ("error", "remedy")}
+        error = f"{told.get('error')} (worker {worker}, whose partition 0 is {worker * self._size})"
+        return Refused(status, error, told.get("remedy", ""), headers, joining.renumber(more, worker, self._size))
 
     async def _split(self, request: _Request) -> list[_Request]:
         """The request as it is for each worker, with its own numbers and epoch."""
@@ -234,7 +230,7 @@ class JoinedAdmin:
         return self._joined([await self._ask(worker, request)])
 
     async def _message(self, request: _Request) -> Any:
-        worker, request.names["message"] = joining.owner_of_message(request.names["message"], self._count)
+        worker, request.names["message"] = joining.owner_of_marked(request.names["message"], self._count)
         return self._joined([await self._ask(worker, request)])
 
     async def _sink(self, request: _Request) -> Any:
@@ -252,6 +248,10 @@ class JoinedAdmin:
         return self._joined([await self._ask(worker, one)])
 
     async def _to_owner(self, request: _Request) -> tuple[int, _Request]:
+        if "file" in request.names:
+            one = request.copy()
+            worker, one.names["file"] = joining.owner_of_marked(one.names["file"], self._count)
+            return worker, one
         worker, own = joining.owner_of_partition(request.names["partition"], self._count, self._size)
         one = (await self._split(request))[worker]
         one.names["partition"] = str(own)
@@ -332,28 +332,47 @@ class JoinedAdmin:
             raise Refused(503, f"worker {worker} does not answer", "See what the log says of it.") from None
 
     async def _stream(self, request: _Request) -> int:
-        """Pass on, piece by piece, what the owner of a partition sends."""
+        """Pass on, piece by piece, what the owner sends."""
         worker, one = await self._to_owner(request)
         exchange = request.exchange
-        reader, writer = await asyncio.open_unix_connection(self._neighbours.place.paths[worker], limit=RELAYED)
+        try:
+            path = self._neighbours.place.paths[worker]
+            reader, writer = await asyncio.open_unix_connection(path, limit=RELAYED)
+        except OSError as error:
+            raise _away(worker, str(error)) from None
         try:
             # 1.0: what is sent ends with the connection, and is not cut into chunks that would have to be read here.
             writer.write(f"{one.route.method} /admin/{one.target} HTTP/1.0\r\n\r\n".encode())
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            status = int(head.split(" ", 2)[1])
+            status, content = await self._begun(worker, reader)
             if status != 200:
-                told = json.loads(await reader.read(RELAYED))
-                raise Refused(status, told.get("error", ""), told.get("remedy", ""))
+                raise self._refused(worker, status, json.loads(content))
             exchange.start(200, str(request.route.answer).encode())
-            while (data := await reader.read(RELAYED)) and not exchange.closed:
-                if not exchange.write(data):
-                    await exchange.drain()
-            exchange.finish()  # if the owner died, what is missing tells the reader
-        except (OSError, asyncio.IncompleteReadError) as error:
-            raise Refused(503, f"worker {worker} does not answer: {error}", "Ask again.") from None
+            with contextlib.suppress(OSError):  # if the owner died, what is missing tells the reader
+                while (data := await reader.read(RELAYED)) and not exchange.closed:
+                    if not exchange.write(data):
+                        await exchange.drain()
+            exchange.finish()
         finally:
             writer.close()
         return 200
+
+    async def _begun(self, worker: int, reader: asyncio.StreamReader) -> tuple[int, bytes]:
+        """The status of an answer that a worker begins; and all of what it says, if that is a refusal."""
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            status = int(head.split(" ", 2)[1])
+            return status, b"" if status == 200 else await reader.read()
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise _away(worker, str(error)) from None
+
+
+def _away(worker: int, why: str) -> Refused:
+    return Refused(
+        503,
+        f"worker {worker} does not answer: {why}",
+        "It is started again by itself; ask again.",
+        ((b"Retry-After", b"1"),),
+    )
 
 
 def _retry(answer: _Answer) -> tuple[tuple[bytes, bytes], ...]:

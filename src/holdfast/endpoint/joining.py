@@ -44,7 +44,7 @@ _MOST = ("age", "batch")
 _LEAST = ("idle",)
 _IDENTITY = ("name", "queue", "identifier", "key", "partition", "letter", "message", "cursor", "role")
 _PLACES = re.compile(r"\d+:\d+(?::[0-9a-f]*)?(?:,\d+:\d+(?::[0-9a-f]*)?)*")
-_MESSAGE = re.compile(r"([1-9]\d*):(.*)", re.DOTALL)
+_MARKED = re.compile(r"([1-9][0-9]{0,3}):(.*)", re.DOTALL)
 
 
 def epoch_of(epochs: Iterable[str]) -> str:
@@ -114,9 +114,9 @@ def owner_of_letter(text: str, workers: int) -> tuple[int, str]:
     return (worker, str(own)) if worker < workers else (0, text)
 
 
-def owner_of_message(text: str, workers: int) -> tuple[int, str]:
-    """Whose a message that waits to be sent is, and what it is called there."""
-    found = _MESSAGE.fullmatch(text)
+def owner_of_marked(text: str, workers: int) -> tuple[int, str]:
+    """Whose a message that waits to be sent is, or a file of the journal, and what it is called there."""
+    found = _MARKED.fullmatch(text)
     return (int(found[1]), found[2]) if found is not None and int(found[1]) < workers else (0, text)
 
 
@@ -145,7 +145,7 @@ def renumber(answer: Any, worker: int, size: int) -> Any:
             renumbered[name] = worker * size + value
         elif name == "letter" and type(value) is int:
             renumbered[name] = worker * LETTERS + value
-        elif name == "message" and type(value) is str and worker:
+        elif name in ("message", "file") and type(value) is str and worker:
             renumbered[name] = f"{worker}:{value}"
         else:
             renumbered[name] = renumber(value, worker, size)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from errno import ENOSPC
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -25,7 +26,7 @@ from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues import Queue
 from holdfast.core.records import Snapshot
 from holdfast.endpoint.journal_events import Collector
-from holdfast.endpoint.journal_files import HEADER, LIVE, OPEN, frames_of, prune, segments, whole_length
+from holdfast.endpoint.journal_files import HEADER, LIVE, OPEN, STAMP, frames_of, prune, segments, whole_length
 from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
@@ -243,8 +244,7 @@ class Journal:
 
     def _open(self) -> None:
         self._files += 1
-        now = time.time()
-        stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}.{int(now % 1 * 1e6):06d}Z"
+        stamp = datetime.now(UTC).strftime(STAMP)
         self._path = self.directory / f"{LIVE}{stamp}-{self._run}-{self._files:06d}{OPEN}"
         self._file = self._path.open("ab", buffering=0)
         self._good, self._opened_at = 0, time.monotonic()

@@ -26,7 +26,7 @@ from holdfast.core.events import (
     Stopped,
     Transmit,
 )
-from holdfast.core.messages import Fault, SequenceAcknowledgement
+from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues import HANDLER, Queue
 from holdfast.core.ranges import AcknowledgementRanges
@@ -280,25 +280,25 @@ class Collector:
 
     def _respond(self, effect: Respond) -> None:
         envelope = effect.envelope
-        if envelope is not None:
-            if envelope.acknowledgements:
-                if not self._said:
-                    self._said_at = self._clock()
-                self._said += envelope.acknowledgements
-            if envelope.fault is not None:
-                self._fault("fault sent", envelope.fault)
-            if envelope.sequence is not None:
-                one = envelope.sequence
-                self._row(self._clock(), "replied", one.identifier, one.message_number, 1)
+        if envelope is None:
+            return
+        self._answers(envelope)
+        if envelope.sequence is not None:
+            one = envelope.sequence
+            self._row(self._clock(), "replied", one.identifier, one.message_number, 1)
 
-    def _transmitted(self, effect: Transmit) -> None:
-        envelope = effect.envelope
+    def _answers(self, envelope: Envelope) -> None:
+        """What an envelope that leaves says of what came."""
         if envelope.acknowledgements:
             if not self._said:
                 self._said_at = self._clock()
             self._said += envelope.acknowledgements
         if envelope.fault is not None:
             self._fault("fault sent", envelope.fault)
+
+    def _transmitted(self, effect: Transmit) -> None:
+        envelope = effect.envelope
+        self._answers(envelope)
         if not effect.number or envelope.sequence is None:
             return
         at, identifier, number, attempt = self._clock(), envelope.sequence.identifier, effect.number, effect.attempt

@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 from zlib import crc32
@@ -32,7 +34,11 @@ ROWS_A_FRAME = 4_000
 ROWS_A_GROUP = 100_000
 """Rows that are put into Parquet together."""
 
+STAMP = "%Y%m%dT%H%M%S.%fZ"
+"""How the name of a segment begins: when it was begun, in UTC, so that names stand in the order of time."""
 LIVE, OPEN, PARQUET, DRAFT = "_live-", ".journal", ".parquet", ".draft"
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z.-]{0,199}")
+"""What a segment may be called: nothing that climbs, and nothing else that lies there."""
 
 _FRAME = struct.Struct(">II")
 _encode = msgspec.msgpack.Encoder().encode
@@ -240,17 +246,33 @@ class Segment:
     Args:
         path: Where it is.
         size: Bytes.
+        written: When it was written last, seconds since 1970.
         is_parquet: Whether it is Parquet.
     """
 
     path: Path
     size: int
+    written: float
     is_parquet: bool
 
     @property
     def name(self) -> str:
         """What it and what becomes of it are called, which tells its place among the others."""
         return self.path.name.removeprefix(LIVE).removeprefix("_").removesuffix(OPEN).removesuffix(PARQUET)
+
+    @property
+    def file(self) -> str:
+        """What these octets are called from outside: the same while they are written and when they are complete, and
+        something else once they are Parquet."""
+        return self.name + self.path.suffix
+
+    @property
+    def begun(self) -> float | None:
+        """When it was begun, seconds since 1970; None: its name does not say."""
+        try:
+            return datetime.strptime(self.name.partition("-")[0], STAMP).replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            return None
 
     @property
     def is_live(self) -> bool:
@@ -266,10 +288,11 @@ def segments(directory: Path) -> list[Segment]:
         if not is_parquet and not (path.suffix == OPEN and path.name.startswith("_")):
             continue
         try:
-            one = Segment(path, path.stat().st_size, is_parquet)
+            there = path.stat()
         except OSError:
             continue  # it is gone, or has become Parquet
-        if is_parquet or one.name not in found:
+        one = Segment(path, there.st_size, there.st_mtime, is_parquet)
+        if _NAME.fullmatch(one.name) and (is_parquet or one.name not in found):
             found[one.name] = one
     return [found[name] for name in sorted(found)]
 
@@ -281,10 +304,26 @@ def _listed(directory: Path) -> list[Path]:
         return []
 
 
-def is_segment_name(name: str) -> bool:
-    """Whether a file of a journal may be called so: no path, and nothing else that lies there."""
-    is_one = name.endswith(PARQUET) or (name.startswith("_") and name.endswith(OPEN))
-    return is_one and os.sep not in name and "\0" not in name
+def open_segment(directory: Path, file: str) -> IO[bytes] | None:
+    """The octets of a segment as they lie; they stay readable, whatever becomes of it. None: there are none so called.
+
+    Args:
+        directory: Of the journal.
+        file: As :attr:`Segment.file` has it.
+    """
+    name, suffix = os.path.splitext(file)
+    if suffix not in (OPEN, PARQUET) or not _NAME.fullmatch(name):
+        return None
+    for path in (file,) if suffix == PARQUET else (LIVE + file, "_" + file):  # in the order in which it is renamed
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return (directory / path).open("rb")
+    return None
+
+
+def made_parquet(directory: Path, file: str) -> Segment | None:
+    """What a segment has become that is Parquet now; None: nothing."""
+    made = directory / (file.removesuffix(OPEN) + PARQUET)
+    return next((one for one in segments(directory) if one.path == made), None) if file.endswith(OPEN) else None
 
 
 def prune(directory: Path, age: float | None, size: int | None, now: float, keep: Path | None) -> int:
@@ -305,12 +344,9 @@ def prune(directory: Path, age: float | None, size: int | None, now: float, keep
     for one in there:
         if one.path == keep:
             continue
-        try:
-            is_old = age is not None and now - one.path.stat().st_mtime > age
-            if is_old or (size is not None and total > size):
-                one.path.unlink()
-                total -= one.size
-        except FileNotFoundError:
+        is_old = age is not None and now - one.written > age
+        if is_old or (size is not None and total > size):
+            one.path.unlink(missing_ok=True)
             total -= one.size
     return total
 

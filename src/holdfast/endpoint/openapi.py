@@ -19,13 +19,15 @@ EVERY_REQUEST = (400, 401, 403, 500, 503)
 
 class Error(Shape):
     """What went wrong, and what to do. ``why``: in a word, where a program has to know; ``row``, ``column``: of the
-    first row of a part that cannot be sent."""
+    first row of a part that cannot be sent; ``bytes``: of the file; ``file``: what it is called now."""
 
     error: str
     remedy: str
     why: str | None = None
     row: int | None = None
     column: str | None = None
+    bytes: int | None = None
+    file: str | None = None
 
 
 def describe(routes: Routes, *, open_to_all: tuple[str, ...] = (), has_token: bool = True) -> dict[str, Any]:
