@@ -7,7 +7,7 @@ network, nor of where rows go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -150,8 +150,13 @@ class Bodies:
 
         read = [self._reader.read(body) for body in bodies]
         problems = [problem for _, problem in read]
+
+        def tell(row: int, problem: str) -> None:
+            before = problems[row]
+            problems[row] = f"{before}; {problem}" if before else problem
+
         arrays = [
-            _array([values[field.name] for values, _ in read], kind, field.name, problems)
+            arrow_of([values[field.name] for values, _ in read], kind, field.name, tell)
             for field, kind in zip(self._fields.fields, kinds, strict=True)
         ]
         return arrays, pa.array(problems, pa.string())
@@ -171,8 +176,8 @@ def parts_of(batch: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
         start = end
 
 
-def _array(values: list[Any], kind: pa.DataType, name: str, problems: list[str | None]) -> pa.Array:
-    """The values as Arrow holds them; one that it does not take is null, and a problem of its row."""
+def arrow_of(values: Sequence[Any], kind: pa.DataType, name: str, tell: Callable[[int, str], None]) -> pa.Array:
+    """The values of a column as Arrow holds them; one that it does not take is null, and is told with its row."""
     import pyarrow as pa
 
     try:
@@ -184,6 +189,5 @@ def _array(values: list[Any], kind: pa.DataType, name: str, problems: list[str |
             pa.array([value], kind)
         except Exception as error:
             taken[row] = None
-            told = f"{name}: Arrow takes no such {kind}: {str(error)[:200]}"
-            problems[row] = f"{problems[row]}; {told}" if problems[row] else told
+            tell(row, f"{name}: Arrow takes no such {kind}: {str(error)[:200]}")
     return pa.array(taken, kind)

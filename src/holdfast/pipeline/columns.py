@@ -26,10 +26,7 @@ BATCH_BYTES = 4 << 20
 Typed = tuple[str, str, bool]
 """Name, type (string, integer, long, timestamp, boolean), and whether it may be null."""
 
-COLUMNS: list[Typed] = [
-    ("queue", "string", False),
-    ("partition", "integer", False),
-    ("offset", "long", False),
+MESSAGE: list[Typed] = [
     ("sequence", "string", False),
     ("message_number", "long", False),
     ("message_id", "string", True),
@@ -39,14 +36,22 @@ COLUMNS: list[Typed] = [
     ("relates_to", "string", True),
     ("soap_version", "string", False),
     ("received_at", "timestamp", False),
+]
+CONTENT: list[Typed] = [("headers", "string", False), ("body", "string", False)]
+"""What a message is, wherever one is a row."""
+ATTRIBUTES = {"soap_version": "soap"}
+"""What a column is called in a record, and where the server describes a message, if otherwise."""
+
+COLUMNS: list[Typed] = [
+    ("queue", "string", False),
+    ("partition", "integer", False),
+    ("offset", "long", False),
+    *MESSAGE,
     ("delivered_at", "timestamp", False),
-    ("headers", "string", False),
-    ("body", "string", False),
+    *CONTENT,
 ]
 POSITION = ("queue", "partition", "offset")
 """What is known of a row without its record."""
-_ATTRIBUTES = {"soap_version": "soap"}
-"""What a column is called in a record, if otherwise."""
 
 
 def chosen(table: Iterable[Typed], names: Collection[str]) -> list[Typed]:
@@ -106,7 +111,7 @@ class BatchBuilder:
         self._queue = queue
         self._partition = partition
         self._schema = arrow_struct(chosen(COLUMNS, names))
-        self._attributes = [_ATTRIBUTES.get(name, name) for name in self._schema.names if name not in POSITION]
+        self._attributes = [ATTRIBUTES.get(name, name) for name in self._schema.names if name not in POSITION]
         self._fields = set(self._attributes)
         if "delivered_at" in self._fields:
             self._fields = self._fields - {"delivered_at"} | {"received_at", "released_at"}

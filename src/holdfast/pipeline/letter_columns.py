@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.columns import Typed, arrow_struct, chosen
+from holdfast.pipeline.columns import ATTRIBUTES, CONTENT, MESSAGE, Typed, arrow_struct, chosen
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,20 +22,9 @@ COLUMNS: list[Typed] = [
     ("offset", "long", True),
     ("forwarder", "string", True),
     ("retry", "boolean", False),
-    ("sequence", "string", False),
-    ("message_number", "long", False),
-    ("message_id", "string", True),
-    ("action", "string", False),
-    ("to", "string", True),
-    ("reply_to", "string", True),
-    ("relates_to", "string", True),
-    ("soap_version", "string", False),
-    ("received_at", "timestamp", False),
-    ("headers", "string", False),
-    ("body", "string", False),
+    *MESSAGE,
+    *CONTENT,
 ]
-_KEYS = {"soap_version": "soap"}
-"""What a column is called where the server describes a letter, if otherwise."""
 
 
 def batch_of(letters: list[dict[str, Any]], names: Collection[str]) -> pa.RecordBatch:
@@ -54,7 +43,7 @@ def micros(seconds: float) -> int:
 def _array(letters: list[dict[str, Any]], field: pa.Field) -> pa.Array:
     import pyarrow as pa
 
-    values = [letter.get(_KEYS.get(field.name, field.name)) for letter in letters]
+    values = [letter.get(ATTRIBUTES.get(field.name, field.name)) for letter in letters]
     if pa.types.is_timestamp(field.type):
         values = [None if value is None else micros(value) for value in values]
     return pa.array(values, field.type)

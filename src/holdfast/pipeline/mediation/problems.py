@@ -6,12 +6,13 @@ Each step that looks at rows adds to it and loses none of them. Who goes on with
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.body_columns import parts_of
+from holdfast.pipeline.body_columns import arrow_of, parts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +105,9 @@ class _Worker:
             ]
             arrays = [batch.column(names.index(name.lower())) for name in self._kept]
             if self._into:
-                arrays.append(_array(values, kind, self._into, problems))
+                is_arrow = isinstance(values, pa.Array)
+                tell = partial(_add, problems)
+                arrays.append(values.cast(kind) if is_arrow else arrow_of(values, kind, self._into, tell))
             arrays.append(pa.array(problems, pa.list_(pa.string())))
             made = [self._into] if self._into else []
             yield pa.RecordBatch.from_arrays(arrays, names=[*self._kept, *made, PROBLEMS])
@@ -117,20 +120,5 @@ class _Worker:
         return parts_of(batch, name) if pa.types.is_string(batch.column(name).type) else iter([batch])
 
 
-def _array(values: Any, kind: pa.DataType, name: str, problems: list[Reasons]) -> pa.Array:
-    """The values as Arrow holds them; one that it does not take is null, and a problem of its row."""
-    import pyarrow as pa
-
-    if isinstance(values, pa.Array):
-        return values.cast(kind)
-    try:
-        return pa.array(values, kind)
-    except Exception:  # of one value or more; which ones is found out below
-        taken = list(values)
-    for row, value in enumerate(values):
-        try:
-            pa.array([value], kind)
-        except Exception as error:
-            taken[row] = None
-            problems[row].append(f"{name}: Arrow takes no such {kind}: {str(error)[:200]}")
-    return pa.array(taken, kind)
+def _add(problems: list[Reasons], row: int, problem: str) -> None:
+    problems[row].append(problem)
