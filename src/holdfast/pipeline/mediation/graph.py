@@ -64,7 +64,6 @@ class Graph:
         for step in plan.steps:
             self.inputs[step.name] = tuple(name for name in inputs_of(step, above) if name in above)
             above.append(step.name)
-        self._steps = {step.name: step for step in plan.steps}
 
     def ancestors(self, name: str) -> set[str]:
         """All that rows are made of, themselves included."""
