@@ -16,9 +16,6 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies import NIL, BodyReader
 from holdfast.pipeline.simple_types import Misfit, converter
 
-SAMPLE = 1_000
-"""Bodies that are looked at, unless told otherwise."""
-
 _KINDS: list[T.DataType] = [
     T.BooleanType(),
     T.LongType(),
