@@ -80,6 +80,14 @@ class _Answer:
     def json(self) -> Any:
         return json.loads(self.response.body) if self.response.body else {}
 
+    def refusal(self) -> dict[str, Any]:
+        """What an answer says that is an error, from whichever layer of the worker it comes."""
+        try:
+            told = self.json()
+        except ValueError:
+            told = None
+        return told if isinstance(told, dict) else {"error": self.response.body.decode("utf-8", "replace").strip()}
+
 
 class JoinedAdmin:
     """Answers for all workers.
@@ -154,7 +162,7 @@ class JoinedAdmin:
         there = [one for one in answers if one.status != 404] or answers[:1]
         for one in there:
             if one.status >= 400:
-                raise self._refused(one.worker, one.status, one.json(), _retry(one))
+                raise self._refused(one.worker, one.status, one.refusal(), _retry(one))
         if all(one.status == 204 for one in there):
             return None
         return joining.merge([joining.renumber(one.json(), one.worker, self._size) for one in there])
@@ -191,7 +199,8 @@ class JoinedAdmin:
         Raises:
             Refused: 409 if they are not, together, what is asked about.
         """
-        answers = [(await self._fetch(worker, "GET", "queues", b"")).json()["queues"] for worker in range(self._count)]
+        asked = [await self._fetch(worker, "GET", "queues", b"") for worker in range(self._count)]
+        answers = [self._joined([one])["queues"] for one in asked]
         if any(queue not in one for one in answers):
             return [epoch] * self._count  # they will say so
         epochs = [str(one[queue]["epoch"]) for one in answers]
@@ -237,11 +246,28 @@ class JoinedAdmin:
         """A sink is at one worker: at that which has it, as there were fewer or more of them when it was made; else at
         the one that its name says."""
         name = request.names["sink"]
-        target = f"sinks/{quote(name, safe='')}"
-        answers = await asyncio.gather(*(self._fetch(one, "GET", target, b"") for one in range(self._count)))
-        there = [one.worker for one in answers if one.status == 200]
-        worker = there[0] if there else crc32(name.encode()) % self._count
+        worker = await self._who_has(f"sinks/{quote(name, safe='')}")
+        if worker is None:
+            worker = crc32(name.encode()) % self._count
         return self._joined([await self._ask(worker, request)])
+
+    async def _who_has(self, target: str) -> int | None:
+        """The worker that has what is there; None if each of them says that it has not.
+
+        Raises:
+            Refused: None has it, as far as they say, and one does not say: it would be made a second time elsewhere.
+        """
+        asked = (self._fetch(worker, "GET", target, b"") for worker in range(self._count))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for one in answers:
+            if isinstance(one, _Answer) and one.status == 200:
+                return one.worker
+        for one in answers:
+            if isinstance(one, BaseException):
+                raise one
+            if one.status != 404:
+                self._joined([one])
+        return None
 
     async def _partition(self, request: _Request) -> Any:
         worker, one = await self._to_owner(request)
@@ -321,7 +347,9 @@ class JoinedAdmin:
         """Of those that answer: what is known of the others must not be missed for one that is being started."""
         asked = (self._ask_soon(worker, request) for worker in range(self._count))
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        told = {one.worker: one.response.body.decode() for one in answers if isinstance(one, _Answer)}
+        told = {
+            one.worker: one.response.body.decode() for one in answers if isinstance(one, _Answer) and one.status == 200
+        }
         return joining.merge_metrics(told)
 
     async def _ask_soon(self, worker: int, request: _Request) -> _Answer:

@@ -24,7 +24,7 @@ from holdfast.core.messages import (
     RequestAcknowledgement,
     SequenceAcknowledgement,
 )
-from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.destination import Destination, json_answer
 from holdfast.endpoint.loads import Loads
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.passing import (
@@ -197,7 +197,7 @@ class Neighbours:
             )
         except TransportError:
             return None
-        return answer.status == 204
+        return {204: True, 404: False}.get(answer.status)
 
     def _remember(self, identifier: str, owner: int) -> None:
         self._known[identifier] = owner
@@ -304,9 +304,9 @@ class Neighbours:
     def _take(self, exchange: Exchange) -> None:
         """Take a request over our Unix socket."""
         what, _, name = exchange.request.target.removeprefix("/").partition("/")
-        if what == "admin" and self.on_admin is not None:
+        if what == "admin":
             exchange.request.target = f"/{name}"
-            self.on_admin(exchange)
+            (self.on_admin or _not_yet)(exchange)
             return
         if what == "knows":
             exchange.respond(204 if self._app.knows(unquote(name)) else 404)
@@ -359,6 +359,10 @@ def _relay(exchange: Exchange, response: Response) -> None:
 def _put_off(exchange: Exchange) -> None:
     why = b"The process that this Sequence is in does not answer; send it again.\n"
     exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"1"),))
+
+
+def _not_yet(exchange: Exchange) -> None:
+    json_answer(exchange, 503, {"error": "it is being started", "remedy": "Ask again."}, ((b"Retry-After", b"1"),))
 
 
 def _within(limits: HTTPLimits) -> HTTPLimits:
