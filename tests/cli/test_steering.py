@@ -18,7 +18,8 @@ import holdfast
 from holdfast.cli.main import COMMANDS, cli
 from holdfast.cli.steering import duration, place
 from holdfast.core.records import Record
-from holdfast.core.staging import Batch, Row
+from holdfast.core.sinks import Batch
+from holdfast.core.staging import Row
 from holdfast.core.versions import Versions
 
 NOUNS = ("sequences", "queues", "cursors", "forwarders", "dead-letters", "outbox", "sinks")
@@ -233,21 +234,28 @@ def test_sinks_are_listed_bound_and_forgotten(run: Any, served: Any) -> None:
     assert run("sinks", *admin).out == f"Nothing writes to {served.admin}: there are no sinks.\n"
 
     def publish() -> None:
-        staging, batch = served.app.engine.protocol.staging, Batch("alerts", "q1", 4)
+        staging, batch = served.app.engine.protocol.staging, Batch("alerts", "q1", 0)
         now = served.app.engine.clock()
         staging.stage(batch, "t", 0, [Row("inbox", Record("", 0, "urn:a", b"<a/>", now))], now)
         staging.publish(batch, ["t"], 1, now)
-        staging.stage(Batch("alerts", "q1", 5), "u", 0, [Row("inbox", Record("", 0, "urn:a", b"<a/>", now))], now)
+        staging.stage(Batch("alerts", "q1", 1), "u", 0, [Row("inbox", Record("", 0, "urn:a", b"<a/>", now))], now)
         served.app.engine.touch()
 
     in_loop(served, publish)
-    assert re.search(r"alerts +q1 +4 +1 +\d +1 ", run("sinks", *admin).out)
-    assert json.loads(run("sinks", "alerts", *admin, "--json").out)["batch"] == 4
+    assert re.search(r"alerts +q1 +0 +1 +\d +1 ", run("sinks", *admin).out)
+    assert json.loads(run("sinks", "alerts", *admin, "--json").out)["batch"] == 0
     assert json.loads(run("sinks", *admin, "--json").out)["sinks"][0]["query"] == "q1"
     result = run("sinks", "bind", "alerts", "q2", *admin)
     assert (result.code, "drop 1 rows that are staged" in result.err) == (1, True)
     assert run("sinks", "bind", "alerts", "q2", *admin, "--yes").out == "alerts takes the batches of q2.\n"
     assert "none" in run("sinks", *admin).out
+    result = run("sinks", "bind", "other", "q3", "--after", "7", *admin)
+    assert (result.code, "from 8 on" in result.err) == (1, True)
+    assert (
+        run("sinks", "bind", "other", "q3", "--after", "7", *admin, "--yes").out == "other takes the batches of q3.\n"
+    )
+    assert json.loads(run("sinks", "other", *admin, "--json").out)["batch"] == 7
+    assert run("sinks", "forget", "other", *admin, "--yes").code == 0
     assert run("sinks", "forget", "alerts", *admin).code == 1
     assert run("sinks", "forget", "alerts", *admin, "--yes").out.startswith("alerts is forgotten; ")
     result = run("sinks", "forget", "alerts", *admin, "--yes")

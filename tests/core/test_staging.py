@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from staged import PARTITIONS, Side, row, rows
 
-from holdfast.core import staging
+from holdfast.core import sinks, staging
 from holdfast.core.events import Delivered, Incident
 from holdfast.core.limit import QueueLimit
 from holdfast.core.policy import StagingPolicy
-from holdfast.core.staging import NoRoomToStage, NoSuchSink, NotStaged, Why
+from holdfast.core.sinks import NoRoomToStage, NoSuchSink, NotStaged, Why
 from holdfast.exceptions import ConfigurationError
 
 
@@ -37,7 +37,7 @@ def test_nothing_is_in_a_queue_before_it_is_published_and_nothing_of_it_is_left_
     assert side.bodies() == ["3", "1", "2"]
     left = side.store.load()
     assert not [where for where in left.bounds if where[0].startswith("staging")]
-    assert not [key for key in left.cursors if key[2] == staging.PART]
+    assert not [key for key in left.cursors if key[2] == sinks.PART]
     assert side.staging.bytes_held == 0
     assert [one.record.body for one in side.told if isinstance(one, Delivered)] == [b"3", b"1", b"2"]
 
@@ -171,7 +171,7 @@ def test_a_sink_that_published_nothing_is_gone_with_its_last_part(how: str) -> N
     side.settle()
     assert not side.staging.sinks
     left = side.store.load()
-    assert not [key for key in left.cursors if key[2] in (staging.SINK, staging.PART)]
+    assert not [key for key in left.cursors if key[2] in (sinks.SINK, sinks.PART)]
 
 
 def test_more_than_may_be_staged_is_refused_and_nothing_of_it_is_kept() -> None:
@@ -209,13 +209,13 @@ def test_a_sink_that_is_forgotten_while_rows_move_lets_them_arrive_and_a_new_one
     side.staging.forget("s")
     side.settle()
     left = side.store.load()
-    assert not [name for _, _, name in left.cursors if name in (staging.SINK, staging.PART)]
+    assert not [name for _, _, name in left.cursors if name in (sinks.SINK, sinks.PART)]
     assert not side.staging.every
 
 
 def test_a_sink_remembers_a_hundred_queries_that_it_was_bound_to(side: Side) -> None:
     for number in range(150):
-        side.publish(7, count=0, query=f"q{number}")
+        side.publish(7, count=0, query=f"q{number}", jumps=True)
         side.staging.bind("s", f"q{number + 1}")
     side.settle()
     side.start()
@@ -285,6 +285,118 @@ def test_killed_after_any_event_every_row_is_there_once_and_in_order(monkeypatch
     assert event > 50
 
 
+def test_after_the_store_was_put_back_nothing_new_has_a_name_that_something_else_had(side: Side) -> None:
+    side.stage(0, "a", rows("1"))
+    side.publish(0, "a", count=1)
+    side.settle()
+    copy = side.copy()
+    side.stage(1, "b", rows("2", "3"))
+    side.publish(1, "b", count=2)
+    side.settle()
+    lost = [(one.sequence, one.message_number, one.message_id) for one in side.records("inbox", 0)[1:]]
+    side.put_back(copy)
+    side.stage(1, "c", rows("4", "5"))
+    side.publish(1, "c", count=2)
+    side.settle()
+    side.start()
+    side.settle()
+    assert [one.body for one in side.records("inbox", 0)] == [b"1", b"4", b"5"]
+    new = [(one.sequence, one.message_number, one.message_id) for one in side.records("inbox", 0)[1:]]
+    for before, after in zip(lost, new, strict=True):
+        assert before[:2] != after[:2]
+        assert before[2] != after[2]
+
+
+def test_what_was_published_before_the_copy_keeps_its_name_when_it_moves_again(side: Side) -> None:
+    side.stage(0, "a", rows("1", "2"))
+    side.publish(0, "a", count=2)
+    side.take()
+    side.durable()  # published, and not moved
+    copy, found = side.copy(), []
+    for put_back in (False, True):
+        if put_back:
+            side.put_back(copy)
+        side.settle()
+        found.append([(one.sequence, one.message_number, one.message_id, one.body) for one in side.records("inbox", 0)])
+    assert len(found[0]) == 2
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("jumps", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_after_the_store_was_put_back_a_batch_before_which_others_may_be_lost_is_refused_until_somebody_decides(
+    side: Side, known: bool, jumps: bool
+) -> None:
+    copy = side.copy()
+    for batch in range(3):
+        side.publish(batch, count=0)
+        side.settle()
+        if batch == 0 and known:
+            copy = side.copy()
+    side.put_back(copy)
+    for restart in (False, True):
+        if restart:
+            side.settle()
+            side.start()
+        with pytest.raises(NotStaged, match="missing") as refused:
+            side.publish(3, count=0, jumps=jumps)
+        assert (refused.value.why, "holdfast sinks bind s q --after 2" in refused.value.remedy) == (Why.JUMP, True)
+        with pytest.raises(NotStaged, match="missing"):
+            side.stage(3, "t", rows("1"), jumps=jumps)
+    side.staging.bind("s", "q", after=2)
+    assert side.publish(2, count=0, jumps=jumps) is False
+    side.stage(3, "t", rows("1"), jumps=jumps)
+    assert side.publish(3, "t", count=1, jumps=jumps)
+    side.settle()
+    assert side.bodies() == ["1"]
+    assert side.publish(6, count=0, jumps=True)
+
+
+def test_a_sink_that_nobody_knows_begins_with_batch_0_unless_its_batches_may_be_left_out(side: Side) -> None:
+    with pytest.raises(NotStaged, match="the first one that comes"):
+        side.publish(5, count=0)
+    assert side.publish(5, count=0, sink="t", jumps=True)
+    assert side.publish(0, count=0)
+    side.staging.forget("s")
+    with pytest.raises(NotStaged, match="the first one that comes"):
+        side.publish(1, count=0)
+
+
+def test_a_batch_that_a_higher_one_overtook_is_refused_and_one_that_was_published_is_not(side: Side) -> None:
+    for batch in (5, 6):
+        side.stage(batch, f"t{batch}", rows(str(batch)), jumps=True)
+    assert side.publish(6, "t6", count=1, jumps=True)
+    for restart in (False, True):
+        if restart:
+            side.settle()
+            side.start()
+        for attempt in (
+            lambda: side.publish(5, "t5", count=1, jumps=True),
+            lambda: side.stage(5, "u5", rows("5"), jumps=True),
+        ):
+            with pytest.raises(NotStaged, match="published before batch 5, which was not") as refused:
+                attempt()
+            assert refused.value.why is Why.OVERTAKEN
+        assert side.publish(6, "t6", count=1, jumps=True) is False
+    assert side.publish(7, count=0, jumps=True)
+    assert side.publish(6, "t6", count=1, jumps=True) is False
+    side.settle()
+    assert side.bodies() == ["6"]
+
+
+def test_what_a_sink_knows_of_its_batches_does_not_grow_with_them(side: Side) -> None:
+    for batch in range(1000):
+        side.publish(batch, count=0, sink="all", jumps=True)
+        side.publish(10 * batch, count=0, sink="some", jumps=True)
+    side.settle()
+    assert side.staging.sink("all").to_state()["done"] == [1, 1000]
+    assert len(side.staging.sink("some").to_state()["done"]) == 2 * sinks.MOST_RANGES
+    assert side.publish(0, count=0, sink="all", jumps=True) is False
+    assert side.publish(9990, count=0, sink="some", jumps=True) is False
+    with pytest.raises(NotStaged, match="as far as is remembered"):
+        side.publish(0, count=0, sink="some", jumps=True)
+
+
 def test_a_side_that_is_stopped_moves_nothing_more_and_the_next_goes_on(side: Side) -> None:
     side.stage(0, "t", rows("1"))
     side.staging.stop()
@@ -310,13 +422,14 @@ def test_names_are_letters_digits_dots_hyphens_and_underscores(side: Side, name:
 
 @dataclass
 class Known:
-    """What a sink is to know."""
+    """What a sink is to know. Of what it published, what came after each restore has a name of its own."""
 
     query: str
-    last: int | None = None
-    former: dict[str, int] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    former: dict[str, set[int]] = field(default_factory=dict)
     staged: dict[str, tuple[str, int, list[str]]] = field(default_factory=dict)
-    published: list[str] = field(default_factory=list)
+    published: list[list[str]] = field(default_factory=lambda: [[]])
+    is_sure: bool = True
 
 
 @dataclass
@@ -325,18 +438,25 @@ class World:
 
     sinks: dict[str, Known] = field(default_factory=dict)
     gone: list[list[str]] = field(default_factory=list)
+    is_restored: bool = False
 
     @property
     def publications(self) -> list[list[str]]:
-        return [*self.gone, *(one.published for one in self.sinks.values())]
+        return [*self.gone, *(bodies for one in self.sinks.values() for bodies in one.published)]
+
+    def known(self, sink: str, query: str) -> Known:
+        return self.sinks.setdefault(sink, Known(query, is_sure=not self.is_restored))
 
 
-SINKS, QUERIES, TOKENS, BATCHES = (st.sampled_from(one) for one in (["s", "t"], ["q", "r"], "abc", range(4)))
+BATCH_NUMBERS = range(4)
+SINKS, TOKENS, BATCHES = (st.sampled_from(one) for one in (["s", "t"], "abc", BATCH_NUMBERS))
+QUERIES = st.sampled_from(["q", "jumps"])
+"""The second leaves numbers out, as batch writes may."""
 
 
 class Life(RuleBasedStateMachine):
-    """Sinks against a plain model, with a death between any two events. What was answered as durable holds after it,
-    and of what was not, all or nothing."""
+    """Sinks against a plain model, with a death between any two events, and a store that is put back to a copy. What
+    was answered as durable holds after a death, and of what was not, all or nothing; no name is ever given twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -344,35 +464,51 @@ class Life(RuleBasedStateMachine):
         self.model, self.durable_model = World(), World()
         self.promised: list[World] = []
         self.bodies = (f"{number}" for number in count())
+        self.backup = (self.side.copy(), World())
+        self.named: dict[tuple[str, int], str] = {}
 
     def next(self, sink: str, query: str, batch: int) -> str:
         """What a sink says to that batch."""
         known = self.model.sinks.get(sink)
-        if known is None or (known.query == query and known.last is None):
-            return "new"
-        if known.query != query:
+        if known is not None and known.query != query:
             return "bound"
-        assert known.last is not None
-        return "old" if batch <= known.last else "new" if batch == known.last + 1 else "jump"
+        done = known.done if known is not None else set()
+        if batch in done:
+            return "old"
+        if batch < max(done, default=0):
+            return "overtaken"
+        is_sure = known.is_sure if known is not None else not self.model.is_restored
+        if batch == max(done, default=-1) + 1 or (query == "jumps" and is_sure):
+            return "new"
+        return "jump"
 
     @rule(sink=SINKS, query=QUERIES, batch=BATCHES, token=TOKENS, size=st.integers(0, 4))
     def stage(self, sink: str, query: str, batch: int, token: str, size: int) -> None:
-        said = self.next(sink, query, batch)
+        said, jumps = self.next(sink, query, batch), query == "jumps"
         bodies = [next(self.bodies) for _ in range(size)]
         some = [row(body, f"k{int(body) % 5}", ("inbox", "other")[int(body) % 2]) for body in bodies]
         known = self.model.sinks.get(sink)
-        if said in ("bound", "jump") or (said == "new" and known is not None and token in known.staged):
+        if said not in ("new", "old") or (said == "new" and known is not None and token in known.staged):
             with pytest.raises(NotStaged) as refused:
-                self.side.stage(batch, token, some, sink, query)
+                self.side.stage(batch, token, some, sink, query, jumps)
             assert refused.value.why.value == (said if said != "new" else "token")
         elif self._is_moving(sink, token):
             with pytest.raises(NotStaged):
-                self.side.stage(batch, token, some, sink, query) or _already()
+                self.side.stage(batch, token, some, sink, query, jumps) or _already()
         else:
-            assert self.side.stage(batch, token, some, sink, query) is (said == "new")
+            assert self.side.stage(batch, token, some, sink, query, jumps) is (said == "new")
             if said == "new":
-                known = self.model.sinks.setdefault(sink, Known(query))
-                known.staged[token] = (query, batch, bodies)
+                self.model.known(sink, query).staged[token] = (query, batch, bodies)
+
+    @rule(sink=SINKS, query=QUERIES, size=st.integers(1, 4))
+    def write(self, sink: str, query: str, size: int) -> None:
+        """A whole batch, the next one of its query if the sink takes that, which comes into its queues."""
+        batch = next((one for one in BATCH_NUMBERS if self.next(sink, query, one) == "new"), None)
+        known = self.model.sinks.get(sink)
+        if batch is not None and not (known is not None and "a" in known.staged) and not self._is_moving(sink, "a"):
+            self.stage(sink, query, batch, "a", size)
+            self.publish(sink, query, batch, ["a"], lie=False)
+            self.rest()
 
     def _is_moving(self, sink: str, token: str) -> bool:
         """Whether a part of that name is published and not yet in its queues."""
@@ -381,7 +517,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(sink=SINKS, query=QUERIES, batch=BATCHES, tokens=st.lists(TOKENS, max_size=3), lie=st.booleans())
     def publish(self, sink: str, query: str, batch: int, tokens: list[str], lie: bool) -> None:
-        said, known = self.next(sink, query, batch), self.model.sinks.get(sink)
+        said, known, jumps = self.next(sink, query, batch), self.model.sinks.get(sink), query == "jumps"
         staged = known.staged if known is not None else {}
         bodies = [body for token in tokens for body in staged.get(token, ("", 0, []))[2]]
         is_there = len({*tokens}) == len(tokens) and all(
@@ -392,15 +528,17 @@ class Life(RuleBasedStateMachine):
         else:  # as many as are there under these names, of whatever batch
             one = self.side.staging.sinks.get(sink)
             size = sum(one.parts[token].staged for token in {*tokens} if token in one.parts) if one is not None else 0
-        if (said == "new" and (not is_there or lie)) or said in ("bound", "jump"):
-            with pytest.raises(NotStaged):
-                self.side.publish(batch, *tokens, count=size, sink=sink, query=query)
+        if (said == "new" and (not is_there or lie)) or said not in ("new", "old"):
+            with pytest.raises(NotStaged) as refused:
+                self.side.publish(batch, *tokens, count=size, sink=sink, query=query, jumps=jumps)
+            assert refused.value.why.value == said or said == "new"
             return
-        assert self.side.publish(batch, *tokens, count=size, sink=sink, query=query) is (said == "new")
+        assert self.side.publish(batch, *tokens, count=size, sink=sink, query=query, jumps=jumps) is (said == "new")
         if said == "new":
-            known = self.model.sinks.setdefault(sink, Known(query))
-            known.published += bodies
-            known.last = batch
+            known = self.model.known(sink, query)
+            known.published[-1] += bodies
+            known.done.add(batch)
+            known.is_sure = True
             known.staged.clear()
 
     @rule(sink=SINKS, tokens=st.lists(TOKENS, max_size=2))
@@ -408,28 +546,33 @@ class Life(RuleBasedStateMachine):
         known = self.model.sinks.get(sink)
         gone = {token for token in tokens if known is not None and known.staged.pop(token, None)}
         assert self.side.staging.discard(sink, tokens) == len(gone)
-        if known is not None and not known.staged and not known.former and known.last is None:
+        if known is not None and not known.staged and not known.former and not known.done:
             del self.model.sinks[sink]
 
-    @rule(sink=SINKS, query=QUERIES)
-    def bind(self, sink: str, query: str) -> None:
+    @rule(sink=SINKS, query=QUERIES, after=st.none() | BATCHES)
+    def bind(self, sink: str, query: str, after: int | None) -> None:
         known = self.model.sinks.get(sink)
-        if known is None:
+        if known is None and after is None:
             with pytest.raises(NoSuchSink):
                 self.side.staging.bind(sink, query)
             return
-        self.side.staging.bind(sink, query)
+        self.side.staging.bind(sink, query, after)
+        known = self.model.known(sink, query)
         if known.query != query:
-            if known.last is not None:
-                known.former[known.query] = known.last
-            known.query, known.last = query, known.former.pop(query, None)
+            if known.done:
+                known.former[known.query] = last_range(known.done)
+            known.query, known.done = query, known.former.pop(query, set())
+            known.is_sure = not self.model.is_restored
             known.staged.clear()
+        if after is not None:
+            known.done |= {*range(after + 1)}
+            known.is_sure = True
 
     @rule(sink=SINKS)
     def forget(self, sink: str) -> None:
         if sink in self.model.sinks:
             self.side.staging.forget(sink)
-            self.model.gone.append(self.model.sinks.pop(sink).published)
+            self.model.gone += self.model.sinks.pop(sink).published
         else:
             with pytest.raises(NoSuchSink):
                 self.side.staging.forget(sink)
@@ -460,6 +603,21 @@ class Life(RuleBasedStateMachine):
         assert sum(part.rows for one in self.side.staging.every for part in one.staged) == staged
 
     @rule()
+    def copy(self) -> None:
+        self.backup = self.side.copy(), deepcopy(self.durable_model)
+
+    @rule()
+    def put_back(self) -> None:
+        self.side.put_back(self.backup[0])
+        self.side.take_effects()
+        self.model, self.durable_model = deepcopy(self.backup[1]), deepcopy(self.backup[1])
+        self.promised = []
+        self.model.is_restored = True
+        for one in self.model.sinks.values():
+            one.is_sure = False
+            one.published.append([])
+
+    @rule()
     def rest(self) -> None:
         """All that is published arrives, if nobody dies any more."""
         while self.side.taken or self.side.wanted or self.side.protocol.wants_commit:
@@ -485,7 +643,8 @@ class Life(RuleBasedStateMachine):
                     numbers[one.sequence] = one.message_number
         for numbered in found.values():
             numbered.sort()
-            assert [number for number, _ in numbered] == list(range(1, len(numbered) + 1))
+            first = numbered[0][0]
+            assert [number for number, _ in numbered] == list(range(first, first + len(numbered)))
         return {sequence: [body for _, body in numbered] for sequence, numbered in found.items()}
 
     @invariant()
@@ -493,6 +652,15 @@ class Life(RuleBasedStateMachine):
         published = self.durable_model.publications
         for bodies in self.arrived().values():
             assert any(one[: len(bodies)] == bodies for one in published), (bodies, published)
+
+    @invariant()
+    def a_name_is_of_one_row_for_ever(self) -> None:
+        for queue in self.side.queue_names:
+            for partition in range(PARTITIONS):
+                for one in self.side.records(queue, partition):
+                    body = one.body.decode()
+                    assert self.named.setdefault((one.sequence, one.message_number), body) == body
+                    assert self.named.setdefault((one.message_id or "", 0), body) == body
 
     @invariant()
     def bytes_are_counted(self) -> None:
@@ -503,6 +671,11 @@ class Life(RuleBasedStateMachine):
         self.rest()
         self.side.start()
         self.side.settle()
+
+
+def last_range(batches: set[int]) -> set[int]:
+    last = max(batches)
+    return {*range(next(one for one in range(last, -2, -1) if one not in batches) + 1, last + 1)}
 
 
 def _already() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import struct
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -98,10 +100,10 @@ def taken(rows: int) -> dict[str, Any]:
 
 
 async def test_records_of_a_sink_name_it_as_their_sequence_and_are_numbered(writer: Writer) -> None:
-    await writer.stage(7, "t1", [row(message_id="urn:mine", headers=b"<h xmlns='urn:h'/>", relates_to="urn:r")] * 2)
-    await writer.publish(7, "t1", rows=2)
-    await writer.stage(8, "t1", [row(key="k")])
-    await writer.publish(8, "t1", rows=1)
+    await writer.stage(0, "t1", [row(message_id="urn:mine", headers=b"<h xmlns='urn:h'/>", relates_to="urn:r")] * 2)
+    await writer.publish(0, "t1", rows=2)
+    await writer.stage(1, "t1", [row(key="k")])
+    await writer.publish(1, "t1", rows=1)
     shown = await writer.moved()
     _, answer = await writer.admin.ask("/queues/inbox/0/messages")
     found = answer["messages"]
@@ -162,16 +164,90 @@ async def test_rows_without_a_queue_go_to_the_one_that_the_request_names(writer:
 
 
 async def test_a_batch_that_jumps_or_is_another_querys_is_refused_with_what_to_do(writer: Writer) -> None:
-    await writer.stage(5, "t", [row()])
-    assert (await writer.publish(5, "t", rows=1))[0] == 200
+    for status, answer in (await writer.stage(5, "t", [row()]), await writer.publish(5)):
+        assert (status, answer["why"], "the first one that comes" in answer["error"]) == (409, "jump", True)
+    await writer.stage(0, "t", [row()])
+    assert (await writer.publish(0, "t", rows=1))[0] == 200
     for status, answer in (await writer.stage(7, "t", [row()]), await writer.publish(7)):
-        assert (status, answer["why"], "does not follow 5" in answer["error"]) == (409, "jump", True)
+        assert (status, answer["why"], "does not follow 0" in answer["error"]) == (409, "jump", True)
+        assert "holdfast sinks bind alerts q1 --after 6" in answer["remedy"]
     other = Writer(writer.admin, query="q2")
     for status, answer in (await other.stage(0, "t", [row()]), await other.publish(0)):
         assert (status, answer["why"], "holdfast sinks bind alerts q2" in answer["remedy"]) == (409, "bound", True)
     assert (await writer.stage(7, "t", [row()], "&jump=1"))[0] == 200
     assert (await writer.publish(7, "t", rows=1, jump=True))[1] == {"published": True, "rows": 1}
-    assert (await writer.publish(6, jump=True))[1] == {"published": False, "rows": None}
+    assert (await writer.publish(0, jump=True))[1] == {"published": False, "rows": None}
+
+
+async def test_of_two_batches_written_side_by_side_the_lower_one_is_told_that_it_was_overtaken(writer: Writer) -> None:
+    for batch in (5, 6):
+        assert (await writer.stage(batch, f"t{batch}", [row(f"<b>{batch}</b>")], "&jump=1"))[0] == 200
+    assert (await writer.publish(6, "t6", rows=1, jump=True))[1]["published"]
+    for status, answer in (
+        await writer.publish(5, "t5", rows=1, jump=True),
+        await writer.stage(5, "u5", [row("<b>5</b>")], "&jump=1"),
+    ):
+        assert (status, answer["why"], "one after the other" in answer["remedy"]) == (409, "overtaken", True)
+    assert (await writer.publish(6, "t6", rows=1, jump=True))[1] == {"published": False, "rows": 1}
+    await writer.moved()
+    assert await bodies(writer.admin) == ["<b>6</b>"]
+
+
+async def test_a_query_goes_on_behind_batches_that_an_operator_says_need_not_come(writer: Writer) -> None:
+    assert (await writer.stage(8, "t", [row()]))[1]["why"] == "jump"
+    status, shown = await writer.admin.ask("/sinks/alerts/bind", "POST", json={"query": "q1", "after": 7})
+    assert (status, shown["batch"]) == (200, 7)
+    assert (await writer.publish(7))[1]["published"] is False
+    await writer.stage(8, "t", [row()])
+    assert (await writer.publish(8, "t", rows=1))[1] == {"published": True, "rows": 1}
+    for wrong in (-1, "7", 10**15):
+        asked = {"query": "q1", "after": wrong}
+        assert (await writer.admin.ask("/sinks/alerts/bind", "POST", json=asked))[0] == 400
+    assert (await writer.admin.ask("/sinks/a%2Fb/bind", "POST", json={"query": "q1", "after": 7}))[0] == 400
+
+
+async def test_a_store_that_is_put_back_gives_no_name_to_another_row_and_asks_about_batches_that_it_lost(
+    serve: Any, tmp_path: Path
+) -> None:
+    found: list[dict[tuple[str, int], str]] = []
+    message_ids: list[dict[str, str]] = []
+
+    async def look(writer: Writer) -> None:
+        await writer.moved()
+        _, answer = await writer.admin.ask("/queues/inbox/0/messages?limit=1000")
+        found.append({(one["sequence"], one["message_number"]): one["body"] for one in answer["messages"]})
+        message_ids.append({one["message_id"]: one["body"] for one in answer["messages"]})
+
+    async with aiohttp.ClientSession() as session:
+
+        async def begin(**options: Any) -> tuple[Any, Writer]:
+            service = await serve(Destination(tmp_path / "inbox", partitions=1, **options))
+            return service, Writer(Client(session, service.admin_url, service))
+
+        service, writer = await begin()
+        await writer.stage(0, "a", [row("<a>0</a>")])
+        await writer.publish(0, "a", rows=1)
+        await look(writer)
+        await service.close(5.0)
+        shutil.copytree(tmp_path / "inbox", tmp_path / "copy")
+        service, writer = await begin()
+        for batch in (1, 2):
+            await writer.stage(batch, "b", [row(f"<a>{batch}</a>")])
+            await writer.publish(batch, "b", rows=1)
+        await look(writer)
+        await service.close(5.0)
+        shutil.rmtree(tmp_path / "inbox")
+        (tmp_path / "copy").rename(tmp_path / "inbox")
+        service, writer = await begin(restored=True)
+        status, answer = await writer.stage(3, "c", [row("<a>3</a>")])
+        assert (status, answer["why"], "--after 2" in answer["remedy"]) == (409, "jump", True)
+        await writer.stage(1, "d", [row("<a>new</a>"), row("<a>newer</a>")])
+        assert (await writer.publish(1, "d", rows=2))[1]["published"]
+        await look(writer)
+    for names in (found, message_ids):
+        before, after = names[1], names[2]
+        assert len(before) == len(after) == 3
+        assert [after[name] for name in after if name in before] == ["<a>0</a>"]
 
 
 async def test_a_batch_of_which_something_is_missing_is_not_published(writer: Writer) -> None:
@@ -208,24 +284,24 @@ async def test_what_no_publication_named_goes_with_it(writer: Writer) -> None:
 
 
 async def test_a_sink_is_bound_to_another_query_and_back_where_that_ended(writer: Writer) -> None:
-    await writer.stage(3, "t", [row()])
-    await writer.publish(3, "t", rows=1)
-    await writer.stage(4, "t", [row()])
+    await writer.stage(0, "t", [row()])
+    await writer.publish(0, "t", rows=1)
+    await writer.stage(1, "t", [row()])
     status, shown = await writer.admin.ask("/sinks/alerts/bind", "POST", json={"query": "q2"})
     assert (status, shown["query"], shown["batch"], shown["staged"]) == (200, "q2", None, 0)
     other = Writer(writer.admin, query="q2")
     await other.stage(0, "t", [row()])
     assert (await other.publish(0, "t", rows=1))[1] == {"published": True, "rows": 1}
     await writer.admin.ask("/sinks/alerts/bind", "POST", json={"query": "q1"})
-    assert (await writer.publish(3, "t", rows=1))[1] == {"published": False, "rows": 0}
-    assert (await writer.publish(4))[1]["published"]
+    assert (await writer.publish(0, "t", rows=1))[1] == {"published": False, "rows": 0}
+    assert (await writer.publish(1))[1]["published"]
     assert (await writer.admin.ask("/sinks/nothing/bind", "POST", json={"query": "q1"}))[0] == 404
 
 
 async def test_a_sink_that_is_forgotten_begins_anew_and_what_it_published_is_there(writer: Writer) -> None:
-    await writer.stage(3, "t", [row()])
-    await writer.publish(3, "t", rows=1)
-    await writer.stage(4, "t", [row()])
+    await writer.stage(0, "t", [row()])
+    await writer.publish(0, "t", rows=1)
+    await writer.stage(1, "t", [row()])
     assert (await writer.admin.ask("/sinks/alerts", "DELETE"))[0] == 204
     assert (await writer.admin.ask("/sinks/alerts", "DELETE"))[0] == 404
     assert (await writer.admin.ask("/sinks/alerts"))[0] == 404

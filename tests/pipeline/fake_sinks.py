@@ -94,9 +94,11 @@ class Sinks:
         sink = self.sinks.setdefault(name, Sink(query))
         if sink.query != query:
             raise SinkRefusal(409, f"sink {name} is bound to {sink.query}", why="bound", query=sink.query)
-        last = sink.last.get(query)
-        if last is not None and batch > last + 1 and not jumps:
+        last = sink.last.get(query, -1)
+        if batch > last + 1 and not jumps:
             raise SinkRefusal(409, f"batch {batch} after {last}", why="jump")
+        if batch < last and (query, batch) not in [one[:2] for one in sink.published]:
+            raise SinkRefusal(409, f"batch {batch} was overtaken by {last}", why="overtaken")
         return sink
 
     def _stage(self, name: str, query: dict[str, str], body: bytes) -> dict[str, Any]:

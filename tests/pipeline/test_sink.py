@@ -220,9 +220,9 @@ def test_a_table_of_refused_rows_that_cannot_be_written_is_told_with_what_is_saf
 def test_a_row_the_server_refuses_fails_the_task_and_is_named(server: FakeServer) -> None:
     rows = {"body": ["<a/>", "<b/>", "<c/>", "<d/>", "no"], "carrier": [1, 2, 3, 4, 55]}
     with pytest.raises(WriteRefused) as caught:
-        Query(server, sequenceKey="carrier").task(7, 3, rows)
+        Query(server, sequenceKey="carrier").task(0, 3, rows)
     assert (
-        "row 4 of partition 3 of batch 7 cannot be sent, column body: the body is no XML element (carrier=55)"
+        "row 4 of partition 3 of batch 0 cannot be sent, column body: the body is no XML element (carrier=55)"
         in str(caught.value)
     )
     assert not server.sinks["q1"].staged
@@ -361,8 +361,10 @@ def test_a_batch_write_with_a_key_sends_once(server: FakeServer) -> None:
 
 
 def test_batches_that_the_user_counts_are_sent_once_each_and_may_leave_numbers_out(server: FakeServer) -> None:
-    for batch in ("20261120", "20261122", "20261122", "20261121"):
+    for batch in ("20261120", "20261122", "20261122", "20261120"):
         batch_write(server, bodies(batch), sinkId="nightly", batchId=batch)
+    with pytest.raises(BatchRefused, match="overtaken"):
+        batch_write(server, bodies("late"), sinkId="nightly", batchId="20261121")
     assert server.sinks["nightly"].bodies == ["<20261120/>", "<20261122/>"]
 
 

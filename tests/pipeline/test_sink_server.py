@@ -9,18 +9,20 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset
 import pytest
 from crew import Crew
 from meddler import Meddler
-from sink_steps import SERVED, Died, Query, Sent, attempt, bodies, failures
+from sink_steps import SERVED, Died, Query, Sent, attempt, bodies, failures, schema
 
 from holdfast import Destination
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.pipeline import rows as rows_room
 from holdfast.pipeline.client import Patience
 from holdfast.pipeline.errors import BatchRefused, PipelineError, SinkBound, WriteRefused
-from holdfast.pipeline.sink_client import SinkPlane
+from holdfast.pipeline.sink import Staged, Staging, planned
+from holdfast.pipeline.sink_client import Batch, SinkPlane
 from holdfast.testing.ports import free_ports
 
 
@@ -145,6 +147,27 @@ def test_another_query_and_a_batch_that_was_left_out_are_refused_and_going_back_
     Query(server, "q2", sinkId="bound", rebind="true").run(0, bodies("b"))
     Query(server, "q1", sinkId="bound", rebind="true").run(0, bodies("a"))
     assert Sent(server.target).bodies("bound") == ["<a/>", "<b/>"]
+
+
+def test_a_batch_that_another_one_overtook_fails_with_its_numbers_and_is_not_taken_for_sent(server: Meddler) -> None:
+    plane = SinkPlane(server.url)
+    batches = [Batch("parallel", "nightly", number, jumps=True) for number in (5, 6)]
+    staged = [write_as(server, batch, bodies(f"n{batch.number}")) for batch in batches]
+    for batch, one in reversed([*zip(batches, staged, strict=True)]):
+        if batch.number == 6:
+            assert plane.publish(batch, list(one.tokens), one.rows)
+            assert not plane.publish(batch, list(one.tokens), one.rows)
+        else:
+            with pytest.raises(BatchRefused, match="batch 6 of 'nightly' was published before batch 5, which was not"):
+                plane.publish(batch, list(one.tokens), one.rows)
+    plane.close()
+    assert Sent(server.target).bodies("parallel") == ["<n6/>"]
+
+
+def write_as(server: Meddler, batch: Batch, rows: dict[str, list[str]]) -> Staged:
+    """What a task of a batch write does."""
+    options, plan = planned(Query(server).options, schema(*rows), False, stream=True)
+    return Staging(options, plan, batch, 0).write(iter(pa.table(rows).to_batches()))
 
 
 @pytest.mark.crash

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from staged import Side, row
 
-from holdfast.core import staging
+from holdfast.core import sinks, staging
 from holdfast.exceptions import ConfigurationError
 
 
@@ -52,4 +52,4 @@ def test_batches_come_once_and_in_order_through_deaths_at_any_moment(
     side.start()
     left = side.snapshot
     assert not [where for where in left.bounds if where[0].startswith("staging/")]
-    assert [name for _, _, name in left.cursors if name in (staging.SINK, staging.PART)] == [staging.SINK]
+    assert [name for _, _, name in left.cursors if name in (sinks.SINK, sinks.PART)] == [sinks.SINK]

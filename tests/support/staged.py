@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from itertools import count
 from typing import Any
 
@@ -11,7 +12,8 @@ from holdfast.core.policy import StagingPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record
-from holdfast.core.staging import Batch, Row
+from holdfast.core.sinks import Batch
+from holdfast.core.staging import Row
 from holdfast.store import Store
 from holdfast.store.memory import MemoryStore
 
@@ -36,8 +38,8 @@ class Side:
         queues: tuple[str, ...] = ("inbox", "other"),
         reopen: Callable[[], Store] | None = None,
     ) -> None:
-        store = MemoryStore()
-        self.reopen = reopen or (lambda: store)
+        self.memory = MemoryStore()
+        self.reopen = reopen or (lambda: self.memory)
         self.names = (f"urn:sink:{number}" for number in count())
         self.now = 1000.0
         self.policy, self.queue_names = policy or StagingPolicy(), queues
@@ -61,6 +63,16 @@ class Side:
         self.taken: list[Any] = []
         self.wanted: list[ReadWanted] = []
         self.told: list[Any] = []
+
+    def copy(self) -> MemoryStore:
+        """What the store holds now."""
+        return deepcopy(self.memory)
+
+    def put_back(self, copy: MemoryStore) -> None:
+        """Begin again over an older copy of the store, and say so."""
+        self.memory = deepcopy(copy)
+        self.start()
+        self.staging.restored()
 
     def take_effects(self) -> None:
         for effect in self.protocol.take_effects():
@@ -111,8 +123,12 @@ class Side:
         every = [one for partition in range(PARTITIONS) for one in self.records(queue, partition)]
         return [one.body.decode() for one in sorted(every, key=lambda one: (one.sequence, one.message_number))]
 
-    def stage(self, number: int, token: str, some: list[Row], sink: str = "s", query: str = "q") -> bool:
-        return self.staging.stage(Batch(sink, query, number), token, 0, some, self.now)
+    def stage(
+        self, number: int, token: str, some: list[Row], sink: str = "s", query: str = "q", jumps: bool = False
+    ) -> bool:
+        return self.staging.stage(Batch(sink, query, number, jumps), token, 0, some, self.now)
 
-    def publish(self, number: int, *tokens: str, count: int, sink: str = "s", query: str = "q") -> bool:
-        return self.staging.publish(Batch(sink, query, number), tokens, count, self.now).is_new
+    def publish(
+        self, number: int, *tokens: str, count: int, sink: str = "s", query: str = "q", jumps: bool = False
+    ) -> bool:
+        return self.staging.publish(Batch(sink, query, number, jumps), tokens, count, self.now).is_new

@@ -62,25 +62,43 @@ def _row(one: dict[str, Any]) -> list[str]:
 @sinks.command(short_help="Take another query's batches.")
 @click.argument("name")
 @click.argument("query")
+@click.option(
+    "--after",
+    metavar="BATCH",
+    type=click.IntRange(0),
+    help="Batches of QUERY up to this one need not come: they are lost, or were sent elsewhere. There need be no sink "
+    "of that name then.",
+)
 @yes_option
 @steer_options
-def bind(name: str, query: str, yes: bool, admin: str, as_json: bool) -> None:
-    """Let a sink take the batches of another QUERY from now on, such as of one with a new checkpoint.
+def bind(name: str, query: str, after: int | None, yes: bool, admin: str, as_json: bool) -> None:
+    """Let a sink take the batches of another QUERY from now on, such as of one with a new checkpoint; or of its own,
+    though some before them are missing.
 
     \b
     holdfast sinks bind --admin http://127.0.0.1:8081 alerts 7c0a3ad8-5ac8-4b2c-8d2f-0a9d6b3e8f11
     holdfast sinks bind --admin http://127.0.0.1:8081 alerts 7c0a3ad8-5ac8-4b2c-8d2f-0a9d6b3e8f11 --yes
+    holdfast sinks bind --admin http://127.0.0.1:8081 alerts 7c0a3ad8-5ac8-4b2c-8d2f-0a9d6b3e8f11 --after 57 --yes
 
     What the new one writes that the old one had written already arrives again: the server cannot tell. What the old one
     staged and did not publish is dropped. Bound back, it goes on where it ended.
+
+    Batches begin at 0. With --after, those up to that one count as done, whatever is known of them here: so a query
+    goes on whose sink was forgotten, or whose server has a new store, or one that was put back to an older copy.
     """
-    known = ask_admin(admin, f"sinks/{quoted(name)}")
-    confirm(
-        f"{name} would take no more batches of {known['query']}, and drop {known['staged']:,} rows that are staged; "
-        f"what {query} writes counts as new.",
-        yes,
-    )
-    tell(steer(admin, f"sinks/{quoted(name)}/bind", query=query), f"{name} takes the batches of {query}.", as_json)
+    if after is None:
+        known = ask_admin(admin, f"sinks/{quoted(name)}")
+        would = (
+            f"{name} would take no more batches of {known['query']}, and drop {known['staged']:,} rows that are "
+            f"staged; what {query} writes counts as new."
+        )
+    else:
+        would = (
+            f"{name} would take batches of {query} from {after + 1} on, none before that, and none of another query."
+        )
+    confirm(would, yes)
+    bound = steer(admin, f"sinks/{quoted(name)}/bind", query=query, after=after)
+    tell(bound, f"{name} takes the batches of {query}.", as_json)
 
 
 @sinks.command(short_help="Forget a sink.")
@@ -94,8 +112,8 @@ def forget(name: str, yes: bool, admin: str, as_json: bool) -> None:
     holdfast sinks forget --admin http://127.0.0.1:8081 alerts
     holdfast sinks forget --admin http://127.0.0.1:8081 alerts --yes
 
-    If its query writes again, a new sink begins with whatever batch comes first: one that was published already would
-    be published again.
+    If its query writes again, nothing is known of what it wrote: batch 0 begins a new sink, and would be published
+    again. For a query to go on behind what it wrote, holdfast sinks bind it --after its last batch.
     """
     known = ask_admin(admin, f"sinks/{quoted(name)}")
     confirm(

@@ -6,96 +6,50 @@ however many rows there are; from then on they move into their queues, a bounded
 batch with its removal from where it was staged. So a crash at any moment goes on where the last chunk ended, and no
 memory holds a publication.
 
-A **sink** is what remembers which batch of whose was published last: a batch that is published again is a no-op. It is
-bound to one query, a name for the writer's own numbering of batches; batches of another one are refused until somebody
-binds the sink to that, as their numbers mean something else.
+Which batches of whose are published, and may be, is what a *sink* remembers: :mod:`holdfast.core.sinks`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
-from typing import Any
 from zlib import crc32
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect, Incident
 from holdfast.core.inbound import Delivery, Inbound
-from holdfast.core.outbox import derived_message_id
 from holdfast.core.policy import StagingPolicy
 from holdfast.core.queues import Queue, Queues
+from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
-from holdfast.exceptions import ConfigurationError
+from holdfast.core.sinks import (
+    MOST_FORMER,
+    PART,
+    SINK,
+    Batch,
+    NoRoomToStage,
+    NoSuchSink,
+    NotStaged,
+    Part,
+    Published,
+    Sink,
+    Why,
+    check_follows,
+    check_name,
+    key_of,
+)
 
 STAGING = "staging"
 """What the description of a queue would say that holds a part, if it had one; and its name's first part."""
-SINK = "own/sink"
-"""The name under which a sink is saved, in a queue of its own, which has no records."""
-PART = "own/part"
-"""The name under which is saved what a part is, with the partition that holds it."""
+RESTORED = "own/restored"
+"""The name under which is saved that the store was put back once, in a queue of its own, which has no records."""
 
 CHUNK = 1000
 """Rows that move at a time, at most: some milliseconds. The store gives a mebibyte of them at most."""
 LOOK_AGAIN = 1.0
 """Seconds until rows are tried once more that wait for a queue which is full, or is gone."""
-MOST_FORMER = 100
-"""Queries that a sink was bound to before, of which it knows how far they came."""
 ROW_BYTES = 128
 """What a row counts besides its body and its headers."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-
-
-class Why(str, Enum):
-    """Why a sink does not take what a writer says, in a word that a program understands."""
-
-    BOUND = "bound"
-    JUMP = "jump"
-    TOKEN = "token"
-    UNKNOWN = "unknown"
-    COUNT = "count"
-
-
-class NotStaged(ConfigurationError):
-    """What a writer asked for is not done, as it does not go with what the sink knows.
-
-    Args:
-        why: In a word.
-        message: In a sentence.
-        remedy: What to do.
-    """
-
-    def __init__(self, why: Why, message: str, remedy: str) -> None:
-        super().__init__(message, remedy=remedy)
-        self.why = why
-
-
-class NoSuchSink(ConfigurationError):
-    """There is no sink of that name."""
-
-
-class NoRoomToStage(ConfigurationError):
-    """As much is staged as may be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A batch of some writer's.
-
-    Args:
-        sink: The name of the sink.
-        query: Whose numbering of batches it is.
-        number: Its number there, from 0.
-        jumps: Whether numbers may be left out before it.
-    """
-
-    sink: str
-    query: str
-    number: int
-    jumps: bool = False
 
 
 class Row:
@@ -124,134 +78,6 @@ class Row:
 
 def _size(record: Record) -> int:
     return len(record.body) + len(record.headers) + ROW_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """What became of a batch that was to be published.
-
-    Args:
-        is_new: Whether it is published now; False: it was before.
-        rows: How many rows it had; None if that is not known any more.
-    """
-
-    is_new: bool
-    rows: int | None
-
-
-@dataclass(slots=True, eq=False)
-class Part:
-    """Rows of one task, in a partition of their own."""
-
-    token: str
-    query: str
-    batch: int
-    queue: Queue
-    at: float
-    bytes: int = 0
-    first_number: int | None = None
-    """Once it is published: the number of its first row, of all that the sink published."""
-
-    @property
-    def rows(self) -> int:
-        """How many are there."""
-        one = self.queue.partitions[0]
-        return one.end - one.first
-
-    @property
-    def staged(self) -> int:
-        """How many there ever were."""
-        return self.queue.partitions[0].end
-
-    def to_state(self) -> State:
-        """What is saved of it, until all of it is in its queues."""
-        said = {"token": self.token, "query": self.query, "batch": self.batch, "at": self.at, "bytes": self.bytes}
-        return said | {"number": self.first_number}
-
-    def save(self) -> None:
-        """Save it with the open batch."""
-        self.queue.save_own(0, PART, self.to_state())
-
-
-@dataclass(slots=True, eq=False)
-class Sink:
-    """One sink.
-
-    Args:
-        name: What writers call it.
-        identifier: A URI never used before: what the records that come of its rows name as their Sequence.
-        query: The query that it is bound to.
-        queue: Where it is saved; holds no records.
-        last: The batch of that query that was published last; None: none yet, so that any may come.
-        rows: How many rows that had.
-        published: How many rows it published ever.
-        former: Query that it was bound to before -> the batch that was published last.
-        parts: What is staged, or on its way, by token.
-        moving: Those that are published and not all in their queues yet, in their order.
-        is_forgotten: Whether it is known to nobody any more, and is there for what it published only.
-        waits_for: Why its rows do not move; "" if nothing is in their way.
-    """
-
-    name: str
-    identifier: str
-    query: str
-    queue: Queue
-    last: int | None = None
-    rows: int = 0
-    published: int = 0
-    former: dict[str, int] = field(default_factory=dict)
-    parts: dict[str, Part] = field(default_factory=dict)
-    moving: list[Part] = field(default_factory=list)
-    is_forgotten: bool = False
-    waits_for: str = ""
-    is_busy: bool = False
-    """Whether a chunk is being read, or on its way to the disk."""
-    message_ids: str = field(init=False)
-    """What the MessageIDs that are made for its rows begin with; their number follows."""
-    leaving: int = 0
-    """Rows in that chunk, once they are on their way to the disk."""
-
-    def __post_init__(self) -> None:
-        self.message_ids = derived_message_id(self.identifier)[:-12]
-
-    @property
-    def staged(self) -> list[Part]:
-        """What is not published."""
-        return [one for one in self.parts.values() if one.first_number is None]
-
-    @property
-    def rows_moving(self) -> int:
-        """How many rows are published, and not in their queues yet."""
-        return self.leaving + sum(part.rows for part in self.moving)
-
-    def describe(self) -> dict[str, Any]:
-        """What an operator wants to know."""
-        staged = self.staged
-        return {
-            "name": self.name,
-            "query": self.query,
-            "batch": self.last,
-            "published": self.published,
-            "moving": self.rows_moving,
-            "staged": sum(part.rows for part in staged),
-            "parts": len(staged),
-            "bytes": sum(part.bytes for part in self.parts.values()),
-            "waits_for": self.waits_for,
-            "sequence": self.identifier,
-        }
-
-    def to_state(self) -> State:
-        """What is saved of it."""
-        return {
-            "name": self.name,
-            "identifier": self.identifier,
-            "query": self.query,
-            "last": self.last,
-            "rows": self.rows,
-            "published": self.published,
-            "former": self.former,
-            "forgotten": self.is_forgotten,
-        }
 
 
 class Staging:
@@ -290,6 +116,7 @@ class Staging:
         self._forgotten: dict[str, Sink] = {}
         self._bytes = 0
         self._next_part = 0
+        self._is_restored = False
         self._sweep_at: float | None = None
         self._retry_at: float | None = None
         self._is_stopped = False
@@ -316,6 +143,7 @@ class Staging:
         sink = self.sinks.get(batch.sink)
         if sink is None:
             check_name("sink", batch.sink)
+            check_follows(batch, None, not self._is_restored)
             return False
         if sink.query != batch.query:
             raise NotStaged(
@@ -325,14 +153,10 @@ class Staging:
                 "If the new query goes on where the old one ended, bind the sink to it: holdfast sinks bind "
                 f"{sink.name} {batch.query}. Else give it a sink of its own.",
             )
-        if sink.last is not None and batch.number > sink.last + 1 and not batch.jumps:
-            raise NotStaged(
-                Why.JUMP,
-                f"batch {batch.number} of {batch.query!r} does not follow {sink.last}, the last one that was published "
-                "here: what lies between is missing, as when the store was put back to an older copy",
-                "See what is missing. To go on all the same: holdfast sinks forget, then start the query again.",
-            )
-        return sink.last is not None and batch.number <= sink.last
+        if batch.number + 1 in sink.done:
+            return True
+        check_follows(batch, sink.last, sink.is_sure)
+        return False
 
     def stage(self, batch: Batch, token: str, start: int, rows: Sequence[Row], now: float) -> bool:
         """Keep rows of a part, with the open batch. A part may be told in several such calls, one after the other.
@@ -367,7 +191,7 @@ class Staging:
             )
         size = sum([row.size for row in rows])
         self._check_room(size)
-        sink = sink or self._new_sink(batch)
+        sink = sink or self._new_sink(batch.sink, batch.query)
         self._append(part or self._new_part(sink, batch, token, now), rows, size, now)
         return True
 
@@ -380,17 +204,19 @@ class Staging:
                 "Or raise the limit (sinks.max_bytes, StagingPolicy(max_bytes=…)).",
             )
 
-    def _new_sink(self, batch: Batch) -> Sink:
+    def _new_sink(self, name: str, query: str) -> Sink:
         identifier = self._new_identifier()
         queue = self._queues.add(Queue(f"sink/{identifier}", kind=STAGING))
-        sink = self.sinks[batch.sink] = Sink(batch.sink, identifier, batch.query, queue)
+        sink = self.sinks[name] = Sink(name, identifier, query, queue)
+        sink.is_sure = not self._is_restored
         self._save(sink)
         self._tell(sink, "sink created")
         return sink
 
     def _new_part(self, sink: Sink, batch: Batch, token: str, now: float) -> Part:
-        # Not by its token: one that was dropped just now, and is used again, would go with the batch that deletes it.
-        queue = self._queues.add(Queue(f"{STAGING}/{sink.identifier}/{self._next_part}", kind=STAGING))
+        # By what the sink was made with, which does not change as its identifier does. Not by its token: one that was
+        # dropped just now, and is used again, would go with the batch that deletes it.
+        queue = self._queues.add(Queue(f"{STAGING}/{key_of(sink.queue)}/{self._next_part}", kind=STAGING))
         self._next_part += 1
         part = sink.parts[token] = Part(token, batch.query, batch.number, queue, now)
         return part
@@ -424,12 +250,13 @@ class Staging:
             sink = self.sinks[batch.sink]
             return Published(False, sink.rows if batch.number == sink.last else None)
         chosen = self._chosen(batch, tokens, rows)
-        sink = self.sinks.get(batch.sink) or self._new_sink(batch)
+        sink = self.sinks.get(batch.sink) or self._new_sink(batch.sink, batch.query)
         for part in chosen:
-            part.first_number = sink.published + 1
+            part.publish(sink.identifier, sink.published + 1)
             part.save()
             sink.published += part.staged
-        sink.last, sink.rows = batch.number, rows
+        sink.finish(batch.number, batch.number)
+        sink.rows = rows
         sink.moving += chosen
         for part in sink.staged:
             self._drop(sink, part)
@@ -488,25 +315,43 @@ class Staging:
             raise NoSuchSink(f"there is no sink {name[:200]!r} here", remedy="GET /sinks lists them: holdfast sinks.")
         return sink
 
-    def bind(self, name: str, query: str) -> Sink:
-        """Let batches of another query come. Any may be its first, but for one that the sink was bound to before: that
-        goes on where it ended. What the old one staged and did not publish is given up.
+    def bind(self, name: str, query: str, after: int | None = None) -> Sink:
+        """Let batches of another query come: from 0, or from where that ended if the sink was bound to it before. What
+        the old one staged and did not publish is given up.
+
+        Args:
+            name: The sink's; there need be none if ``after`` is given.
+            query: The query.
+            after: Its batches up to this one need not come any more, whatever is known of them here.
 
         Raises:
             NoSuchSink: there is no such sink.
+            ConfigurationError: no sink may be called so.
         """
+        if after is not None and name not in self.sinks:
+            check_name("sink", name)
+            self._new_sink(name, query)
         sink = self.sink(name)
         if query != sink.query:
-            if sink.last is not None:
-                sink.former[sink.query] = sink.last
-            sink.last, sink.rows = sink.former.pop(query, None), 0
-            sink.former = dict(list(sink.former.items())[-MOST_FORMER:])
-            for part in sink.staged:
-                self._drop(sink, part)
-            self._tell(sink, "sink bound", level="warning", query=query, before=sink.query)
-            sink.query = query
-            self._save(sink)
+            self._bind_another(sink, query)
+        if after is not None:
+            sink.finish(0, after)
+            sink.rows = 0
+            self._tell(sink, "batches passed over", level="warning", query=query, after=after)
+        self._save(sink)
         return sink
+
+    def _bind_another(self, sink: Sink, query: str) -> None:
+        if len(sink.done):
+            sink.former[sink.query] = sink.done.to_state()[-2:]
+        former = sink.former.pop(query, None)
+        sink.former = dict(list(sink.former.items())[-MOST_FORMER:])
+        sink.done, sink.rows = AcknowledgementRanges.from_state(former or []), 0
+        sink.is_sure = not self._is_restored
+        for part in sink.staged:
+            self._drop(sink, part)
+        self._tell(sink, "sink bound", level="warning", query=query, before=sink.query)
+        sink.query = query
 
     def forget(self, name: str) -> None:
         """Forget a sink, and what is staged. What it published is in its queues, or still comes there.
@@ -596,9 +441,9 @@ class Staging:
         """A row into its queue."""
         assert part.first_number is not None, part.token
         partition = crc32(record.sequence.encode()) % len(queue.partitions)
-        record.sequence, record.message_number = sink.identifier, part.first_number + offset
+        record.sequence, record.message_number = part.sequence, part.first_number + offset
         if record.message_id is None:
-            record.message_id = f"{sink.message_ids}{record.message_number:012x}"
+            record.message_id = f"{part.message_ids}{record.message_number:012x}"
         record.released_at, record.transport = now, b""
         return queue, partition, queue.append(partition, record), record
 
@@ -676,17 +521,31 @@ class Staging:
                 queue = self._queues.add(Queue(name, kind=STAGING))
                 queue.recover(by_queue[name], now)
                 part = Part(state["token"], state["query"], state["batch"], queue, state["at"], state["bytes"])
-                part.first_number = state["number"]
-                _, identifier, number = name.split("/")
-                staged.setdefault(identifier, []).append(part)
-                self._next_part = max(self._next_part, int(number) + 1)
+                if state["number"] is not None:
+                    part.publish(state["sequence"], state["number"])
+                staged.setdefault(key_of(queue), []).append(part)
+                self._next_part = max(self._next_part, int(name.rpartition("/")[2]) + 1)
                 self._bytes += part.bytes
                 self._want_sweep(part.at + self.policy.max_age)
+            elif what == RESTORED:
+                self._queues.add(Queue(name, kind=STAGING))
+                self._is_restored = True
         for sink in self.every:
-            sink.parts = {part.token: part for part in staged.get(sink.identifier, ())}
+            sink.parts = {part.token: part for part in staged.get(key_of(sink.queue), ())}
             published = [(part.first_number, part) for part in sink.parts.values() if part.first_number is not None]
             sink.moving = [part for _, part in sorted(published, key=lambda one: one[0])]
             self._go_on(sink, now)
+
+    def restored(self) -> None:
+        """The store was put back to an older copy, after :meth:`recover`: what is published from now on has names that
+        nothing had in the time that is lost, and a batch before which others may be missing is refused."""
+        if not self._is_restored:
+            self._queues.add(Queue(RESTORED, kind=STAGING)).save_own(0, RESTORED, {})
+        self._is_restored = True
+        for sink in self.sinks.values():
+            sink.identifier = self._new_identifier()
+            sink.is_sure = False
+            self._save(sink)
 
     def _recovered(self, name: str, state: State) -> Sink:
         queue = self._queues.add(Queue(name, kind=STAGING))
@@ -695,22 +554,10 @@ class Staging:
             state["identifier"],
             state["query"],
             queue,
-            state["last"],
+            AcknowledgementRanges.from_state(state["done"]),
             state["rows"],
             state["published"],
             dict(state["former"]),
+            is_sure=state["sure"],
             is_forgotten=state["forgotten"],
-        )
-
-
-def check_name(what: str, name: str) -> None:
-    """See that a sink, or a part, may be called so.
-
-    Raises:
-        ConfigurationError: it may not.
-    """
-    if _NAME.fullmatch(name) is None:
-        raise ConfigurationError(
-            f"{name[:120]!r} cannot be a {what}",
-            remedy="Up to 200 letters, digits, dots, hyphens and underscores; a letter or a digit first.",
         )

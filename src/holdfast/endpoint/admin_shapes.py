@@ -179,9 +179,10 @@ class Tokens(Shape):
 
 
 class Bind(Shape):
-    """A query."""
+    """A query; and, if any of its batches need not come any more, up to which."""
 
     query: Annotated[str, Meta(min_length=1, max_length=400)]
+    after: Annotated[int, Meta(ge=0, lt=10**15)] | None = None
 
 
 # --- what is answered -------------------------------------------------------------------------------------------------

@@ -168,7 +168,8 @@ class Engine:
         epochs: Mapping[str, str] = MappingProxyType({}),
     ) -> Snapshot:
         """Recover what the store holds and run in the current loop; the arguments are :class:`RMProtocol`'s, and
-        ``is_restored``: whether the store was put back to an earlier state, so that its queues need a new epoch;
+        ``is_restored``: whether the store was put back to an earlier state, so that its queues need a new epoch and
+        its sinks new identifiers;
         ``epochs``: those of queues that are made now, by name, where they are not to be random.
 
         Returns:
@@ -197,6 +198,8 @@ class Engine:
         self._thread = CommitThread(self.store, self._loop, self._durable, self._failed)
         self._reading = Reading(self.store, self._loop, self._read, self.fail)
         self.protocol.recover(snapshot, self.clock())
+        if is_restored:
+            self.protocol.staging.restored()
         for one in self.protocol.inbound.queues.values():
             if is_restored:
                 one.begin(secrets.token_hex(8))

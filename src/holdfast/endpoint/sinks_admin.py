@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from holdfast.core.staging import Batch, NoRoomToStage, NoSuchSink, NotStaged, Row, Staging
+from holdfast.core.sinks import Batch, NoRoomToStage, NoSuchSink, NotStaged
+from holdfast.core.staging import Row, Staging
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import (
     Bind,
@@ -89,7 +90,7 @@ class SinkRoutes:
                 "POST",
                 one + "/bind",
                 self._bind,
-                "Take batches of another query from now on",
+                "Take batches of another query from now on; or of this one, though some before them are missing",
                 SinkShown,
                 body=Bind,
                 errors=(404,),
@@ -200,8 +201,8 @@ class SinkRoutes:
 
     async def _bind(self, asked: Asked, sink: str) -> object:
         try:
-            bound = self._staging.bind(sink, asked.body.query)
-        except NoSuchSink as error:
+            bound = self._staging.bind(sink, asked.body.query, asked.body.after)
+        except ConfigurationError as error:
             raise _refused(error) from None
         await self._app.engine.durable()
         return bound.describe()

@@ -34,7 +34,7 @@ class SinkBound(PipelineError):
 
 
 class BatchRefused(PipelineError):
-    """The sink does not take this batch: a number was left out, or what was staged is gone."""
+    """The sink does not take this batch: others are missing before it, or overtook it, or what was staged is gone."""
 
 
 class TokenKnown(PipelineError):

@@ -60,8 +60,8 @@ class WriteOptions:
             their order. Without it all rows of the write are one Sequence.
         sink_id: Name of the sink on the server: letters, digits, dots, hyphens and underscores. A stream's own is its
             query id; with a name, another query (a new checkpoint) is refused until it is bound.
-        batch_id: Which batch of ``sinkId`` a batch write is. One not above the last one published sends nothing: so a
-            write can be repeated, and ``foreachBatch`` is exact.
+        batch_id: Which batch of ``sinkId`` a batch write is. One that was published before sends nothing: so a write
+            can be repeated, and ``foreachBatch`` is exact. One below the last that was not is refused.
         query_id: Whose batches ``batchId`` counts, of a batch write. Without it, the streaming query that it runs in.
         idempotency_key: Of a batch write alone: another write with this key sends nothing.
         rebind: Whether a sink that another query wrote to becomes this query's, which begins its batches again.
