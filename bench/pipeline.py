@@ -16,12 +16,16 @@ Spark, its default compression). Then, in alternation, each is asked the same of
 - ``sink``: the same stream of the queue into the ``wsrm`` sink, beside that into the sink that drops; ``write``: the
   rows in Parquet written to the ``wsrm`` sink, beside their being read and dropped.
 
+- ``nothing``: a count of no rows: what a query takes before its first one.
+
 A ratio is the source's rate over Parquet's (of ``sink`` and ``write`` over that of dropping), best and median of the
 rounds; CPU is that of all processes together (the server, the Python workers, Spark's Java), and the server's share
-of it. The floor of a micro-batch is that of batches of 20 rows, beside those of ``rate-micro-batch`` and of a Python
-source that asks nobody and gives constant rows: what is above the first and not above the second is Spark's. For
-memory, messages come in while a stream that is kept slow reads: what the server, the Python workers and Java had
-resident before and at most. Nothing here passes or fails.
+of it. ``floor`` is a source in Python that asks nobody: it gives the very same record batches out of a file that is
+mapped into memory, in as many tasks. What is above it is ours, what is between it and Parquet is Spark's.
+The floor of a micro-batch is that of batches of 20 rows, beside those of ``rate-micro-batch`` and of Python
+sources that ask nobody and give constant rows, in tasks and by Spark's simple reader: what is above the first and not
+above the second is Spark's. For memory, messages come in while a stream that is kept slow reads: what the server, the
+Python workers and Java had resident before and at most. Nothing here passes or fails.
 """
 
 from __future__ import annotations
@@ -44,10 +48,13 @@ from typing import TYPE_CHECKING, Any
 
 import constant
 import load
+import pyarrow as pa
 from backlog import QUEUE, child
 from broker import begin, ended, tell
 
 from holdfast.pipeline import session
+from holdfast.pipeline.batch_reader import WsrmReader
+from holdfast.pipeline.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,6 +67,7 @@ Way = Callable[[], float | None]
 
 FILES = 8
 """Of Parquet: as many in each micro-batch of a stream as make four."""
+FLOOR = ("floor_ratio_best", "floor_ratio_median", "floor_cpu_us")
 BATCHES, WARM, FEW = 40, 10, 20
 """Micro-batches for a floor, how many of them are left out, and rows of each."""
 
@@ -165,16 +173,18 @@ class Measured:
         tell("writing them to Parquet")
         rows = self.wsrm().repartition(FILES)
         rows.write.mode("overwrite").parquet(str(self.place / "parquet"))
+        rows.limit(0).write.mode("overwrite").parquet(str(self.place / "nothing"))
+        self.hold()
         questions = {name: one for name, one in self.questions().items() if self.is_asked(name)}
         figures: dict[str, Any] = {"questions": {}}
-        taken = {name: (Taken(), Taken()) for name in questions}
+        taken = {name: tuple(Taken() for _ in ways) for name, ways in questions.items()}
         for number in range(-1, self.options.rounds):  # the first one warms up
             for name, ways in questions.items():
                 order = list(zip(ways, taken[name], strict=True))
                 for way, one in order if number % 2 == 0 else reversed(order):
                     self.time(way, one if number >= 0 else Taken())
-        for name, (ours, parquet) in taken.items():
-            figures["questions"][name] = compared(ours, parquet, self.options.rows)
+        for name, all_taken in taken.items():
+            figures["questions"][name] = compared(*all_taken, rows=self.options.rows)
         if self.is_asked("floor"):
             figures["floor"] = self.floors()
         if self.is_asked("memory"):
@@ -202,33 +212,64 @@ class Measured:
         read = self.spark.read.format("wsrm").option("broker", self.server.admin).option("queue", QUEUE)
         return read.options(**options).load()
 
+    def hold(self) -> None:
+        """The record batches that tasks give of the queue into a file."""
+        reader = WsrmReader(ReadOptions.parse({"broker": self.server.admin, "queue": QUEUE}))
+        writer = None
+        for part in reader.partitions():
+            for batch in reader.read(part):
+                writer = writer or pa.ipc.new_file(str(self.place / "batches.arrow"), batch.schema)
+                writer.write_batch(batch)
+        assert writer is not None
+        writer.close()
+        for source in (constant.Constant, constant.Simple, constant.Mapped):
+            self.spark.dataSource.register(source)
+
+    def mapped(self, **options: str) -> DataFrame:
+        """The same rows from Python, with no server."""
+        read = self.spark.read.format("mapped").option("path", str(self.place / "batches.arrow")).option("tasks", 4)
+        return read.options(**options).load()
+
     def parquet(self, body: bool = True) -> DataFrame:
         """The same rows."""
         frame = self.spark.read.parquet(str(self.place / "parquet"))
         return frame if body else frame.drop("body")
 
-    def questions(self) -> dict[str, tuple[Way, Way]]:
-        """Of each question how it is asked of the queue, and of Parquet."""
+    def questions(self) -> dict[str, tuple[Way, ...]]:
+        """Of each question how it is asked of the queue, of Parquet, and of Python without a server."""
+        all_columns = constant.opened(str(self.place / "batches.arrow")).schema.names
 
-        def pair(ask: Callable[[DataFrame], object], body: bool, columns: str = "") -> tuple[Way, Way]:
+        def ways(ask: Callable[[DataFrame], object], body: bool, columns: str = "") -> tuple[Way, ...]:
             told = {"columns": columns} if columns else {"body": str(body).lower()}
-            return lambda: void(ask(self.wsrm(**told))), lambda: void(ask(self.parquet(body)))
+            given = columns or ",".join(name for name in all_columns if body or name != "body")
+            return (
+                lambda: void(ask(self.wsrm(**told))),
+                lambda: void(ask(self.parquet(body))),
+                lambda: void(ask(self.mapped(columns=given))),
+            )
 
         def count(frame: DataFrame) -> None:
             self.right(frame.count())
+
+        nothing = (
+            lambda: void(self.wsrm(startingOffsets="latest").count()),
+            lambda: void(self.spark.read.parquet(str(self.place / "nothing")).count()),
+            lambda: void(self.mapped(batches="0").count()),
+        )
 
         def group(frame: DataFrame) -> None:
             frame.groupBy("sequence").agg({"*": "count", "message_number": "max"}).collect()
 
         return {
-            "rows": pair(drop, True),
-            "rows, no body": pair(drop, False),
-            "count": pair(count, False),
-            "count, columns": pair(count, False, "offset"),
-            "sum(length(body))": pair(lambda frame: frame.selectExpr("sum(length(body))").collect(), True),
-            "group by": pair(group, False),
-            "group by, columns": pair(group, False, "sequence,message_number"),
-            "stream": (self.stream, self.parquet_stream),
+            "nothing": nothing,
+            "rows": ways(drop, True),
+            "rows, no body": ways(drop, False),
+            "count": ways(count, False),
+            "count, columns": ways(count, False, "offset"),
+            "sum(length(body))": ways(lambda frame: frame.selectExpr("sum(length(body))").collect(), True),
+            "group by": ways(group, False),
+            "group by, columns": ways(group, False, "sequence,message_number"),
+            "stream": (self.stream, self.parquet_stream, self.mapped_stream),
             "sink": (self.stream_to_sink, self.stream),
             "write": (self.write_to_sink, lambda: drop(self.parquet().select("body", "action", "sequence"))),
         }
@@ -247,6 +288,12 @@ class Measured:
         schema = self.parquet().schema
         read = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES // 4)
         return self.run(read.parquet(str(self.place / "parquet")))
+
+    def mapped_stream(self) -> float:
+        """The same from Python, with no server."""
+        count = constant.opened(str(self.place / "batches.arrow")).num_record_batches
+        read = self.spark.readStream.format("mapped").option("path", str(self.place / "batches.arrow"))
+        return self.run(read.options(tasks="4", batches=str(-(-count // 4))).load())
 
     def wsrm_stream(self, rows: str) -> DataFrame:
         """The queue as a stream with so many rows a micro-batch, with a cursor of its own."""
@@ -301,11 +348,12 @@ class Measured:
     def floors(self) -> dict[str, dict[str, float]]:
         """What a micro-batch of a few rows takes, in milliseconds, by its parts; each the median of the batches."""
         tell("the floor of a micro-batch")
-        self.spark.dataSource.register(constant.Constant)
-        found: dict[str, list[dict[str, float]]] = {"wsrm": [], "constant": [], "rate-micro-batch": [], "to sink": []}
+        names = ("wsrm", "constant", "simple", "rate-micro-batch", "to sink")
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
         for _ in range(self.options.rounds):
             found["rate-micro-batch"] += self.batches(self.rate())
-            found["constant"] += self.batches(self.constant())
+            found["constant"] += self.batches(self.constant("constant"))
+            found["simple"] += self.batches(self.constant("simple"))
             found["wsrm"] += self.batches(self.wsrm_stream(str(FEW)))
             found["to sink"] += self.batches(self.wsrm_stream(str(FEW)), self.write_on)
         parts = sorted({part for some in found.values() for one in some for part in one})
@@ -319,9 +367,9 @@ class Measured:
         read = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", FEW)
         return read.option("numPartitions", self.options.cores).load()
 
-    def constant(self) -> DataFrame:
+    def constant(self, kind: str) -> DataFrame:
         """A source in Python that asks nobody."""
-        return self.spark.readStream.format("constant").option("tasks", self.options.cores).load()
+        return self.spark.readStream.format(kind).option("tasks", self.options.cores).load()
 
     def batches(self, frame: DataFrame, write: Callable[[DataFrame], Any] | None = None) -> list[dict[str, float]]:
         """What each micro-batch took, once it is warm."""
@@ -423,10 +471,18 @@ def resident(server: Server) -> dict[str, float]:
     return {kind: round(size) * 1.0 for kind, size in sizes.items()}
 
 
-def compared(ours: Taken, parquet: Taken, rows: int) -> dict[str, float]:
+def compared(ours: Taken, parquet: Taken, floor: Taken | None = None, *, rows: int) -> dict[str, float]:
     """What one question came to."""
     ratios = [theirs / one for one, theirs in zip(ours.seconds, parquet.seconds, strict=True)]
-    return {
+    below = {}
+    if floor is not None:
+        against = [theirs / one for one, theirs in zip(floor.seconds, parquet.seconds, strict=True)]
+        below["floor_ratio_best"] = min(parquet.seconds) / min(floor.seconds)
+        below["floor_ratio_median"] = statistics.median(against)
+        below["floor_cpu_us"] = 1e6 * min(floor.cpu) / rows
+    return below | {
+        "seconds": min(ours.seconds),
+        "parquet_seconds": min(parquet.seconds),
         "rate": rows / min(ours.seconds),
         "parquet_rate": rows / min(parquet.seconds),
         "ratio_best": min(parquet.seconds) / min(ours.seconds),
@@ -439,18 +495,20 @@ def compared(ours: Taken, parquet: Taken, rows: int) -> dict[str, float]:
 
 def show(figures: dict[str, Any], rows: int) -> None:
     """Print tables."""
-    head = f"{'':<20}{'rows/s':>11}{'Parquet':>11}{'ratio':>7}{'median':>8}"
-    print(f"{head}{'CPU us':>8}{'server':>8}{'Parquet':>9}")
+    head = f"{'':<20}{'rows/s':>11}{'Parquet':>11}{'ratio':>7}{'median':>8}{'floor':>7}{'median':>8}"
+    print(f"{head}{'CPU us':>8}{'server':>8}{'Parquet':>9}{'floor':>7}")
     for name, one in figures["questions"].items():
         rates = f"{one['rate']:11,.0f}{one['parquet_rate']:11,.0f}{one['ratio_best']:7.2f}{one['ratio_median']:8.2f}"
-        print(f"{name:<20}{rates}{one['cpu_us']:8.2f}{one['server_cpu_us']:8.2f}{one['parquet_cpu_us']:9.2f}")
+        floor = [f"{one[part]:.2f}" if part in one else "" for part in FLOOR]
+        cpu = f"{one['cpu_us']:8.2f}{one['server_cpu_us']:8.2f}{one['parquet_cpu_us']:9.2f}"
+        print(f"{name:<20}{rates}{floor[0]:>7}{floor[1]:>8}{cpu}{floor[2]:>7}")
     if "floor" in figures:
-        names = ("wsrm", "constant", "rate-micro-batch", "to sink")
-        ours, constant_, rate, sink = (figures["floor"][name] for name in names)
-        head = f"{'wsrm':>9}{'constant':>10}{'rate':>9}{'to rate':>9}{'to constant':>13}{'to sink':>9}"
+        names = ("wsrm", "constant", "simple", "rate-micro-batch", "to sink")
+        ours, constant_, simple, rate, sink = (figures["floor"][name] for name in names)
+        head = f"{'wsrm':>9}{'constant':>10}{'simple':>8}{'rate':>9}{'to rate':>9}{'to constant':>13}{'to sink':>9}"
         print(f"\n{'a micro-batch, ms':<20}{head}{'sink to noop':>14}")
         for part in sorted(ours, key=lambda one: -ours[one]):
-            times = f"{ours[part]:9.1f}{constant_[part]:10.1f}{rate[part]:9.1f}"
+            times = f"{ours[part]:9.1f}{constant_[part]:10.1f}{simple[part]:8.1f}{rate[part]:9.1f}"
             ratios = [f"{ours[part] / one[part]:.2f}" if one[part] else "" for one in (rate, constant_)]
             more = f"{sink[part] / ours[part]:.2f}" if ours[part] else ""
             print(f"{part:<20}{times}{ratios[0]:>9}{ratios[1]:>13}{sink[part]:9.1f}{more:>14}")

@@ -12,7 +12,7 @@ import trustme
 
 from holdfast import Destination
 from holdfast.endpoint.admin_client import Access, describe_failure
-from holdfast.endpoint.admin_guard import TOKEN_VARIABLE, read_token
+from holdfast.endpoint.admin_token import TOKEN_VARIABLE, read_token
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import server_context
 

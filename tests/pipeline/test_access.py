@@ -15,7 +15,7 @@ import trustme
 
 from holdfast import ConfigurationError, Destination, Source
 from holdfast.endpoint.admin_client import Access
-from holdfast.endpoint.admin_guard import TOKEN_VARIABLE
+from holdfast.endpoint.admin_token import TOKEN_VARIABLE
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.http.tls import server_context
 from holdfast.pipeline.client import DataPlane

@@ -42,3 +42,18 @@ def test_sparks_discovery_is_never_broken_by_ours():
     )
     assert done.stdout == "False\n"
     assert "the wsrm format of Spark is not available" in done.stderr
+
+
+def test_a_process_of_spark_that_reads_loads_nothing_of_a_server():
+    """A first query starts half a dozen of them, and each loads the source: what it loads more is waited for."""
+    code = (
+        "import sys, pyspark_holdfast, holdfast.pipeline.decoding\n"
+        "heavy = {'structlog', 'rich', 'httptools', 'lxml', 'rocksdict', 'uvloop', 'pandas', 'holdfast.core.queues',"
+        " 'holdfast.endpoint.arguments', 'holdfast.endpoint.admin_routes'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    source = str(Path(__file__).parents[2] / "src")
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": source}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

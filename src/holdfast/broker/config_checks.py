@@ -28,7 +28,7 @@ from holdfast.broker.config_values import Secret, Unfit, host_of, told_value
 from holdfast.broker.patterns import matches
 from holdfast.broker.toml_lines import KeyPath
 from holdfast.broker.xpath import check_name, parse_xpath, qualified
-from holdfast.endpoint.admin_guard import checked_token
+from holdfast.endpoint.admin_token import checked_token
 from holdfast.endpoint.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import client_context, server_context

@@ -185,7 +185,7 @@ def make_service(
     traces: bool,
 ) -> Service:
     """The service that the options of :func:`listen_options` describe."""
-    from holdfast.endpoint.admin_guard import read_token
+    from holdfast.endpoint.admin_token import read_token
     from holdfast.endpoint.serve import Listeners, Service
     from holdfast.http.exchange import HTTPLimits
 

@@ -13,8 +13,7 @@ import tempfile
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
-from holdfast.endpoint.admin_guard import read_token
-from holdfast.endpoint.arguments import check_proxy
+from holdfast.endpoint.admin_token import read_token
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.proxies import Proxy
 from holdfast.http.reasons import reason_of
@@ -52,7 +51,8 @@ class Access:
         Raises:
             ConfigurationError: one of them cannot be read, or is not what it should be.
         """
-        check_proxy(proxy)
+        if proxy is not None:
+            Proxy.parse(proxy)  # says what is wrong with it
         client_context(ca, certificate, key)  # says what is wrong with them
         pair = "\n".join(_text(file) for file in (certificate, key) if file is not None)
         return cls(read_token(token_file), _text(ca) if ca is not None else None, pair or None, proxy)

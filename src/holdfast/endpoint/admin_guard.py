@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from holdfast.endpoint.admin_routes import Refused
-from holdfast.exceptions import ConfigurationError
+from holdfast.endpoint.admin_token import TOKEN_VARIABLE
 from holdfast.http.exchange import Request
 
-TOKEN_VARIABLE = "HOLDFAST_ADMIN_TOKEN"
-"""The environment variable that the admin listener's token is taken from, and that its clients take it from."""
 OPEN_TO_ALL = ("/healthz", "/readyz")
 """Paths that need no token: what watches over processes seldom has one."""
 PRIVATE_SUFFIXES = (".localhost", ".internal", ".cluster.local")
@@ -110,40 +106,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def read_token(file: str | None = None) -> str | None:
-    """The token in a file, or else in the environment variable HOLDFAST_ADMIN_TOKEN; None without either.
-
-    Raises:
-        ConfigurationError: it cannot be read, is empty, or is nothing that a header could carry.
-    """
-    if file is not None:
-        place = file
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(
-                f"no token can be read from {file}: {getattr(error, 'strerror', None) or error}",
-                remedy="The file holds the token and nothing else.",
-            ) from error
-    elif TOKEN_VARIABLE in os.environ:
-        place, text = f"the environment variable {TOKEN_VARIABLE}", os.environ[TOKEN_VARIABLE]
-    else:
-        return None
-    return checked_token(text, place)
-
-
-def checked_token(text: str, place: str) -> str:
-    """A token without the blanks around it.
-
-    Raises:
-        ConfigurationError: it is empty, or is nothing that a header could carry.
-    """
-    token = text.strip()
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigurationError(
-            f"{place} holds no token: it is one word of printable ASCII characters",
-            remedy="Make one, such as with: openssl rand -hex 32",
-        )
-    return token

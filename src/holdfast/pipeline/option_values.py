@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.endpoint.admin_client import Access
-from holdfast.endpoint.admin_guard import checked_token
+from holdfast.endpoint.admin_token import checked_token
 from holdfast.exceptions import ConfigurationError
 
 

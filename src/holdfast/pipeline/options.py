@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from holdfast.core.queues import check_reader
 from holdfast.endpoint.admin_client import Access
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import letter_columns
@@ -82,6 +81,8 @@ def usable_cores() -> int:
 
 
 def _reader(name: str, text: str) -> str:
+    from holdfast.core.queues import check_reader  # not in tasks, which are given options that are read
+
     check_reader(text)
     return text
 

@@ -1,0 +1,51 @@
+"""The token of an admin listener: where it, and who asks it, take it from.
+
+Loads next to nothing: every process of Spark that reads a queue imports it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.exceptions import ConfigurationError
+
+TOKEN_VARIABLE = "HOLDFAST_ADMIN_TOKEN"
+"""The environment variable that the admin listener's token is taken from, and that its clients take it from."""
+
+
+def read_token(file: str | None = None) -> str | None:
+    """The token in a file, or else in the environment variable HOLDFAST_ADMIN_TOKEN; None without either.
+
+    Raises:
+        ConfigurationError: it cannot be read, is empty, or is nothing that a header could carry.
+    """
+    if file is not None:
+        place = file
+        try:
+            text = Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"no token can be read from {file}: {getattr(error, 'strerror', None) or error}",
+                remedy="The file holds the token and nothing else.",
+            ) from error
+    elif TOKEN_VARIABLE in os.environ:
+        place, text = f"the environment variable {TOKEN_VARIABLE}", os.environ[TOKEN_VARIABLE]
+    else:
+        return None
+    return checked_token(text, place)
+
+
+def checked_token(text: str, place: str) -> str:
+    """A token without the blanks around it.
+
+    Raises:
+        ConfigurationError: it is empty, or is nothing that a header could carry.
+    """
+    token = text.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigurationError(
+            f"{place} holds no token: it is one word of printable ASCII characters",
+            remedy="Make one, such as with: openssl rand -hex 32",
+        )
+    return token
