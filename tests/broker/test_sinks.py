@@ -19,6 +19,7 @@ from processes import broker, kept, service
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, QueueConfig
 from holdfast.core.policy import StagingPolicy
+from holdfast.core.staged import unpack
 
 ACTION = "urn:test:note"
 KEYS = "abcde"
@@ -141,7 +142,7 @@ class Served:
     def queue_of(self, token: str) -> list[str]:
         part = self.broker.destination.engine.protocol.staging.sink("s").parts[token]
         found = self.broker.destination.store.read(part.queue.name, 0, 0, 10)
-        return [record.transport.decode() for _, record in found]
+        return [queue for _, record in found for queue, _ in unpack(record.body).entries]
 
 
 @pytest.fixture

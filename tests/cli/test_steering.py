@@ -19,8 +19,8 @@ from holdfast.cli.main import COMMANDS, cli
 from holdfast.cli.steering import duration, place
 from holdfast.core.records import Record
 from holdfast.core.sinks import Batch
-from holdfast.core.staging import Row
 from holdfast.core.versions import Versions
+from holdfast.store.staged import blocks_of_records
 
 NOUNS = ("sequences", "queues", "cursors", "forwarders", "dead-letters", "outbox", "sinks")
 
@@ -236,9 +236,10 @@ def test_sinks_are_listed_bound_and_forgotten(run: Any, served: Any) -> None:
     def publish() -> None:
         staging, batch = served.app.engine.protocol.staging, Batch("alerts", "q1", 0)
         now = served.app.engine.clock()
-        staging.stage(batch, "t", 0, [Row("inbox", Record("", 0, "urn:a", b"<a/>", now))], now)
+        (block,) = blocks_of_records([("inbox", Record("", 0, "urn:a", b"<a/>", now))], now)
+        staging.stage(batch, "t", 0, block, now)
         staging.publish(batch, ["t"], 1, now)
-        staging.stage(Batch("alerts", "q1", 1), "u", 0, [Row("inbox", Record("", 0, "urn:a", b"<a/>", now))], now)
+        staging.stage(Batch("alerts", "q1", 1), "u", 0, block, now)
         served.app.engine.touch()
 
     in_loop(served, publish)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from staged import unpacked
 
 from holdfast.core.messages import Envelope, Sequence
-from holdfast.core.staging import Row
+from holdfast.core.records import Record
 from holdfast.core.versions import Versions
 from holdfast.endpoint.rows import COLUMNS, CutOff, RowReader, RowRefused, rows_of
 from holdfast.wire import DEFAULT, decode, encode
@@ -29,8 +32,21 @@ def framed(rows: list[Any]) -> bytes:
     return b"".join(struct.pack(">I", len(one)) + one for one in encoded) + struct.pack(">IQ", 2**32 - 1, len(rows))
 
 
-def read(*rows: Any) -> list[Row | RowRefused]:
-    return READER.read(framed(list(rows)), 5.0)
+@dataclass
+class Row:
+    """A row that is taken, as it will be."""
+
+    queue: str
+    key_hash: int
+    record: Record
+
+
+def read(*rows: Any, reader: RowReader = READER) -> list[Row | RowRefused]:
+    part = reader.read(framed(list(rows)), 5.0)
+    taken, refused = (Row(*one) for one in unpacked(part.blocks)), dict(part.refused)
+    found = [refused[number] if number in refused else next(taken) for number in range(len(rows))]
+    assert not list(taken) and part.rows == len(rows) - len(refused)
+    return found
 
 
 def test_a_row_becomes_the_record_that_is_staged() -> None:
@@ -38,7 +54,7 @@ def test_a_row_becomes_the_record_that_is_staged() -> None:
     (one,) = read(given)
     assert isinstance(one, Row)
     record = one.record
-    assert (one.queue, record.sequence, record.action, record.body) == ("inbox", "k", ACTION, b"<a/>")
+    assert (one.queue, one.key_hash, record.action, record.body) == ("inbox", crc32(b"k"), ACTION, b"<a/>")
     assert (record.headers, record.message_id, record.relates_to) == (b"<h xmlns='urn:h'/>", "urn:m", "urn:r")
     assert (record.reply_to, record.received_at, record.wants_reply, record.to) == ("urn:t", 5.0, False, None)
 
@@ -53,7 +69,7 @@ def test_an_address_stands_for_the_queue_of_its_forwarder_and_a_queue_goes_befor
 
 def test_text_is_taken_for_bytes_and_a_row_without_a_queue_is_for_the_default_one() -> None:
     reader = RowReader(["inbox"], {}, DEFAULT, "inbox")
-    (one,) = reader.read(framed([row("<a>\u00e9</a>", queue=None, headers="<h xmlns='urn:h'/>")]), 0.0)
+    (one,) = read(row("<a>\u00e9</a>", queue=None, headers="<h xmlns='urn:h'/>"), reader=reader)
     assert isinstance(one, Row)
     assert (one.record.body, one.record.headers) == ("<a>\u00e9</a>".encode(), b"<h xmlns='urn:h'/>")
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from zlib import crc32
 
 import pytest
 
 from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.staged import ROW_BYTES, Run, unpack
 from holdfast.exceptions import StoreFailed
 from holdfast.store.records import encode_record
+from holdfast.store.staged import blocks_of_records
 
 
 def test_a_new_store_is_empty(opened):
@@ -253,6 +256,33 @@ def test_each_batch_goes_on_from_what_those_before_it_left(opened, record):
         assert store.load() == Snapshot(bounds={("q", 0): (1, 3), ("p", 0): (0, 1)}, sequences={"urn:s": {"n": 2}})
         assert store.read("q", 0, 0, 9) == [(1, replace(record(3), released_at=1.0)), (2, record(4))]
         assert store.read("p", 0, 0, 9) == [(0, record(6))]
+
+
+def test_staged_rows_become_records_among_others_wherever_they_go(opened, record):
+    full = Record("k2", 0, "urn:b", b"<b/>", 8.0, "urn:mine", "urn:to", "urn:reply", "urn:r", headers=b"<h xmlns='u'/>")
+    rows = [
+        Record("k1", 0, "urn:a", b"", 8.0),
+        full,
+        *(replace(record(9, size), received_at=8.0) for size in (300, 80_000)),
+    ]
+    (block,) = blocks_of_records([("q", one) for one in rows], 8.0)
+    assert (block.rows, block.size) == (4, sum(len(one.body) + len(one.headers) + ROW_BYTES for one in rows))
+    found = unpack(block.data)
+    assert found.entries == [("q", crc32(one.sequence.encode())) for one in rows]
+    batch = Batch(appends=[("q", 0, offset, record(offset)) for offset in (0, 3)])
+    for where, offset, chosen in ((("q", 0), 1, (0, 3)), (("other", 3), 0, (1, 2))):
+        numbers, places = [[4, 300, 1 << 20, 1 << 40][n] for n in chosen], [found.places[n] for n in chosen]
+        batch.runs.append(Run(*where, offset, "urn:sink", "urn:made:", 8.0, 9.5, block.data, numbers, places))
+    opened.store.commit(batch)
+    named = {"sequence": "urn:sink", "released_at": 9.5}
+    first, last = (
+        replace(rows[n], message_number=m, message_id=f"urn:made:{m:012x}", **named) for n, m in ((0, 4), (3, 1 << 40))
+    )
+    third = replace(rows[2], message_number=1 << 20, message_id=f"urn:made:{1 << 20:012x}", **named)
+    for again in (False, True):
+        store = opened.reopen() if again else opened.store
+        assert store.read("q", 0, 0, 9) == [(0, record(0)), (1, first), (2, last), (3, record(3))]
+        assert store.read("other", 3, 0, 9) == [(0, replace(full, message_number=300, **named)), (1, third)]
 
 
 def test_one_partition_is_loaded_with_all_that_lives_with_it_and_nothing_else(opened, record):

@@ -20,11 +20,13 @@ from sqlalchemy import select
 from store_model import Model, RuleBroken
 
 from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.staged import Run, unpack
 from holdfast.exceptions import StoreFailed
 from holdfast.store import MemoryStore, changes, open_store, sql, sql_changes, sql_schema
 from holdfast.store.base import Store
 from holdfast.store.rocksdb import RocksDBStore
 from holdfast.store.sql import SQLStore
+from holdfast.store.staged import blocks_of_records
 
 SEQUENCES = ["urn:a", "urn:b", "urn:ab"]
 PARTITIONS = [("q", 0), ("q", 1), ("q", 256), ("qq", 0)]
@@ -114,6 +116,15 @@ class Stores(RuleBasedStateMachine):
             case "no state":
                 batch.cursors["new", 0, "handler"] = {"offset": object()}
 
+    def append(self, batch: Batch, where: tuple[str, int], offset: int, *, is_staged: bool) -> None:
+        record = self.record("urn:a")
+        if not is_staged:
+            batch.appends.append((*where, offset, record))
+            return
+        (block,) = blocks_of_records([(where[0], record)], record.received_at)
+        places, number = unpack(block.data).places, record.message_number
+        batch.runs.append(Run(*where, offset, "urn:s", "urn:m:", record.received_at, 1.5, block.data, [number], places))
+
     def batch(self, data: st.DataObject) -> Batch:
         batch = Batch()
         before = self.model.load()
@@ -128,7 +139,7 @@ class Stores(RuleBasedStateMachine):
         kinds = data.draw(st.permutations([*released, *[None] * data.draw(few, label="appends")]))
         for offset, one in enumerate(kinds, end):
             if one is None:
-                batch.appends.append((*where, offset, self.record("urn:a")))
+                self.append(batch, where, offset, is_staged=data.draw(st.booleans(), label="staged?"))
             else:
                 batch.releases.append((*one, *where, offset, 1000.0 + offset))
         if batch.releases and data.draw(st.booleans(), label="into another queue as well?"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from itertools import count
 from typing import Any
@@ -13,19 +13,31 @@ from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record
 from holdfast.core.sinks import Batch
-from holdfast.core.staging import Row
+from holdfast.core.staged import Block, Run, unpack
 from holdfast.store import Store
 from holdfast.store.memory import MemoryStore
+from holdfast.store.records import decode_record
+from holdfast.store.staged import blocks_of_records, fill
 
 PARTITIONS = 3
+Row = tuple[str, Record]
 
 
 def row(body: str, key: str = "", queue: str = "inbox") -> Row:
-    return Row(queue, Record(key, 0, "urn:a", body.encode(), 0.0))
+    return queue, Record(key, 0, "urn:a", body.encode(), 0.0)
 
 
 def rows(*bodies: str, queue: str = "inbox") -> list[Row]:
     return [row(body, queue=queue) for body in bodies]
+
+
+def unpacked(blocks: Iterable[Block]) -> Iterator[tuple[str, int, Record]]:
+    """For each row its queue, the hash of its key, and the record that it becomes as message 7 of urn:s, at 9."""
+    for block in blocks:
+        rows = unpack(block.data)
+        for (queue, key_hash), place in zip(rows.entries, rows.places, strict=True):
+            run = Run(queue, 0, 0, "urn:s", "urn:made:", rows.received_at, 9.0, block.data, [7], [place])
+            yield queue, key_hash, decode_record(fill(run)[0])
 
 
 class Side:
@@ -126,7 +138,12 @@ class Side:
     def stage(
         self, number: int, token: str, some: list[Row], sink: str = "s", query: str = "q", jumps: bool = False
     ) -> bool:
-        return self.staging.stage(Batch(sink, query, number, jumps), token, 0, some, self.now)
+        start = 0
+        for block in blocks_of_records(some, self.now):
+            if not self.staging.stage(Batch(sink, query, number, jumps), token, start, block, self.now):
+                return False
+            start += block.rows
+        return True
 
     def publish(
         self, number: int, *tokens: str, count: int, sink: str = "s", query: str = "q", jumps: bool = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.core.records import Batch, Record, Snapshot, State
+from holdfast.store.staged import appended
 
 Where = tuple[str, int]
 
@@ -72,7 +73,7 @@ def _apply(batch: Batch, content: Content) -> None:
         placed.setdefault(where, []).append(offset)
         content.records.setdefault(where, {})[offset] = record
 
-    for queue, partition, offset, record in batch.appends:
+    for queue, partition, offset, record in appended(batch):
         place((queue, partition), offset, record)
     for sequence, number, record in batch.holds:
         if number < 0:

@@ -97,7 +97,8 @@ class Handle:
 
 @dataclass(slots=True)
 class Delivered:
-    """A durable record is in the queue for the application. ``record`` is None if it must be read from the store.
+    """A durable record is in the queue for the application. ``record`` is None if it must be read from the store; with
+    ``count`` that many are, this one the first of them.
 
     At a source these are the replies; their ``relates_to`` is the MessageID of the request.
     """
@@ -106,6 +107,7 @@ class Delivered:
     partition: int
     offset: int
     record: Record | None
+    count: int = 1
 
 
 @dataclass(slots=True)

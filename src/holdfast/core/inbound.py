@@ -271,6 +271,14 @@ class Inbound:
             if self.handling is not None and queue is self.queue:
                 self.handling.delivered(partition, offset, record, now)
 
+    def delivered_many(self, queue: Queue, partition: int, offset: int, count: int, now: float) -> None:
+        """The same of so many records, from that offset on, which must be read from the store."""
+        last = offset + count - 1
+        queue.stored(partition, last, now)
+        self.effects.append(Delivered(queue.name, partition, offset, None, count))
+        if self.handling is not None and queue is self.queue:
+            self.handling.delivered(partition, last, None, now)
+
     def _stored(
         self,
         destination: RMDestination,

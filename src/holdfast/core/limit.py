@@ -25,6 +25,10 @@ class QueueLimit:
         self._is_full = held > most - max(1, most // 16) if self._is_full else held >= most
         return not self._is_full
 
+    def room(self) -> int:
+        """How many more records it takes."""
+        return self._records - sum(one.end - one.first for one in self._queue.partitions) if self.has_room() else 0
+
     def news(self) -> Incident | None:
         """What is to be told: that it is full, or has room again, if that was not told yet."""
         if self._is_full is self._is_told:

@@ -26,6 +26,7 @@ from holdfast.core.keeping import Keeping
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.retention import RetentionPolicy, Sizes
+from holdfast.core.staged import Run
 from holdfast.exceptions import ConfigurationError
 
 HANDLER = "handler"
@@ -228,6 +229,13 @@ class Queue:
         self._commit.batch.appends.append((self.name, partition, offset, record))
         return offset
 
+    def append_run(self, run: Run) -> None:
+        """Staged rows into the open batch; where they begin is put into the run."""
+        one = self.partitions[run.partition]
+        run.offset = one.end
+        one.end += len(run.places)
+        self._commit.batch.runs.append(run)
+
     def hold(self, sequence: str, number: int, record: Record) -> None:
         """A record that is not to be in the queue yet, with the open batch."""
         self._commit.batch.holds.append((sequence, number, record))
@@ -245,7 +253,7 @@ class Queue:
         self._commit.batch.drops.extend((sequence, number) for number in numbers)
 
     def stored(self, partition: int, offset: int, now: float, record: Record | None = None) -> None:
-        """The record there is durable."""
+        """The record there is durable, and all before it."""
         one = self.partitions[partition]
         one.durable_end = offset + 1
         for grown in one.followers.values():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.core.staged import Run
+
 
 @dataclass(slots=True)
 class Record:
@@ -58,6 +60,7 @@ class Batch:
     Args:
         queues: Queue name -> its description (``epoch``, ``partitions``), written when a queue is created.
         appends: ``(queue, partition, offset, record)``.
+        runs: Staged rows that become records of queues, where they are encoded.
         holds: ``(sequence, message_number, record)``: accepted, acknowledged, but not yet in its queue.
         releases: ``(sequence, message_number, queue, partition, offset, now)``: a held record moves into the queue,
             where ``now`` is its ``released_at``; or into several, each said by itself.
@@ -72,6 +75,7 @@ class Batch:
 
     queues: dict[str, State] = field(default_factory=dict)
     appends: list[tuple[str, int, int, Record]] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
     holds: list[tuple[str, int, Record]] = field(default_factory=list)
     releases: list[tuple[str, int, str, int, int, float]] = field(default_factory=list)
     drops: list[tuple[str, int]] = field(default_factory=list)
@@ -86,6 +90,7 @@ class Batch:
             self.appends
             or self.sequences
             or self.cursors
+            or self.runs
             or self.holds
             or self.releases
             or self.drops

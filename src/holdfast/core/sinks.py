@@ -112,22 +112,25 @@ class Part:
     has them from before the store was put back can tell that they are the same."""
     message_ids: str = ""
     """What the MessageIDs that are made for its rows begin with; their number follows."""
+    staged: int = 0
+    """How many rows there ever were."""
+    moved: int = 0
+    """How many of them are in their queues."""
+    begun: int = 0
+    """How many of those are of the first block that is still there."""
+    is_by_row: bool = False
+    """Whether each of its rows is a record of its own, as versions wrote them that knew no blocks."""
 
     @property
     def rows(self) -> int:
         """How many are there."""
-        one = self.queue.partitions[0]
-        return one.end - one.first
-
-    @property
-    def staged(self) -> int:
-        """How many there ever were."""
-        return self.queue.partitions[0].end
+        return self.staged - self.moved
 
     def to_state(self) -> State:
         """What is saved of it, until all of it is in its queues."""
         said = {"token": self.token, "query": self.query, "batch": self.batch, "at": self.at, "bytes": self.bytes}
-        return said | {"number": self.first_number, "sequence": self.sequence}
+        said |= {"number": self.first_number, "sequence": self.sequence}
+        return said if self.is_by_row else said | {"rows": [self.staged, self.moved, self.begun]}
 
     def publish(self, sequence: str, first_number: int) -> None:
         """Its rows are to come into their queues, with these names."""
@@ -175,9 +178,9 @@ class Sink:
     is_forgotten: bool = False
     waits_for: str = ""
     is_busy: bool = False
-    """Whether a chunk is being read, or on its way to the disk."""
+    """Whether a block is being read, or rows of it are on their way to the disk."""
     leaving: int = 0
-    """Rows in that chunk, once they are on their way to the disk."""
+    """How many rows of it, once they are on their way to the disk."""
 
     @property
     def last(self) -> int | None:

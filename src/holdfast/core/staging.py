@@ -2,9 +2,9 @@
 
 A writer is many tasks and one driver. Each task **stages** its rows as a part of a batch: durable, and seen by nobody.
 The driver **publishes** the batch by naming the parts in their order. That decision is one small batch of changes,
-however many rows there are; from then on they move into their queues, a bounded chunk at a time, each chunk in one
-batch with its removal from where it was staged. So a crash at any moment goes on where the last chunk ended, and no
-memory holds a publication.
+however many rows there are; from then on they move into their queues, a block at a time (:mod:`holdfast.core.staged`),
+each in one batch with its removal from where it was staged. So a crash at any moment goes on where the last block
+ended, and no memory holds a publication.
 
 Which batches of whose are published, and may be, is what a *sink* remembers: :mod:`holdfast.core.sinks`.
 """
@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from zlib import crc32
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect, Incident
-from holdfast.core.inbound import Delivery, Inbound
+from holdfast.core.inbound import Inbound
 from holdfast.core.policy import StagingPolicy
 from holdfast.core.queues import Queue, Queues
 from holdfast.core.ranges import AcknowledgementRanges
@@ -38,6 +39,7 @@ from holdfast.core.sinks import (
     check_name,
     key_of,
 )
+from holdfast.core.staged import ROW_BYTES, Block, Place, Rows, Run, unpack
 
 STAGING = "staging"
 """What the description of a queue would say that holds a part, if it had one; and its name's first part."""
@@ -45,39 +47,15 @@ RESTORED = "own/restored"
 """The name under which is saved that the store was put back once, in a queue of its own, which has no records."""
 
 CHUNK = 1000
-"""Rows that move at a time, at most: some milliseconds. The store gives a mebibyte of them at most."""
+"""Rows that move at a time, where each is a record of its own."""
 LOOK_AGAIN = 1.0
 """Seconds until rows are tried once more that wait for a queue which is full, or is gone."""
-ROW_BYTES = 128
-"""What a row counts besides its body and its headers."""
 
 
-class Row:
-    """A row as it is staged.
-
-    Args:
-        queue: The name of the queue that it is for.
-        record: What comes there. Its ``sequence`` is the row's key: rows of one sink with the same key stay in order.
-
-    Attributes:
-        size: The bytes that it counts.
-    """
-
-    __slots__ = ("record", "size")
-
-    def __init__(self, queue: str, record: Record) -> None:
-        record.transport = queue.encode()  # where it goes, as long as nobody reads it
-        self.record = record
-        self.size = _size(record)
-
-    @property
-    def queue(self) -> str:
-        """The name of the queue that it is for."""
-        return self.record.transport.decode()
-
-
-def _size(record: Record) -> int:
-    return len(record.body) + len(record.headers) + ROW_BYTES
+Gathered = tuple[list[int], list[Place]]
+"""Message numbers, and where in their block the rows are."""
+Arriving = tuple[Queue, int, int, int]
+"""Queue, partition, offset of the first, and how many rows get there with the open batch."""
 
 
 class Staging:
@@ -158,14 +136,14 @@ class Staging:
         check_follows(batch, sink.last, sink.is_sure)
         return False
 
-    def stage(self, batch: Batch, token: str, start: int, rows: Sequence[Row], now: float) -> bool:
+    def stage(self, batch: Batch, token: str, start: int, block: Block, now: float) -> bool:
         """Keep rows of a part, with the open batch. A part may be told in several such calls, one after the other.
 
         Args:
             batch: What they are of.
             token: The part, whose name no other part of the sink has.
             start: How many rows of the part come before.
-            rows: What follows.
+            block: What follows.
             now: Seconds.
 
         Returns:
@@ -189,10 +167,9 @@ class Staging:
                 else f"the part {token!r} was discarded while it was staged",
                 "Stage it again under a token never used before, such as a UUID.",
             )
-        size = sum([row.size for row in rows])
-        self._check_room(size)
+        self._check_room(block.size)
         sink = sink or self._new_sink(batch.sink, batch.query)
-        self._append(part or self._new_part(sink, batch, token, now), rows, size, now)
+        self._append(part or self._new_part(sink, batch, token, now), block, now)
         return True
 
     def _check_room(self, size: int) -> None:
@@ -221,11 +198,12 @@ class Staging:
         part = sink.parts[token] = Part(token, batch.query, batch.number, queue, now)
         return part
 
-    def _append(self, part: Part, rows: Iterable[Row], size: int, now: float) -> None:
-        for row in rows:
-            part.queue.append(0, row.record)
-        part.bytes += size
-        self._bytes += size
+    def _append(self, part: Part, block: Block, now: float) -> None:
+        if block.rows:
+            part.queue.append(0, Record("", block.rows, "", block.data, now))
+        part.staged += block.rows
+        part.bytes += block.size
+        self._bytes += block.size
         part.at = now
         part.save()
         self._want_sweep(now + self.policy.max_age)
@@ -385,38 +363,99 @@ class Staging:
             self._wait(sink, why, now)
             return
         sink.is_busy = True
-        queue = sink.moving[0].queue
-        one = queue.partitions[0]
-        queue.want(0, one.first, min(one.first + CHUNK, one.end), partial(self._read, sink))
+        part = sink.moving[0]
+        first, end = part.queue.partitions[0].first, part.queue.partitions[0].end
+        part.queue.want(0, first, min(first + CHUNK, end) if part.is_by_row else first + 1, partial(self._read, sink))
 
     def _read(self, sink: Sink, found: list[tuple[int, Record]], now: float) -> None:
         part = sink.moving[0]
-        one = part.queue.partitions[0]
-        assert found and found[0][0] == one.first, (sink.name, part.token, one.first)  # it is kept for us
-        deliveries: list[Delivery] = []
-        unlimited: dict[bytes, Queue] = {}
-        size, waits_for = 0, ""
-        for offset, record in found:
-            queue = unlimited.get(record.transport) or self._open_queue(record.transport.decode())
-            if isinstance(queue, str):
-                waits_for = queue
-                break
-            if queue.name not in self._inbound.limits:
-                unlimited[record.transport] = queue
-            size += _size(record)
-            deliveries.append(self._deliver(sink, part, offset, record, queue, now))
-        if not deliveries:
+        first = part.queue.partitions[0].first
+        assert found and found[0][0] == first, (sink.name, part.token, first)  # it is kept for us
+        take = self._take_rows if part.is_by_row else self._take_block
+        arriving, waits_for = take(part, found, now)
+        if not arriving:
             sink.is_busy = False
             self._wait(sink, waits_for, now)
             return
         sink.waits_for = ""
-        part.bytes -= size
-        self._bytes -= size
-        sink.leaving = len(deliveries)
-        part.queue.delete_below(0, one.first + len(deliveries))
-        if one.first == one.end:
+        sink.leaving = sum(count for *_, count in arriving)
+        if part.moved == part.staged:
             self._moved_whole(sink, part)
-        self._commit.then(partial(self._moved, sink, deliveries))
+        else:
+            part.save()
+        self._commit.then(partial(self._moved, sink, arriving))
+
+    def _take_block(self, part: Part, found: list[tuple[int, Record]], now: float) -> tuple[list[Arriving], str]:
+        """Rows of the part's first block into their queues, as far as these take them, and why not all."""
+        assert part.first_number is not None, part.token
+        block = found[0][1].body
+        rows = unpack(block)
+        gathered, waits_for = self._gather(rows, part.begun, part.first_number + part.moved)
+        arriving: list[Arriving] = []
+        for (name, partition), (numbers, places) in gathered.items():
+            queue = self._inbound.queues[name]
+            run = Run(
+                name, partition, 0, part.sequence, part.message_ids, rows.received_at, now, block, numbers, places
+            )
+            queue.append_run(run)
+            arriving.append((queue, partition, run.offset, len(places)))
+        taken = sum(len(places) for _, places in gathered.values())
+        part.moved += taken
+        part.begun += taken
+        if part.begun == len(rows.places):
+            part.begun = 0
+            part.queue.delete_below(0, found[0][0] + 1)
+            part.bytes -= rows.size
+            self._bytes -= rows.size
+        return arriving, waits_for
+
+    def _gather(self, rows: Rows, start: int, number: int) -> tuple[dict[tuple[str, int], Gathered], str]:
+        """What goes into which partition of which queue, from that row on, which gets that number."""
+        gathered: dict[tuple[str, int], Gathered] = {}
+        count = len(self._inbound.queue.partitions)
+        limited: dict[str, int] = {}
+        """Queues with a limit -> how many more they take."""
+        for (name, key_hash), place in islice(zip(rows.entries, rows.places, strict=True), start, None):
+            if limited.get(name) == 0:
+                return gathered, _full(name)
+            where = name, key_hash % count
+            into = gathered.get(where)
+            if into is None:
+                queue = self._open_queue(name)
+                if isinstance(queue, str):
+                    return gathered, queue
+                into = gathered[where] = ([], [])
+                if name in self._inbound.limits and name not in limited:
+                    limited[name] = self._inbound.limits[name].room()
+            if name in limited:
+                limited[name] -= 1
+            into[0].append(number)
+            into[1].append(place)
+            number += 1
+        return gathered, ""
+
+    def _take_rows(self, part: Part, found: list[tuple[int, Record]], now: float) -> tuple[list[Arriving], str]:
+        """The same of a part whose rows are records, each with its key for a Sequence, and its queue's name."""
+        arriving: list[Arriving] = []
+        waits_for = ""
+        for offset, record in found:
+            queue = self._open_queue(record.transport.decode())
+            if isinstance(queue, str):
+                waits_for = queue
+                break
+            assert part.first_number is not None, part.token
+            partition = crc32(record.sequence.encode()) % len(queue.partitions)
+            size = len(record.body) + len(record.headers) + ROW_BYTES
+            record.sequence, record.message_number = part.sequence, part.first_number + offset
+            if record.message_id is None:
+                record.message_id = f"{part.message_ids}{record.message_number:012x}"
+            record.released_at, record.transport = now, b""
+            arriving.append((queue, partition, queue.append(partition, record), 1))
+            part.bytes -= size
+            self._bytes -= size
+        part.moved += len(arriving)
+        part.queue.delete_below(0, part.moved)
+        return arriving, waits_for
 
     def _wait(self, sink: Sink, why: str, now: float) -> None:
         if why != sink.waits_for:
@@ -434,18 +473,7 @@ class Staging:
         has_room = limit.has_room()
         if (news := limit.news()) is not None:
             self._effects.append(news)
-        return queue if has_room else f"the queue {name!r} is full"
-
-    @staticmethod
-    def _deliver(sink: Sink, part: Part, offset: int, record: Record, queue: Queue, now: float) -> Delivery:
-        """A row into its queue."""
-        assert part.first_number is not None, part.token
-        partition = crc32(record.sequence.encode()) % len(queue.partitions)
-        record.sequence, record.message_number = part.sequence, part.first_number + offset
-        if record.message_id is None:
-            record.message_id = f"{part.message_ids}{record.message_number:012x}"
-        record.released_at, record.transport = now, b""
-        return queue, partition, queue.append(partition, record), record
+        return queue if has_room else _full(name)
 
     def _moved_whole(self, sink: Sink, part: Part) -> None:
         self._bytes -= part.bytes
@@ -455,8 +483,9 @@ class Staging:
             del self._forgotten[sink.identifier]
             self._queues.delete(sink.queue)
 
-    def _moved(self, sink: Sink, deliveries: list[Delivery], now: float) -> None:
-        self._inbound.delivered(deliveries, now)
+    def _moved(self, sink: Sink, arriving: list[Arriving], now: float) -> None:
+        for queue, partition, offset, count in arriving:
+            self._inbound.delivered_many(queue, partition, offset, count, now)
         sink.is_busy, sink.leaving = False, 0
         self._go_on(sink, now)
 
@@ -522,7 +551,10 @@ class Staging:
                 queue.recover(by_queue[name], now)
                 part = Part(state["token"], state["query"], state["batch"], queue, state["at"], state["bytes"])
                 if state["number"] is not None:
-                    part.publish(state["sequence"], state["number"])
+                    part.publish(state.get("sequence", key_of(queue)), state["number"])
+                part.is_by_row = "rows" not in state
+                one = queue.partitions[0]
+                part.staged, part.moved, part.begun = state.get("rows", (one.end, one.first, 0))
                 staged.setdefault(key_of(queue), []).append(part)
                 self._next_part = max(self._next_part, int(name.rpartition("/")[2]) + 1)
                 self._bytes += part.bytes
@@ -554,10 +586,19 @@ class Staging:
             state["identifier"],
             state["query"],
             queue,
-            AcknowledgementRanges.from_state(state["done"]),
+            AcknowledgementRanges.from_state(state["done"] if "done" in state else _up_to(state["last"])),
             state["rows"],
             state["published"],
-            dict(state["former"]),
-            is_sure=state["sure"],
+            {query: done if isinstance(done, list) else _up_to(done) for query, done in state["former"].items()},
+            is_sure=state.get("sure", True),
             is_forgotten=state["forgotten"],
         )
+
+
+def _up_to(last: int | None) -> list[int]:
+    """Ranges of batches of which only the last was saved, as versions did that knew no ranges."""
+    return [] if last is None else [1, last + 1]
+
+
+def _full(name: str) -> str:
+    return f"the queue {name!r} is full"

@@ -663,7 +663,7 @@ class Destination:
         if type(effect) is Respond:
             self._respond(effect)
         elif type(effect) is Delivered:
-            self.accepted += 1
+            self.accepted += effect.count
             self.readers[effect.queue].delivered()
         elif type(effect) is Transmit:
             self.sender.transmit(effect)

@@ -99,7 +99,8 @@ EVENTS: Mapping[str, str] = {
     "handled": "The handler is done with these, durably.",
     "rewound": "Somebody put the handlers back: from `offset` on they begin again.",
     "read": "A reader (`peer`) is done with everything below `offset`, durably.",
-    "staged": "A row from outside is durable for a sink, and waits for its publication, with which it is `delivered`.",
+    "staged": "`count` rows from outside are durable for a sink, and wait for their publication, with which each is "
+    "`delivered`.",
     "submitted": "A message of ours is durable in an outbox.",
     "transmitted": "Messages were sent for the first time in this run.",
     "retransmitted": "A message was sent again.",
@@ -181,6 +182,11 @@ class Collector:
         if batch.appends:
             queues, partitions, offsets, records = zip(*batch.appends, strict=True)
             self._put((APPENDED, at, queues, partitions, offsets, list(map(_STAMP, records))), len(offsets))
+        for run in batch.runs:
+            count = len(run.places)
+            stamps = [(run.sequence, number, run.received_at) for number in run.numbers]
+            places = ((run.queue,) * count, (run.partition,) * count, tuple(range(run.offset, run.offset + count)))
+            self._put((APPENDED, at, *places, stamps), count)
         if batch.holds or batch.releases or batch.drops:
             self._holding(batch, at)
         states = self._states

@@ -36,6 +36,7 @@ ROWS_A_GROUP = 100_000
 
 STAMP = "%Y%m%dT%H%M%S.%fZ"
 """How the name of a segment begins: when it was begun, in UTC, so that names stand in the order of time."""
+STAGED = "staged"
 LIVE, OPEN, PARQUET, DRAFT = "_live-", ".journal", ".parquet", ".draft"
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z.-]{0,199}")
 """What a segment may be called: nothing that climbs, and nothing else that lies there."""
@@ -195,12 +196,17 @@ def _appended(
 ) -> dict[str, Sequence[Any]]:
     sequences, numbers, since = zip(*stamps, strict=True)
     known = {queue: _event_of(queue) for queue in set(queues)}
+    counts = [1] * len(queues)
+    if any(event == STAGED for event, _ in known.values()):  # a block has for a number how many rows are in it
+        is_block = [known[queue][0] == STAGED for queue in queues]
+        counts = [number if block else 1 for number, block in zip(numbers, is_block, strict=True)]
+        numbers = tuple(None if block else number for number, block in zip(numbers, is_block, strict=True))
     columns: dict[str, Sequence[Any]] = {
         "at": times,
         "event": [known[queue][0] for queue in queues],
         "sequence": sequences,
         "number": numbers,
-        "count": [1] * len(queues),
+        "count": counts,
         "queue": queues,
         "partition": partitions,
         "offset": offsets,
@@ -221,7 +227,7 @@ def _event_of(queue: str) -> tuple[str, str | None]:
         if queue.startswith(prefix):
             return "submitted", queue.removeprefix(prefix)
     if queue.startswith("staging/"):
-        return "staged", None
+        return STAGED, None
     return ("given up" if queue == DEAD_LETTERS else "delivered"), None
 
 

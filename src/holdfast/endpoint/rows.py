@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.core.records import Record
-from holdfast.core.staging import Row
+from holdfast.core.staged import Block, EncodedRow, blocks_of
 from holdfast.endpoint.message import body_bytes
 from holdfast.exceptions import EnvelopeError, HoldfastError
+from holdfast.store.staged import RowEncoder
 from holdfast.wire import Limits, check_action, check_header_blocks, check_text
 
 MEDIA_TYPE = "application/vnd.holdfast.rows"
@@ -86,6 +87,21 @@ def rows_of(data: bytes) -> list[memoryview]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PartRead:
+    """A part as it was read.
+
+    Args:
+        blocks: Its rows, as they are staged; at least one block, which may have none.
+        rows: How many these are.
+        refused: Rows that cannot be sent, with their place in the part, from 0.
+    """
+
+    blocks: list[Block]
+    rows: int
+    refused: list[tuple[int, RowRefused]]
+
+
 class RowReader:
     """Reads rows.
 
@@ -102,8 +118,8 @@ class RowReader:
         self._limits = limits
         self._default = default
 
-    def read(self, data: bytes, now: float) -> list[Row | RowRefused]:
-        """The rows of a part, each as it is to be staged, or what is wrong with it.
+    def read(self, data: bytes, now: float) -> PartRead:
+        """The rows of a part as they are to be staged, and what is wrong with others.
 
         Args:
             data: As :func:`rows_of` reads it.
@@ -112,17 +128,20 @@ class RowReader:
         Raises:
             CutOff: it is no whole part.
         """
-        return [self._row(raw, now) for raw in rows_of(data)]
+        encoder = RowEncoder(now)
+        rows: list[EncodedRow] = []
+        refused: list[tuple[int, RowRefused]] = []
+        for number, raw in enumerate(rows_of(data)):
+            try:
+                rows.append(self._checked(_read_row(raw), encoder))
+            except RowRefused as error:
+                refused.append((number, error))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                why = RowRefused(_column_of(str(error)), f"the row cannot be read: {error}", f"A row is {_ROW}.")
+                refused.append((number, why))
+        return PartRead(list(blocks_of(rows, now)), len(rows), refused)
 
-    def _row(self, raw: memoryview, now: float) -> Row | RowRefused:
-        try:
-            return self._checked(_read_row(raw), now)
-        except RowRefused as refused:
-            return refused
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return RowRefused(_column_of(str(error)), f"the row cannot be read: {error}", f"A row is {_ROW}.")
-
-    def _checked(self, row: WireRow, now: float) -> Row:
+    def _checked(self, row: WireRow, encoder: RowEncoder) -> EncodedRow:
         queue = self._queue(row)
         if row.key is not None and len(row.key) > LARGEST_KEY:
             raise RowRefused("key", f"the key has {len(row.key):,} characters; it may have {LARGEST_KEY:,}")
@@ -141,9 +160,8 @@ class RowReader:
             _check("headers", check_header_blocks, headers)
         body = _check("body", body_bytes, row.body)
         self._check_size(headers, body)
-        record = Record(row.key or "", 0, row.action, body, now, row.message_id, row.to, row.reply_to, row.relates_to)
-        record.headers = headers
-        return Row(queue, record)
+        texts = row.message_id, row.to, row.reply_to, row.relates_to
+        return encoder.encode(queue, row.key or "", row.action, body, headers, *texts)
 
     def _check_size(self, headers: bytes, body: bytes) -> None:
         most = self._limits.max_bytes - self._limits.max_header_bytes

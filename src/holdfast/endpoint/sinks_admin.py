@@ -7,12 +7,12 @@ What a sink is, and when what becomes of its rows, is the core's (:mod:`holdfast
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from holdfast.core.sinks import Batch, NoRoomToStage, NoSuchSink, NotStaged
-from holdfast.core.staging import Row, Staging
+from holdfast.core.staged import Block
+from holdfast.core.staging import Staging
 from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin_shapes import (
     Bind,
@@ -27,13 +27,11 @@ from holdfast.endpoint.admin_shapes import (
 )
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.paging import page_of
-from holdfast.endpoint.rows import MEDIA_TYPE, CutOff, RowReader, RowRefused
+from holdfast.endpoint.rows import MEDIA_TYPE, CutOff, PartRead, RowReader, RowRefused
 from holdfast.exceptions import ConfigurationError
 
 AT_ONCE = 2
 """Parts that are looked at or stored at a time: one of each. What others sent waits as it came."""
-SLICE_BYTES = 1 << 20
-"""Bytes of rows in one commit, which messages that come meanwhile share and wait for."""
 LONGEST_REASON = 500
 """Characters of what is wrong with a row."""
 
@@ -134,30 +132,28 @@ class SinkRoutes:
             if self._staging.is_published(batch):
                 return await self._already()
             async with self._turns:
-                read = await self._read(asked.body, query.queue)
-                bad = [(number, one) for number, one in enumerate(read) if isinstance(one, RowRefused)]
-                if bad and query.refused != "tell":
-                    raise _row_refused(bad)
-                rows = [one for one in read if isinstance(one, Row)]
-                if not await self._keep(batch, query.token, rows):
+                part = await self._read(asked.body, query.queue)
+                if part.refused and query.refused != "tell":
+                    raise _row_refused(part.refused)
+                if not await self._keep(batch, query.token, part.blocks):
                     return await self._already()
         except ConfigurationError as error:
             raise _refused(error) from None
-        return {"rows": len(rows), "already": False, "refused": _shown(bad)}
+        return {"rows": part.rows, "already": False, "refused": _shown(part.refused)}
 
     async def _already(self) -> object:
         """Said only once it is so for good: if it were not, the others' rows could be published without these."""
         await self._app.engine.durable()
         return {"rows": 0, "already": True}
 
-    async def _keep(self, batch: Batch, token: str, rows: list[Row]) -> bool:
+    async def _keep(self, batch: Batch, token: str, blocks: list[Block]) -> bool:
         """Stage the rows of a part, all or none; False: the batch is published."""
         start = 0
         try:
-            for some in _slices(rows):
-                if not self._staging.stage(batch, token, start, some, self._app.engine.clock()):
+            for block in blocks:
+                if not self._staging.stage(batch, token, start, block, self._app.engine.clock()):
                     return False
-                start += len(some)
+                start += block.rows
                 await self._app.engine.durable()
         except BaseException:
             if start:  # who is refused stages again under another token: what nobody knows of would hold room
@@ -170,7 +166,7 @@ class SinkRoutes:
             retry = ((b"Retry-After", b"5"),)
             raise Refused(503, f"Nothing is staged. {self._app.store.trouble}", "What is published goes on.", retry)
 
-    async def _read(self, data: bytes, queue: str) -> list[Row | RowRefused]:
+    async def _read(self, data: bytes, queue: str) -> PartRead:
         app = self._app
         reader = RowReader(app.queues, app.addresses(), app.wire_limits, queue)
         if self._thread is None:
@@ -218,20 +214,6 @@ class SinkRoutes:
         """End the thread."""
         if self._thread is not None:
             await asyncio.to_thread(self._thread.shutdown)
-
-
-def _slices(rows: list[Row]) -> Iterator[list[Row]]:
-    """The rows, so many together as go into one commit; one slice of none, where there are none."""
-    some: list[Row] = []
-    size = 0
-    for row in rows:
-        some.append(row)
-        size += row.size
-        if size >= SLICE_BYTES:
-            yield some
-            some, size = [], 0
-    if some or not rows:
-        yield some
 
 
 _STATUS = {NotStaged: 409, NoSuchSink: 404, NoRoomToStage: 507}

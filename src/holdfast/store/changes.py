@@ -17,6 +17,7 @@ from holdfast.store import records as layout
 from holdfast.store.content import Content
 from holdfast.store.plan import Plan, Where
 from holdfast.store.records import encode_record, encode_state, release_record
+from holdfast.store.staged import fill
 
 SWEEP_BYTES = 8 << 20
 FEW_RECORDS = 64
@@ -90,6 +91,8 @@ class Changes:
             out.put(layout.retag(self._prefix(where), layout.PARTITION), layout.encode_entry(0, 0))
         if batch.appends:
             self._append()
+        if batch.runs:
+            self._run()
         if plan.moves:
             self._move()
         if plan.held:
@@ -127,6 +130,15 @@ class Changes:
             size += len(data)
         self.bytes += size
         self._records += len(appends)
+
+    def _run(self) -> None:
+        put = self.write.put
+        for run in self.plan.batch.runs:
+            prefix = self._prefix((run.queue, run.partition))
+            for offset, data in enumerate(fill(run), run.offset):
+                put(prefix + offset.to_bytes(8, "big"), data)
+                self.bytes += len(data)
+            self._records += len(run.places)
 
     def _move(self) -> None:
         moves = self.plan.moves

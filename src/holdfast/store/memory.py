@@ -14,6 +14,7 @@ from holdfast.exceptions import StoreFailed
 from holdfast.store.base import Reads
 from holdfast.store.plan import BATCH_REMEDY, Bounds, Plan, Where
 from holdfast.store.records import decode_state, encode_record, encode_state, release_record
+from holdfast.store.staged import fill
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -141,6 +142,9 @@ class MemoryStore(Reads):
         records = [
             ((queue, partition), offset, encode_record(record)) for queue, partition, offset, record in batch.appends
         ]
+        for run in batch.runs:
+            where = (run.queue, run.partition)
+            records += [(where, offset, data) for offset, data in enumerate(fill(run), run.offset)]
         for move in plan.moves:
             if move.record is not None:
                 data = encode_record(replace(move.record, released_at=move.now))

@@ -122,6 +122,8 @@ class Plan:
         self._known = known
         if batch.appends:
             self._append(batch)
+        if batch.runs:
+            self._run(batch)
         if batch.holds:
             self._hold(batch)
         if batch.releases:
@@ -161,6 +163,17 @@ class Plan:
                 self._put_ahead(where, offset, end)
         self.bounds[where] = (first, end)
 
+    def _run(self, batch: Batch) -> None:
+        for run in batch.runs:
+            where = (run.queue, run.partition)
+            first, end = self.bounds_of(where) or self._begin(where)
+            if run.offset == end:
+                end += len(run.places)
+            else:
+                for offset in range(run.offset, run.offset + len(run.places)):
+                    self._put_ahead(where, offset, end)
+            self.bounds[where] = (first, end)
+
     def _begin(self, where: Where) -> Bounds:
         if not 0 <= where[1] <= _MOST:
             raise StoreFailed(f"{where} cannot be a partition.", remedy=BATCH_REMEDY)
@@ -197,7 +210,7 @@ class Plan:
             self.bounds[where] = (first, end)
 
     def _put_ahead(self, where: Where, offset: int, end: int) -> None:
-        """Appends and releases of one batch fill a partition together, so an offset may come before a lower one."""
+        """Appends, runs and releases of a batch fill a partition together, so an offset may come before a lower one."""
         waiting = self._ahead.setdefault(where, set())
         if offset < end or offset in waiting:
             raise StoreFailed(f"Offset {offset} of {where} is taken; its end is {end}.", remedy=BATCH_REMEDY)

@@ -118,7 +118,8 @@ class _Parts(msgspec.Struct, array_like=True, gc=False):
 
 
 _decode_parts = msgspec.msgpack.Decoder(_Parts).decode
-_BEGINNING = bytes([0x90 + len(_Parts.__struct_fields__), RECORD_FORMAT])
+RECORD_BEGINNING = bytes([0x90 + len(_Parts.__struct_fields__), RECORD_FORMAT])
+"""Of every record that is written now."""
 _EMPTY = msgspec.Raw(_encode(b""))
 
 LARGE_FIELDS = frozenset({"body", "headers", "transport"})
@@ -134,7 +135,7 @@ def emptied(records: list[bytes], names: Collection[str]) -> list[bytes]:
             parts = _decode_parts(data)
         except (msgspec.DecodeError, ValueError, RecursionError):  # the second: a text that is no UTF-8
             parts = None
-        if parts is None or not data.startswith(_BEGINNING):
+        if parts is None or not data.startswith(RECORD_BEGINNING):
             found.append(data)
             continue
         if body:

@@ -17,6 +17,7 @@ from holdfast.store.content import Content
 from holdfast.store.plan import Plan, Where
 from holdfast.store.records import encode_record, encode_state, release_record
 from holdfast.store.sql_schema import key_of, signed
+from holdfast.store.staged import fill
 
 SWEEP_BYTES = 1 << 18
 """Trimmed bytes that are worth a deletion."""
@@ -106,6 +107,8 @@ class SQLChanges:
                 self._entries[where] = self._entry(store.new_part(where), where, 0, 0)
         if batch.appends:
             self._append()
+        if batch.runs:
+            self._run()
         if plan.moves:
             self._move()
         self._write("insert", schema.records, self._rows)
@@ -161,6 +164,14 @@ class SQLChanges:
             if isinstance(record, EnqueuedRecord):
                 taken.append((record.enqueued,))
         self._write("delete", schema.outgoing, taken)
+
+    def _run(self) -> None:
+        for run in self.plan.batch.runs:
+            where = (run.queue, run.partition)
+            if where not in self.plan.deletes:
+                part = self._part(where)
+                for offset, data in enumerate(fill(run), run.offset):
+                    self._add(self._rows, part, offset, data)
 
     def _add(self, rows: list[Row], part: int, position: int, data: bytes) -> None:
         """A record, which is to be written."""

@@ -196,9 +196,9 @@ class CommitThread:
             self._since = 0.0
             self.durations.add(perf_counter() - started)
         self.batches += 1
-        self.records += len(batch.appends) + len(batch.holds)
+        self.records += len(batch.appends) + len(batch.holds) + sum([len(run.places) for run in batch.runs])
         self.bytes += sum([len(append[3].body) for append in batch.appends])
-        self.bytes += sum([len(hold[2].body) for hold in batch.holds])
+        self.bytes += sum([len(hold[2].body) for hold in batch.holds]) + sum([run.bytes for run in batch.runs])
 
     def _tell(self) -> None:
         try:

@@ -1,0 +1,149 @@
+"""Blocks: rows as they are staged, many in one record. Knows where each row of a block goes, and not what it says.
+
+A row is an encoded record without what only its publication decides: its Sequence, its number, when it got into its
+queue, and its MessageID if it has none. The store's layer encodes rows, and fills in the rest when they move; here they
+are octets. So what is staged is written and read a block at a time, and a row that moves is not decoded.
+
+A block is a head, the names of the queues that its rows are for, an entry for each row, and the rows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+MOST_ROWS = 1000
+"""In a block: they move together, which takes some milliseconds."""
+MOST_BYTES = 1 << 20
+"""In a block, unless one row is larger: so much is in one commit, which messages that come meanwhile wait for."""
+ROW_BYTES = 128
+"""What a row counts besides its body and its headers."""
+
+_VERSION = 1
+_HEAD = struct.Struct("<BHIQd")
+"""Version, names, rows, what the rows count, when they came."""
+_NAME = struct.Struct("<H")
+_ENTRY = struct.Struct("<HIII")
+"""Which of the names, the hash of the key, where the MessageID is to be put (0: it has its own), and its length."""
+
+EncodedRow = tuple[str, int, int, int, int, tuple[bytes, ...]]
+"""The queue that a row is for, the hash of its key, what it counts, where in its octets the MessageID goes that is made
+for it (0: it has its own), how many octets it has, and these, in pieces."""
+Place = tuple[int, int, int]
+"""Where in a block a row begins, where the MessageID goes (0: nowhere), and where it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some rows of a part.
+
+    Args:
+        rows: How many.
+        size: What they count.
+        data: All of it, as it is stored.
+    """
+
+    rows: int
+    size: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What is in a block.
+
+    Args:
+        size: What its rows count.
+        received_at: Seconds since 1970-01-01 UTC, when they came.
+        entries: For each row its queue and the hash of its key.
+        places: For each row where it is.
+    """
+
+    size: int
+    received_at: float
+    entries: list[tuple[str, int]]
+    places: list[Place]
+
+
+@dataclass(slots=True)
+class Run:
+    """Rows of a block that go into one partition, one after the other.
+
+    Args:
+        queue, partition: Where they go.
+        offset: That of the first.
+        sequence: What their records name as their Sequence.
+        message_ids: What the MessageIDs begin with that are made for those without one; the number follows.
+        received_at, now: Seconds since 1970-01-01 UTC: when they came, and their ``released_at``.
+        block: The block.
+        numbers: The message number of each.
+        places: Where each of them is in the block.
+    """
+
+    queue: str
+    partition: int
+    offset: int
+    sequence: str
+    message_ids: str
+    received_at: float
+    now: float
+    block: bytes
+    numbers: list[int]
+    places: list[Place]
+
+    @property
+    def bytes(self) -> int:
+        """Of the rows, about."""
+        return sum([end - begin for begin, _, end in self.places])
+
+
+def pack(rows: Iterable[EncodedRow], received_at: float) -> Block:
+    """A block of these rows."""
+    names: dict[str, int] = {}
+    entries: list[bytes] = []
+    pieces: list[bytes] = []
+    size = 0
+    for queue, key_hash, counts, gap, length, octets in rows:
+        size += counts
+        entries.append(_ENTRY.pack(names.setdefault(queue, len(names)), key_hash, gap, length))
+        pieces += octets
+    head = [_HEAD.pack(_VERSION, len(names), len(entries), size, received_at)]
+    for encoded in map(str.encode, names):
+        head += (_NAME.pack(len(encoded)), encoded)
+    return Block(len(entries), size, b"".join((*head, *entries, *pieces)))
+
+
+def blocks_of(rows: Iterable[EncodedRow], received_at: float) -> Iterator[Block]:
+    """The rows, so many together as may be; one block of none, where there are none."""
+    some: list[EncodedRow] = []
+    size, is_first = 0, True
+    for row in rows:
+        some.append(row)
+        size += row[2]
+        if size >= MOST_BYTES or len(some) >= MOST_ROWS:
+            yield pack(some, received_at)
+            some, size, is_first = [], 0, False
+    if some or is_first:
+        yield pack(some, received_at)
+
+
+def unpack(data: bytes) -> Rows:
+    """What :func:`pack` wrote."""
+    version, count, rows, size, received_at = _HEAD.unpack_from(data)
+    assert version == _VERSION, version
+    at = _HEAD.size
+    names: list[str] = []
+    for _ in range(count):
+        (length,) = _NAME.unpack_from(data, at)
+        at += _NAME.size
+        names.append(data[at : at + length].decode())
+        at += length
+    begin = at + rows * _ENTRY.size
+    entries: list[tuple[str, int]] = []
+    places: list[Place] = []
+    for name, key_hash, gap, length in _ENTRY.iter_unpack(memoryview(data)[at:begin]):
+        entries.append((names[name], key_hash))
+        places.append((begin, gap and begin + gap, begin + length))
+        begin += length
+    return Rows(size, received_at, entries, places)

@@ -1,0 +1,121 @@
+"""How staged rows look as bytes: a record as the store encodes it, without what its publication decides.
+
+A row in a block is what :func:`~holdfast.store.records.encode_record` writes between the message number and
+``released_at``. What becomes of it is a record like any other, whose number has eight bytes whatever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from zlib import crc32
+
+import msgspec
+
+from holdfast.core.records import Batch, Record
+from holdfast.core.staged import ROW_BYTES, Block, EncodedRow, Run, blocks_of
+from holdfast.store.records import RECORD_BEGINNING, decode_record
+
+_encode = msgspec.msgpack.Encoder().encode
+_encoded_text = lru_cache(maxsize=256)(_encode)
+_TIME_BYTES = len(_encode(0.0))
+_UINT64 = b"\xcf"
+_DIGITS = 12
+_SOAP = "1.2"
+_ALONE = _encode((None, None, None, None, _SOAP, b"", False))[1:]
+"""From the MessageID on, of a row that has an action and a body alone."""
+_NO_TRANSPORT = _encode(b"")
+
+
+class RowEncoder:
+    """Encodes rows that came at the same time.
+
+    Args:
+        received_at: Seconds since 1970-01-01 UTC.
+    """
+
+    def __init__(self, received_at: float) -> None:
+        self.received_at = received_at
+        self._received = _encode(received_at)
+        self._alone = self._received + _ALONE
+
+    def encode(
+        self,
+        queue: str,
+        key: str,
+        action: str,
+        body: bytes,
+        headers: bytes = b"",
+        message_id: str | None = None,
+        to: str | None = None,
+        reply_to: str | None = None,
+        relates_to: str | None = None,
+    ) -> EncodedRow:
+        """A row for that queue. Rows with the same key stay in order; the rest is as in a record."""
+        octets = len(body)
+        front: bytes = _encoded_text(action) + _bytes_head(octets)
+        if message_id is to is reply_to is relates_to is None and not headers:
+            back = self._alone
+        else:
+            back = self._received + _encode((message_id, to, reply_to, relates_to, _SOAP, headers, False))[1:]
+        before = len(front) + octets
+        return (
+            queue,
+            crc32(key.encode()),
+            octets + len(headers) + ROW_BYTES,
+            before + _TIME_BYTES if message_id is None else 0,
+            before + len(back),
+            (front, body, back),
+        )
+
+
+def _bytes_head(length: int) -> bytes:
+    """What MessagePack writes before so many bytes."""
+    if length < 1 << 8:
+        return b"\xc4" + length.to_bytes(1, "big")
+    return b"\xc5" + length.to_bytes(2, "big") if length < 1 << 16 else b"\xc6" + length.to_bytes(4, "big")
+
+
+def blocks_of_records(rows: Iterable[tuple[str, Record]], received_at: float) -> Iterator[Block]:
+    """Rows that are told as records, each with its queue; ``sequence`` of a record is its key."""
+    encode = RowEncoder(received_at).encode
+    return blocks_of(
+        (
+            encode(
+                queue,
+                record.sequence,
+                record.action,
+                record.body,
+                record.headers,
+                record.message_id,
+                record.to,
+                record.reply_to,
+                record.relates_to,
+            )
+            for queue, record in rows
+        ),
+        received_at,
+    )
+
+
+def fill(run: Run) -> list[bytes]:
+    """The records of rows that move, encoded."""
+    head: bytes = RECORD_BEGINNING + _encode(run.sequence) + _UINT64
+    tail: bytes = _encode(run.now) + _NO_TRANSPORT
+    made = _encode(run.message_ids + "0" * _DIGITS)[:-_DIGITS]
+    block, join = run.block, b"".join
+    return [
+        join((head, number.to_bytes(8, "big"), block[begin:gap], made, b"%012x" % number, block[gap + 1 : end], tail))
+        if gap
+        else join((head, number.to_bytes(8, "big"), block[begin:end], tail))
+        for number, (begin, gap, end) in zip(run.numbers, run.places, strict=True)
+    ]
+
+
+def appended(batch: Batch) -> Iterator[tuple[str, int, int, Record]]:
+    """All that a batch puts at the end of queues as records, ``(queue, partition, offset, record)``: for who looks at
+    batches, and need not be quick about it."""
+    yield from batch.appends
+    for run in batch.runs:
+        for offset, data in enumerate(fill(run), run.offset):
+            yield run.queue, run.partition, offset, decode_record(data)
