@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.core.queues import ASIDE, DEAD_LETTERS, Queue, ranges_of
-from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.queues import ASIDE, DEAD_LETTERS, Queue
+from holdfast.core.ranges import AcknowledgementRanges, ranges_of
 from holdfast.core.records import Record, Snapshot
 
 LETTERS = "own/letters"

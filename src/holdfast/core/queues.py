@@ -23,7 +23,7 @@ from typing import Any
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect, Incident, ReadWanted, TakeRecords
 from holdfast.core.keeping import Keeping
-from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.ranges import AcknowledgementRanges, ranges_of
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.retention import RetentionPolicy, Sizes
 from holdfast.core.staged import Run
@@ -736,20 +736,6 @@ def _offset_of(name: str, state: State, end: int) -> int | None:
         return None
     floor = state.get("floor", done.first_gap - 1)
     return floor if type(floor) is int and 0 <= floor < done.first_gap else None
-
-
-def ranges_of(saved: object, end: int) -> AcknowledgementRanges | None:
-    """Offsets that were saved as ranges of numbers from 1 up to ``end``; None if they are not that."""
-    if not isinstance(saved, list) or len(saved) % 2 or not all(type(number) is int for number in saved):
-        return None
-    # Numbers from 1, as ranges that neither touch nor cross.
-    if any(upper < lower for lower, upper in zip(saved[0::2], saved[1::2], strict=True)):
-        return None
-    if any(lower < upper + 2 for upper, lower in zip([-1, *saved[1::2]], saved[0::2], strict=False)):
-        return None
-    if saved and saved[-1] > end:
-        return None
-    return AcknowledgementRanges.from_state(saved)
 
 
 class Queues:

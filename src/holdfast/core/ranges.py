@@ -154,3 +154,17 @@ class AcknowledgementRanges:
         other._lower = self._lower.copy()
         other._upper = self._upper.copy()
         return other
+
+
+def ranges_of(saved: object, end: int) -> AcknowledgementRanges | None:
+    """Offsets that were saved as ranges of numbers from 1 up to ``end``; None if they are not that."""
+    if not isinstance(saved, list) or len(saved) % 2 or not all(type(number) is int for number in saved):
+        return None
+    # Numbers from 1, as ranges that neither touch nor cross.
+    if any(upper < lower for lower, upper in zip(saved[0::2], saved[1::2], strict=True)):
+        return None
+    if any(lower < upper + 2 for upper, lower in zip([-1, *saved[1::2]], saved[0::2], strict=False)):
+        return None
+    if saved and saved[-1] > end:
+        return None
+    return AcknowledgementRanges.from_state(saved)
