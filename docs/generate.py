@@ -577,7 +577,7 @@ def metrics() -> str:
 
 def journal_columns() -> str:
     """What a row of the event journal has."""
-    columns = importlib.import_module("holdfast.endpoint.journal_events").COLUMNS
+    columns = importlib.import_module("holdfast.endpoint.journal_columns").COLUMNS
     rows = [f"| `{one.name}` | `{one.type}` | {one.says} |" for one in columns]
     return "\n".join(["| column | type | meaning |", "| --- | --- | --- |", *rows])
 
@@ -591,7 +591,7 @@ def audit_rules() -> str:
 
 def journal_events() -> str:
     """What a row of the event journal may be about."""
-    events = importlib.import_module("holdfast.endpoint.journal_events").EVENTS
+    events = importlib.import_module("holdfast.endpoint.journal_columns").EVENTS
     rows = [f"| `{one}` | {says} |" for one, says in events.items()]
     return "\n".join(["| event | what happened |", "| --- | --- |", *rows])
 

@@ -9,7 +9,8 @@ from holdfast.core.events import Acknowledged, BackChannel, Incident, NotQueued,
 from holdfast.core.messages import SOAP, Envelope, Fault, Sequence, SequenceAcknowledgement
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.records import Batch, Record, Snapshot
-from holdfast.endpoint.journal_events import COLUMNS, EVENTS, Collector
+from holdfast.endpoint.journal_columns import COLUMNS, EVENTS
+from holdfast.endpoint.journal_events import Collector
 from holdfast.endpoint.journal_files import HEADER, frames_of
 from holdfast.endpoint.journal_files import rows_of as all_of
 

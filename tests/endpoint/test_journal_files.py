@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.endpoint import journal_files
-from holdfast.endpoint.journal_events import ACKNOWLEDGED, APPENDED, NAMES, ROWS
+from holdfast.endpoint.journal_columns import NAMES
+from holdfast.endpoint.journal_events import ACKNOWLEDGED, APPENDED, ROWS
 from holdfast.endpoint.journal_files import (
     HEADER,
     ROWS_A_FRAME,

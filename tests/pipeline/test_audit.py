@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import told as _told
 
-from holdfast.endpoint.journal_events import COLUMNS, NAMES
+from holdfast.endpoint.journal_columns import COLUMNS, NAMES
 from holdfast.endpoint.journal_files import HEADER, frames_of
 from holdfast.pipeline.rules import RULES, violations_of
 from holdfast.pipeline.violations import WHERE

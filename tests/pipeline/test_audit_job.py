@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from holdfast import Destination, Message, Source
 from holdfast.endpoint.journal_files import HEADER, frames_of, segments, to_parquet_all
@@ -20,7 +20,6 @@ from holdfast.pipeline import audit_job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 ACTION = "urn:test:submit"
 
 
@@ -63,6 +62,31 @@ def plant(journal: Path) -> None:
     (journal / "_9999.journal").write_bytes(HEADER + frames)
 
 
+async def audited_from_afar(store: Path, *arguments: str) -> Result:
+    """What the command says that is given the address of a server that runs on the store, and a token."""
+    token = store.with_name("token")
+    token.write_text("secret-of-the-test")
+    service = Service(Destination(store, partitions=1), Listeners(port=0, admin_port=0, admin_token=token.read_text()))
+    await service.start()
+    try:
+        given = ["--token-file", str(token), service.admin_url, *arguments]
+        return await asyncio.to_thread(CliRunner().invoke, audit_job.audit_command, given)
+    finally:
+        await service.close()
+
+
+def test_an_address_that_cannot_be_read_is_wrong_usage_before_spark_starts(tmp_path: Path) -> None:
+    for place, more, why in (
+        ("http://", [], "is not the URL of a server"),
+        ("http://127.0.0.1:1", ["--token-file", str(tmp_path / "none")], "does not exist"),
+        (str(tmp_path / "none"), [], "does not exist"),
+    ):
+        result = CliRunner().invoke(audit_job.audit_command, [place, *more])
+        assert (result.exit_code, why in result.output) == (2, True), result.output
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
 def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +97,7 @@ def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
     store, page = tmp_path / "inbox", tmp_path / "page.html"
     asyncio.run(served(store, tmp_path / "outbox"))
 
-    result = CliRunner().invoke(audit_job.audit_command, [str(store), "--html", str(page)])
+    result = asyncio.run(audited_from_afar(store, "--html", str(page)))
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 0, result.output
     assert lines[0]["events"] > 30

@@ -10,7 +10,6 @@ the others, since their names begin with ``_``.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import struct
@@ -24,7 +23,8 @@ from zlib import crc32
 import msgspec
 
 from holdfast.core.queues import DEAD_LETTERS
-from holdfast.endpoint.journal_events import ACKNOWLEDGED, APPENDED, COLUMNS, NAMES, ROWS
+from holdfast.endpoint.journal_columns import COLUMNS, NAMES
+from holdfast.endpoint.journal_events import ACKNOWLEDGED, APPENDED, ROWS
 
 HEADER = b"HOLDFAST JOURNAL 1\n"
 LARGEST_FRAME = 64 << 20
@@ -428,6 +428,8 @@ def to_parquet_all(directory: Path) -> int:
     Raises:
         OSError: One cannot be read or written.
     """
+    import fcntl  # who reads a journal may be where there is none
+
     with (directory / "_making").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _to_parquet_all(directory)

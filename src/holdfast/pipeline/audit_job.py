@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.exceptions import HoldfastError
-from holdfast.pipeline.job import command_session, print_line
+from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline.job import access_options, command_session, print_line, source_access
+from holdfast.pipeline.journal import is_address
+from holdfast.pipeline.options import ReadOptions
 from holdfast.pipeline.page import check_installed
 
 if TYPE_CHECKING:
@@ -23,28 +25,42 @@ SHOWN = 20
 _VIOLATED = 1
 
 
+class _Place(click.Path):
+    """A directory, or the URL of a server's admin listener."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if is_address(value) else super().convert(value, param, ctx)
+
+
 @click.command()
-@click.argument("place", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("place", nargs=-1, required=True, type=_Place(exists=True, file_okay=False, path_type=Path))
 @click.option("--out", help="Directory for the tables, one below it for each.")
 @click.option(
     "--format", "kind", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of the tables."
 )
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report to that file.")
+@access_options
 @click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
 @click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
-def audit_command(place: tuple[Path, ...], **arguments: Any) -> None:
+def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
     """Audit an event journal: what became of every message, and whether anything happened that must not.
 
-    PLACE is the directory of a server's store, or of its journal; with several workers, that of worker 0. The server
-    may run meanwhile.
+    PLACE is the directory of a server's store, or of its journal; with several workers, that of worker 0. Or the URL of
+    a running server's admin listener: then nobody needs its disk. The server may run meanwhile.
 
     \b
     holdfast audit broker --html report.html
-    holdfast audit broker --out audited --format csv
+    holdfast audit http://127.0.0.1:8081 --token-file token --out audited --format csv
 
     Prints a line of JSON for each step, each violation and each hole in the journal. Exits with 0 if nothing is there
     that must not be, with 1 if there is; where the journal has holes, it says that of those it cannot tell.
     """
+    options = source_access(arguments)
+    try:  # before Spark starts, which takes a while
+        for address in filter(is_address, place):
+            ReadOptions.parse({"broker": str(address), "read": "journal", **options})
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from error
     try:
         if arguments["html"] is not None:
             check_installed()
@@ -52,7 +68,7 @@ def audit_command(place: tuple[Path, ...], **arguments: Any) -> None:
         with command_session(
             "holdfast audit", arguments["master"], verbose=arguments["verbose"], remedy=remedy
         ) as spark:
-            found = _audit(spark, place, **{name: arguments[name] for name in ("out", "kind", "html")})
+            found = _audit(spark, place, options, **{name: arguments[name] for name in ("out", "kind", "html")})
     except HoldfastError as error:
         click.echo(f"holdfast: {error}", err=True)
         sys.exit(1)
@@ -61,13 +77,20 @@ def audit_command(place: tuple[Path, ...], **arguments: Any) -> None:
         sys.exit(_VIOLATED)
 
 
-def _audit(spark: SparkSession, place: tuple[Path, ...], out: str | None, kind: str, html: Path | None) -> int:
+def _audit(
+    spark: SparkSession,
+    place: tuple[str | Path, ...],
+    options: dict[str, str],
+    out: str | None,
+    kind: str,
+    html: Path | None,
+) -> int:
     """Do it; how many violations there are."""
     from holdfast.pipeline.audit import Audit, audit
     from holdfast.pipeline.journal import read_journal
 
     began = time.monotonic()
-    journal = read_journal(spark, *place).cache()
+    journal = read_journal(spark, *place, **options).cache()
     print_line({"event": "journal", "events": journal.count(), "seconds": _since(began)})
     # Each is looked at several times, and they are small: the journal is gone through once for each.
     tables = {name: table.cache() for name, table in audit(spark, journal).tables()}

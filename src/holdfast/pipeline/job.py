@@ -65,6 +65,41 @@ def reading_options(command: Command) -> Command:
     return command
 
 
+FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
+"""Resolved, since Spark reads it in a process of its own."""
+
+_ACCESS = {
+    "token_file": "tokenFile",
+    "ca": "caFile",
+    "cert": "certificateFile",
+    "cert_key": "keyFile",
+    "proxy": "proxy",
+}
+"""Argument of a command -> option of the source."""
+
+
+def access_options(command: Command) -> Command:
+    """Decorator: the options of what a server's admin listener may demand; see ``source_access``."""
+    for option in reversed(
+        (
+            click.option("--token-file", type=FILE, help="The listener's token.  [env: HOLDFAST_ADMIN_TOKEN]"),
+            click.option("--ca", type=FILE, help="Trust these authorities instead of the system's: PEM file."),
+            click.option("--cert", type=FILE, help="Show the listener this certificate: PEM file."),
+            click.option("--cert-key", type=FILE, help="Its key, if elsewhere."),
+            click.option(
+                "--proxy", metavar="URL", help="Go to the listener through this HTTP proxy: http://HOST:PORT."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def source_access(arguments: dict[str, Any]) -> dict[str, str]:
+    """The options of the ``wsrm`` source that the options of ``access_options`` come to."""
+    return {option: str(arguments[name]) for name, option in _ACCESS.items() if arguments.get(name) is not None}
+
+
 def table_options(command: Command) -> Command:
     """Decorator: the options of what kind of table is landed; see ``table``."""
     for option in (

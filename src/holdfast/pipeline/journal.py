@@ -1,4 +1,4 @@
-"""Event journals as a DataFrame: the Parquet files of their directories, and what is not Parquet yet.
+"""Event journals as a DataFrame: of their directories, Parquet and what is not Parquet yet; or of servers, over HTTP.
 
 What a row is, docs/reference/journal.md says.
 """
@@ -6,10 +6,11 @@ What a row is, docs/reference/journal.md says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.endpoint.journal_events import COLUMNS
+from holdfast.endpoint.journal_columns import COLUMNS
 from holdfast.endpoint.journal_files import PARQUET, arrow_schema, record_batches, segments
 from holdfast.exceptions import ConfigurationError
 
@@ -43,20 +44,36 @@ def journal_directories(place: str | Path) -> list[Path]:
     return sorted(there)
 
 
-def read_journal(spark: SparkSession, *places: str | Path) -> DataFrame:
+def is_address(place: str | Path) -> bool:
+    """Whether a place is a server's address, and no directory."""
+    return isinstance(place, str) and place.startswith(("http://", "https://"))
+
+
+def read_journal(spark: SparkSession, *places: str | Path, **options: str) -> DataFrame:
     """The events of some journals, of all runs and workers.
 
     Args:
-        spark: The session. Its executors read the files, so they must find them where the driver does.
-        places: Directories, as :func:`journal_directories` takes them.
+        spark: The session.
+        places: Directories, as :func:`journal_directories` takes them: the executors must find them where the driver
+            does. Or URLs of servers' admin listeners, as the executors see them.
+        options: Further ones of the ``wsrm`` source for those servers, such as ``tokenFile`` and ``caFile``.
 
     Returns:
         The columns of docs/reference/journal.md; in no order.
 
     Raises:
-        ConfigurationError: There is no journal in one of them.
+        ConfigurationError: There is no journal in one of the directories.
     """
-    directories = sorted({one.resolve() for place in places for one in journal_directories(place)})
+    addresses = sorted({str(place) for place in places if is_address(place)})
+    local = [place for place in places if not is_address(place)]
+    directories = sorted({one.resolve() for place in local for one in journal_directories(place)})
+    read = spark.read.format("wsrm").options(**options, read="journal")
+    found = [read.option("broker", address).load() for address in addresses]
+    found += [_read_directories(spark, directories)] if directories else []
+    return reduce(lambda one, other: one.unionByName(other), found)
+
+
+def _read_directories(spark: SparkSession, directories: Iterable[Path]) -> DataFrame:
     there = [one for directory in directories for one in segments(directory)]
     parquet = [str(one.path) for one in there if one.is_parquet]
     others = [(str(one.path),) for one in there if not one.is_parquet]

@@ -15,12 +15,14 @@ import click
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.job import (
+    access_options,
     flags,
     job_session,
     print_line,
     reading,
     reading_options,
     sentence,
+    source_access,
     table,
     table_options,
     tell_of_flags,
@@ -42,21 +44,13 @@ _STARTS = 6
 """Spark gives a source's Python process ten seconds to start, and ends the query when a busy machine needs more."""
 
 
-FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
-"""Resolved, since Spark reads it in a process of its own."""
-
-
 @click.command()
 @click.option("--broker", required=True, help="URL of the server's admin listener.")
 @click.option("--queue", default="inbox", show_default=True, help="The queue to land.")
 @click.option("--out", required=True, help="Directory of the table.")
 @click.option("--checkpoint", required=True, help="Directory of the job's progress. It belongs to --out.")
 @click.option("--reader", help="Name of the cursor on the server.  [default: one of the checkpoint's own]")
-@click.option("--token-file", type=FILE, help="The listener's token.  [env: HOLDFAST_ADMIN_TOKEN]")
-@click.option("--ca", type=FILE, help="Trust these authorities instead of the system's: PEM file.")
-@click.option("--cert", type=FILE, help="Show the listener this certificate: PEM file.")
-@click.option("--cert-key", type=FILE, help="Its key, if elsewhere.")
-@click.option("--proxy", metavar="URL", help="Go to the listener through this HTTP proxy: http://HOST:PORT.")
+@access_options
 @click.option("--max-rows-per-batch", type=click.IntRange(min=1), help="Messages of one batch at most.")
 @click.option("--away-seconds", type=click.FloatRange(min=0), help="How long to wait for a server that is away.")
 @click.option(
@@ -150,16 +144,9 @@ def _trigger(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _source_options(arguments: dict[str, Any]) -> dict[str, str]:
-    names = {
-        "max_rows_per_batch": "maxRowsPerBatch",
-        "away_seconds": "awaySeconds",
-        "token_file": "tokenFile",
-        "ca": "caFile",
-        "cert": "certificateFile",
-        "cert_key": "keyFile",
-        "proxy": "proxy",
-    }
-    return {option: str(arguments[name]) for name, option in names.items() if arguments.get(name) is not None}
+    names = {"max_rows_per_batch": "maxRowsPerBatch", "away_seconds": "awaySeconds"}
+    own = {option: str(arguments[name]) for name, option in names.items() if arguments.get(name) is not None}
+    return {**own, **source_access(arguments)}
 
 
 def _total(landed: dict[int, LandedBatch]) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
 from holdfast.endpoint.admin_client import Access
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import letter_columns
+from holdfast.pipeline import journal_columns, letter_columns
 from holdfast.pipeline.columns import COLUMNS, POSITION
 from holdfast.pipeline.offsets import EARLIEST
 from holdfast.pipeline.option_values import (
@@ -41,8 +41,8 @@ from holdfast.pipeline.position_values import (
 
 INBOX = "inbox"
 """The queue that is read if none is named."""
-MESSAGES, LETTERS = "messages", "letters"
-TABLES = {MESSAGES: COLUMNS, LETTERS: letter_columns.COLUMNS}
+MESSAGES, LETTERS, JOURNAL = "messages", "letters", "journal"
+TABLES = {MESSAGES: COLUMNS, LETTERS: letter_columns.COLUMNS, JOURNAL: journal_columns.COLUMNS}
 """What a read may give, and all columns that it may have."""
 MOST_TASKS = 100_000
 """Spark partitions of one read: the driver holds them all."""
@@ -113,15 +113,17 @@ class ReadOptions:
             ``queuePattern`` is given.
         pattern: A regular expression instead: every queue whose whole name it matches. One that appears while a stream
             runs joins at its beginning.
-        read: What a batch read gives: ``messages``, or the dead ``letters`` with their reasons.
+        read: What a batch read gives: ``messages``, the dead ``letters`` with their reasons, or the event ``journal``.
         reader: Name of the cursor a stream keeps on the server, in each queue that it reads: letters, digits, dots,
             hyphens and underscores. Required for a stream; two queries that read one queue need two names.
         starting: Where a stream whose cursor is not on the server yet, or a batch read, starts: ``earliest``,
             ``latest``, or offsets. A partition that is not named starts at its earliest record.
-        starting_at: The same as a time: the first record of each partition from then on. See ``timestampType``.
+        starting_at: The same as a time: the first record of each partition from then on. See ``timestampType``. Of
+            dead letters those that failed from then on, of the journal what happened from then on.
         starting_times: The same as a time for each partition. One that is not named starts at its earliest record.
         ending: Where a batch read ends: ``latest`` or offsets. A partition that is not named is read to its end.
-        ending_at: The same as a time: before the first record from then on.
+        ending_at: The same as a time: before the first record from then on. Of dead letters and of the journal: before
+            it.
         ending_times: The same as a time for each partition. One that is not named is read to its end.
         time_of: Which time these are compared with: when a record was ``delivered`` into its queue, as the column
             ``delivered_at`` has it, or ``received`` by the server, as ``received_at``.
@@ -253,13 +255,11 @@ class ReadOptions:
                 "a stream needs a name for its place on the server, and has no option reader",
                 remedy='add .option("reader", "orders-to-parquet"), another name for each query that reads the queue',
             )
-        fields = type(self).__dataclass_fields__
-        for name in ("read", "ending", "ending_at", "ending_times", "partitions"):
-            if getattr(self, name) != fields[name].default:
-                raise ConfigurationError(
-                    f"option {fields[name].metadata['name']} is of batch reads, and this is a stream",
-                    remedy="leave it out; a stream that is to end has the trigger availableNow",
-                )
+        self._refuse(
+            ("read", "ending", "ending_at", "ending_times", "partitions"),
+            "is of batch reads, and this is a stream",
+            "leave it out; a stream that is to end has the trigger availableNow",
+        )
 
     def check_letters(self) -> None:
         """See that dead letters can be read with these.
@@ -267,13 +267,33 @@ class ReadOptions:
         Raises:
             ConfigurationError: It is told what only a read of messages can do.
         """
+        self._refuse(
+            _PLACES,
+            "is of messages, and dead letters are read",
+            "narrow them by queue, sequence, action, startingTimestamp and endingTimestamp",
+        )
+
+    def check_journal(self) -> None:
+        """See that the event journal can be read with these.
+
+        Raises:
+            ConfigurationError: It is told what only a read of messages can do.
+        """
+        self._refuse(
+            (*_PLACES, "action", "body", "headers", "reader", "max_rows", "min_rows", "max_delay", "wait"),
+            "is of messages, and the journal is read",
+            "narrow it by queue, sequence, startingTimestamp and endingTimestamp; option columns says which there are",
+        )
+
+    def _refuse(self, names: Iterable[str], why: str, remedy: str) -> None:
         fields = type(self).__dataclass_fields__
-        for name in ("starting", "starting_times", "ending", "ending_times", "time_of", "partitions"):
+        for name in names:
             if getattr(self, name) != fields[name].default:
-                raise ConfigurationError(
-                    f"option {fields[name].metadata['name']} is of messages, and dead letters are read",
-                    remedy="narrow them by queue, sequence, action, startingTimestamp and endingTimestamp",
-                )
+                raise ConfigurationError(f"option {fields[name].metadata['name']} {why}", remedy=remedy)
+
+
+_PLACES = ("starting", "starting_times", "ending", "ending_times", "time_of", "partitions")
+"""What only a read of queues can be told."""
 
 
 def _check_columns(values: Mapping[str, Any]) -> None:

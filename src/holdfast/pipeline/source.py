@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.batch_reader import WsrmReader
 from holdfast.pipeline.columns import chosen, spark_struct
+from holdfast.pipeline.journal_reader import JournalReader
 from holdfast.pipeline.letters_reader import LettersReader
-from holdfast.pipeline.options import LETTERS, MESSAGES, TABLES, ReadOptions
+from holdfast.pipeline.options import JOURNAL, LETTERS, MESSAGES, TABLES, ReadOptions
 from holdfast.pipeline.sink import WsrmStreamWriter, WsrmWriter, planned
 from holdfast.pipeline.stream_reader import RefusedStream, WsrmStreamReader
 
@@ -72,7 +73,11 @@ def _schema(options: ReadOptions) -> StructType:
     return spark_struct(chosen(TABLES[options.read], options.names))
 
 
-_READERS: dict[str, Callable[[ReadOptions], DataSourceReader]] = {MESSAGES: WsrmReader, LETTERS: LettersReader}
+_READERS: dict[str, Callable[[ReadOptions], DataSourceReader]] = {
+    MESSAGES: WsrmReader,
+    LETTERS: LettersReader,
+    JOURNAL: JournalReader,
+}
 
 
 __all__ = ["WsrmDataSource"]
