@@ -28,6 +28,7 @@ from holdfast.exceptions import HoldfastError
 from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import TransportError
 from holdfast.http.server import event_loop_factory
+from holdfast.pipeline.job import PYTHON_IS_LATE
 from holdfast.testing.ports import free_ports
 
 PROGRAM = Path(__file__).resolve().parents[1] / "examples" / "departures.py"
@@ -38,7 +39,6 @@ LOGS = ("broker.log", "service.log", "source.log", "spark.log", "audit.log")
 OWNED = (MARKER, "broker.toml", "broker", "service", "outbox", "spark", "audit", *LOGS)
 """What a run makes in its directory, and all that the next one removes."""
 
-PYTHON_IS_LATE = "Python worker failed to connect back"
 
 BROKER_TOML = """\
 # Departures come in and are read by Spark; what Spark writes into the queue alerts goes to a second service.

@@ -21,6 +21,7 @@ from holdfast.pipeline.body_columns import ENVELOPE, BodyColumns
 def batch(*bodies: str) -> pa.RecordBatch:
     rows = [
         {
+            "queue": "q",
             "partition": 0,
             "offset": i,
             "sequence": "s",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.pipeline import files
-from holdfast.pipeline.landing import reader_of
+from holdfast.pipeline.checkpoints import reader_of
 from holdfast.pipeline.mediation.settled import Settled
 
 if TYPE_CHECKING:

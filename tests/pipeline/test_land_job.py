@@ -16,13 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from fake_server import FakeServer, record
+from processes import kill_session
 from pyspark.errors import StreamingQueryException
 
-from holdfast.endpoint.admin_client import Access
 from holdfast.exceptions import ConfigurationError, HoldfastError
-from holdfast.pipeline import landing
-from holdfast.pipeline.land_job import _STARTS, _follow, _land, _source_options, _trigger, land_command
+from holdfast.pipeline import checkpoints, landing
+from holdfast.pipeline.job import STARTS
+from holdfast.pipeline.land_job import _follow, _land, _source_options, _trigger, land_command
 from holdfast.pipeline.landing import LandedBatch
+from holdfast.pipeline.options import ReadOptions
 
 BODY = "<o:order xmlns:o='urn:orders' city='Åre'><o:id>{}</o:id></o:order>"
 
@@ -67,7 +69,7 @@ class Job:
     def kill(self) -> None:
         """Everything it started, at once, like a machine that loses power."""
         if self._process and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            kill_session(self._process.pid)
             self._process.wait(200)
 
     def landed(self) -> list[tuple[int, int, str]]:
@@ -153,7 +155,7 @@ def test_a_driver_killed_in_the_middle_of_a_batch_and_restarted_lands_every_mess
             break
     assert job.signal_driver(signal.SIGTERM) == 0, job.errors()
     assert [event["batch"] for event in events] == [1, 2, 3, 4, 5], job.errors()
-    assert list(lines) == [{"event": "end", "rows": 501, "flagged": 0, "cursor": {"0": 251, "1": 250}}]
+    assert list(lines) == [{"event": "end", "rows": 501, "flagged": 0, "cursor": {"orders": {"0": 251, "1": 250}}}]
     numbers = [*range(251), *range(1000, 1250)]
     assert landed() == [(i, i, "Åre") for i in numbers]
     end = job.compact()[-1]
@@ -176,7 +178,7 @@ class Query:
         batch = len(self.recentProgress)
         progress = {"batchId": batch, "numInputRows": 10, "durationMs": {}, "sources": [source]}
         self.recentProgress.append(progress)
-        self.written[batch] = LandedBatch(batch, 10, 1, (0, 10 * batch, "id is missing"))
+        self.written[batch] = LandedBatch(batch, 10, 1, ("orders", 0, 10 * batch, "id is missing"))
         return batch == 8
 
     def stop(self) -> None:
@@ -202,18 +204,19 @@ def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(monkeyp
         return query
 
     monkeypatch.setattr(landing, "land", land)
-    monkeypatch.setattr(landing, "settle", lambda spark, **_where: {0: 90})
+    monkeypatch.setattr(checkpoints, "settle", lambda spark, **_where: {"x": {0: 90}})
     monkeypatch.setattr(landing, "read_landed", lambda spark, out: nothing_landed())
     reading = ("schema", "schema_file", "prefix", "lenient", "max_elements", "by_day", "table")
     given = dict.fromkeys((*reading, "interval", "max_rows_per_batch", "away_seconds"))
     arguments = dict.fromkeys(("broker", "queue", "checkpoint", "reader", "out"), "x") | given
     arguments |= {"available_now": True, "until_rows": None}
-    _land(None, arguments, Access(), threading.Event())  # type: ignore[arg-type]
+    options = ReadOptions.parse({"broker": "http://127.0.0.1:9"})
+    _land(None, arguments, options, threading.Event())  # type: ignore[arg-type]
     assert queries == []
 
-    queries += [LateQuery() for _ in range(_STARTS)]
+    queries += [LateQuery() for _ in range(STARTS)]
     with pytest.raises(HoldfastError, match="failed to connect back"):
-        _land(None, arguments, Access(), threading.Event())  # type: ignore[arg-type]
+        _land(None, arguments, options, threading.Event())  # type: ignore[arg-type]
     assert queries == []
 
 
@@ -230,7 +233,12 @@ def test_batches_are_counted_once_even_those_that_are_repeated(capsys: pytest.Ca
     assert query.written == {}
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["batch"], line["rows"], line["flagged"]) for line in lines] == [(i, 10, 1) for i in range(9)]
-    assert lines[3]["first_flagged"] == {"partition": 0, "offset": 30, "problem": "id is missing"}
+    assert lines[3]["first_flagged"] == {
+        "queue": "orders",
+        "partition": 0,
+        "offset": 30,
+        "problem": "id is missing",
+    }
 
 
 def test_it_ends_at_so_many_rows_or_when_it_is_told_to():

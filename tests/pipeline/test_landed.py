@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,14 +108,13 @@ def test_fields_come_and_go_and_types_are_widened_and_all_is_one_table(spark: Sp
     ]
     with pytest.raises(ConfigurationError, match="n is to be int, but is string"):
         land(spark, out, 3, n="int(id)")
-    # a batch whose note was not written any more says the same by its files
-    next((out / "batch=2").glob("_landed-*")).unlink()
-    assert read_landed(spark, str(out)).schema == found.schema
     # rows of different types are compacted each with their like
     land(spark, out, 3, n="string(id)", inner="named_struct('a', bigint(7))")
     land(spark, out, 4, n="string(id)", inner="named_struct('a', bigint(7))")
+    land(spark, out, 5, n="string(id)", inner="named_struct('a', bigint(7))")
+    land(spark, out, 6, n="string(id)", inner="named_struct('a', bigint(7))")
     before = read_landed(spark, str(out)).orderBy("offset").collect()
-    assert compact(spark, str(out)) == Compaction(2, 1, 0)
+    assert compact(spark, str(out)) == Compaction(4, 2, 0)  # 2 and 3, 4 and 5: 0 and 1 differ, 6 is the newest
     assert read_landed(spark, str(out)).orderBy("offset").collect() == before
 
 
@@ -147,7 +147,7 @@ def test_compaction_is_seen_at_once_or_not_at_all_wherever_it_ends(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     out = tmp_path / "landed"
-    for batch in range(6):
+    for batch in range(5):
         land(spark, out, batch, n="1")
     table = ParquetTable(spark, str(out))
 
@@ -166,9 +166,10 @@ def test_compaction_is_seen_at_once_or_not_at_all_wherever_it_ends(
             with pytest.raises(Killed):
                 compact(spark, str(out))
         whole()
-    assert len(list(out.glob("compacted=*"))) == 2  # one without a note, one that counts
-    assert [unit.first for unit in counting(ParquetTable(spark, str(out)).units())] == [0, 5]
-    # the landing goes on, and repeats its newest batch
+    assert len(list(out.glob("compacted=*"))) == 1
+    assert list(out.glob("_attempts/*")) == []
+    assert [unit.first for unit in counting(ParquetTable(spark, str(out)).units())] == [0, 4]
+    # the landing goes on
     land(spark, out, 5, n="1")
     land(spark, out, 6, n="1")
     whole()
@@ -177,21 +178,31 @@ def test_compaction_is_seen_at_once_or_not_at_all_wherever_it_ends(
     assert compact(spark, str(out)) == Compaction(2, 1, 0)
     assert reading.count() == 10
     whole()
-    assert compact(spark, str(out), keep=0) == Compaction(0, 0, 8)
+    assert compact(spark, str(out), keep=0) == Compaction(0, 0, 6)
     whole()
-    assert [name[:13] for name in directories(out)] == ["batch=6", "compacted=0-5"]
+    assert [name[:13] for name in directories(out)] == ["_attempts", "batch=6", "compacted=0-3", "compacted=4-5"]
     assert list(out.glob(".*")) == []
+    # what a compaction that was killed has left is deleted when nobody can be writing it any more
+    left = out / "_attempts" / "compacted=4-7-aa-bb"
+    left.mkdir()
+    assert compact(spark, str(out), keep=0).deleted == 0
+    os.utime(left, (0, 0))
+    assert compact(spark, str(out), keep=0).deleted == 1
+    whole()
 
 
 @pytest.mark.spark
 def test_what_is_large_is_left_alone_and_gaps_are_kept(spark: SparkSession, tmp_path: Path):
     out = tmp_path / "landed"
-    for batch in (0, 1, 3, 4, 5, 6):
+    for batch in (0, 1, 3, 4, 5, 8):
         land(spark, out, batch, n="1")
     size = files.size(spark, str(out / "batch=3"))
     made: list[str] = []
     assert compact(spark, str(out), target=5 * size // 2, on_made=made.append) == Compaction(4, 2, 0)
-    assert [name[:13] for name in made] == ["compacted=0-1", "compacted=3-4"]
+    assert [name[:13] for name in made] == ["compacted=0-1", "compacted=4-5"]
+    assert compact(spark, str(out), target=100 * size, on_made=made.append) == Compaction(3, 1, 0)
+    assert made[2].startswith("compacted=0-7-")
+    assert offsets(read_landed(spark, str(out))) == [10 * batch + i for batch in (0, 1, 3, 4, 5, 8) for i in range(10)]
     assert compact(spark, str(out), target=1).made == 0
     with pytest.raises(ConfigurationError, match="nothing has been landed"):
         compact(spark, str(tmp_path / "none"))
@@ -213,4 +224,5 @@ def test_a_compaction_that_another_overtook_gives_up_what_it_wrote(
     monkeypatch.setattr(compaction, "write_rows", overtaken)
     assert compact(spark, str(out)).made == 0
     assert offsets(read_landed(spark, str(out))) == list(range(30))
-    assert len(directories(out)) == 2
+    assert [name[:13] for name in directories(out)] == ["_attempts", "batch=2", "compacted=0-1"]
+    assert list(out.glob("_attempts/*")) == []

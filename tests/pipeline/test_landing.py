@@ -12,7 +12,13 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from wild import ODD, POISON, WILD
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.landing import LandedBatch, land, read_landed, reader_of, reland, settle
+from holdfast.pipeline import landed as landed_room
+from holdfast.pipeline import landing
+from holdfast.pipeline.body_columns import BodyColumns
+from holdfast.pipeline.checkpoints import reader_of, settle
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.landed import Layout, ParquetTable
+from holdfast.pipeline.landing import LandedBatch, land, read_landed, reland
 from holdfast.pipeline.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -73,30 +79,111 @@ def test_a_queue_is_landed_once_with_its_bodies_in_columns(spark: SparkSession, 
     assert (rows[101].id, rows[101].body) == (None, "<order")
     assert rows[101].corrupt_record.startswith("not well-formed")
     assert rows[7].asDict()["action"] == "urn:orders/Submit"
-    settled = settle(spark, orders.url, "orders", str(place.checkpoint))
-    assert settled == {0: 102}
+    settled = settle(spark, orders.url, str(place.checkpoint))
+    assert settled == {"orders": {0: 102}}
     assert orders.queues["orders"].cursors == {reader_of(spark, str(place.checkpoint)): {"0": 102}}
 
 
-def test_a_batch_that_is_repeated_replaces_itself_and_one_that_is_not_overwrites_nothing(
-    spark: SparkSession, place: Place, orders: FakeServer
+def test_a_batch_that_is_repeated_is_there_once_and_a_checkpoint_that_is_not_the_tables_own_is_refused(
+    spark: SparkSession, place: Place, orders: FakeServer, tmp_path: Path
 ):
     place.run()
     before = place.rows()
-    # as if the driver had died after the last batch was written, before that was noted; and half of it got lost
-    for path in (place.checkpoint / "commits").glob("*2*"):
-        path.unlink()
-    (place.out / "batch=2" / "_SUCCESS").unlink()
-    assert {row.batch for row in place.rows()} == {0, 1}
-    place.run()
-    assert place.rows() == before
-    assert len(before) == 100
-    # without the checkpoint batch ids would start again, and new batches replace old ones
-    shutil.rmtree(place.checkpoint)
-    with pytest.raises(ConfigurationError, match="its batches would overwrite them") as caught:
+    # as if the driver had died after the last batch was written, before that was noted; or before it was written
+    for is_there in (True, False):
+        for path in (place.checkpoint / "commits").glob("*2*"):
+            path.unlink()
+        if not is_there:
+            shutil.rmtree(place.out / "batch=2")
+            assert {row.batch for row in place.rows()} == {0, 1}
         place.run()
-    assert "land into another directory" in caught.value.remedy
-    assert place.rows() == before
+        assert place.rows() == before
+    assert len(before) == 100
+    assert spark.read.parquet(str(place.out)).count() == 100  # and so any reader of Parquet finds it
+
+    def refused(why: str, remedy: str, **arguments: Any) -> None:
+        with pytest.raises(ConfigurationError, match=why) as caught:
+            place.run(**arguments)
+        assert remedy in caught.value.remedy
+        assert place.rows() == before
+
+    copied, other = (str(tmp_path / name) for name in ("copied", "other"))
+    shutil.copytree(place.checkpoint, copied)
+    orders.append("orders", 0, [record(i) for i in range(100, 110)])
+    place.run()
+    before = place.rows()
+    refused("holds batch 3, but the checkpoint .*copied has only come to 2", "if it is lost", checkpoint=copied)
+    refused("is new: its batches would begin again at 0", "if it is lost", checkpoint=str(tmp_path / "new"))
+    orders.create("others")
+    orders.append("others", 0, [record(i) for i in range(200)])
+    place.out, out = tmp_path / "others", place.out
+    place.run(queue="others", checkpoint=other)
+    place.out = out
+    refused("has come to batch 4, but .*landed only to 3", "to begin another, use a new checkpoint", checkpoint=other)
+    place.out = tmp_path / "others"
+    before = place.rows()
+    refused("holds batch 4, but .* has only come to 3", "if it is lost")
+    shutil.rmtree(place.out / "batch=4")
+    for path in (tmp_path / "other" / "commits").glob("*4*"):
+        path.unlink()
+    before = place.rows()
+    refused("was written with another checkpoint", "if it is lost")
+    place.out = tmp_path / "elsewhere"
+    with pytest.raises(ConfigurationError, match=r"has come to batch 3, but .*elsewhere has no batch"):
+        place.run()
+
+
+def test_a_table_of_somebody_elses_and_a_place_that_cannot_be_written_are_refused_before_the_query_starts(
+    spark: SparkSession, place: Place, tmp_path: Path
+):
+    spark.range(3).write.parquet(str(place.out))
+    with pytest.raises(ConfigurationError, match=r"holds part-.*parquet, which was not written by a query of Holdfast"):
+        place.run()
+    (tmp_path / "file").write_text("")
+    place.out = tmp_path / "file" / "below"
+    with pytest.raises(ConfigurationError, match="cannot be written: ") as caught:
+        place.run()
+    assert "may write" in caught.value.remedy
+    place.out = tmp_path / "fine"
+    with pytest.raises(ConfigurationError, match="cannot be written: "):
+        place.run(checkpoint=str(tmp_path / "file" / "checkpoint"))
+
+
+def test_of_two_drivers_of_one_checkpoint_one_lands_a_batch_and_the_other_says_so(
+    spark: SparkSession, place: Place, orders: FakeServer, monkeypatch: pytest.MonkeyPatch
+):
+    """As when an orchestrator starts a job again while the first still lives; one session starts no query twice, so
+    what both do with the batch is called here."""
+    place.run()
+    (place.checkpoint / "commits" / "2").unlink()
+    shutil.rmtree(place.out / "batch=2")
+    out, parser = str(place.out), BodyColumns(ORDER)
+    given: dict[str, Any] = {"broker": orders.url, "queue": "orders", "startingOffsets": '{"0": 80}'}
+    rows = spark.read.format("wsrm").options(**given).load()
+    driver = landing._batch_writer(
+        ParquetTable(spark, out), out, str(place.checkpoint), parser, Layout(parser.schema), None
+    )
+    real = landed_room.write_rows
+
+    def and_the_other(*written: Any) -> None:
+        real(*written)
+        monkeypatch.setattr(landed_room, "write_rows", real)
+        driver(rows, 2)
+
+    monkeypatch.setattr(landed_room, "write_rows", and_the_other)
+    with pytest.raises(PipelineError, match=r"batch 2 was added to .* by another driver") as caught:
+        driver(rows, 2)
+    assert "one of the two is to be stopped" in caught.value.remedy
+    driver(rows, 2)  # it is there
+    assert [row.message_number for row in place.rows()] == list(range(100))
+    assert spark.read.parquet(out).count() == 100
+    assert list((place.out / "_attempts").iterdir()) == []
+    # Spark may let both of them decide what the batch is, if both do in the same moment: then it is the first's
+    offsets = place.checkpoint / "offsets" / "2"
+    offsets.write_text(offsets.read_text().replace("100", "99"))
+    offsets.with_name(".2.crc").unlink(missing_ok=True)
+    with pytest.raises(PipelineError, match="has other messages than this query's batch 2"):
+        driver(rows, 2)
 
 
 def test_whatever_a_body_holds_is_one_row_and_the_others_go_on(spark: SparkSession, server: FakeServer, place: Place):
@@ -111,7 +198,7 @@ def test_whatever_a_body_holds_is_one_row_and_the_others_go_on(spark: SparkSessi
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     # PySpark makes no datetime of a time on the first day of the year 1
     rows = place.frame().drop("at").orderBy("offset").collect()
-    assert batches == [LandedBatch(0, len(bodies), len(POISON), (0, 1, rows[1].corrupt_record))]
+    assert batches == [LandedBatch(0, len(bodies), len(POISON), ("wild", 0, 1, rows[1].corrupt_record))]
     assert [row.body for row in rows] == bodies
     assert (rows[0].ok, rows[0].corrupt_record, rows[-1].ok, rows[-1].corrupt_record) == (True, None, False, None)
     for row in rows[1 : len(POISON) + 1]:
@@ -190,7 +277,7 @@ def test_a_queue_is_landed_in_a_delta_table_by_day_once_wherever_its_driver_dies
     rows = place.rows()
     assert [(row.message_number, row.batch) for row in rows] == [(i, 3 if i > 99 else i // 40) for i in range(102)]
     assert [(row.id, row.more) for row in rows[98:101]] == [(98, None), (99, None), (100, 1)]
-    assert batches[-1].first_flagged == (0, 101, rows[101].corrupt_record)
+    assert batches[-1].first_flagged == ("orders", 0, 101, rows[101].corrupt_record)
     table = deltalake.DeltaTable(str(place.out)).to_pyarrow_table()
     assert sorted(table["message_number"].to_pylist()) == list(range(102))
     assert set(table["delivered_day"].to_pylist()) == {row.delivered_at.date() for row in rows}
@@ -204,7 +291,7 @@ def test_a_queue_is_landed_in_a_delta_table_by_day_once_wherever_its_driver_dies
     assert [row.id for row in read] == [*map(str, range(101)), None]
     assert {row.received_day for row in read} == {row.received_at.date() for row in rows}
     shutil.rmtree(place.checkpoint)
-    with pytest.raises(ConfigurationError, match="its batches would overwrite them"):
+    with pytest.raises(ConfigurationError, match="its batches would begin again at 0"):
         place.run(**how)
 
 
@@ -220,7 +307,7 @@ def test_days_and_tables_that_there_are_not_are_refused(spark: SparkSession, pla
 def test_nothing_landed_yet_is_told(spark: SparkSession, tmp_path: Path):
     with pytest.raises(ConfigurationError, match="nothing has been landed"):
         read_landed(spark, str(tmp_path / "landed"))
-    assert settle(spark, "http://127.0.0.1:9", "orders", str(tmp_path / "checkpoint")) is None
+    assert settle(spark, "http://127.0.0.1:9", str(tmp_path / "checkpoint")) == {}
 
 
 def test_each_checkpoint_has_a_reader_of_its_own_that_stays(spark: SparkSession, tmp_path: Path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from captured import Captured, Key, outcomes, wild_capture
+from processes import kill_session
 
 from holdfast.pipeline.reassembly_rows import CAPTURE, arrow_schema, record_batch
 
@@ -62,7 +62,7 @@ class Job:
 
     def kill(self) -> None:
         assert self.process is not None
-        os.killpg(self.process.pid, signal.SIGKILL)
+        kill_session(self.process.pid)
         self.process.wait()
 
 
@@ -82,7 +82,7 @@ def test_killed_in_its_batches_a_stream_loses_and_doubles_nothing(tmp_path: Path
         job.put(1, capture[80:160])
         written = tmp_path / "out"
         job.until(
-            lambda: len([*written.glob("batch=*/kind=state")]) > 1 or len([*written.glob("batch=*/_temporary")]) > 0
+            lambda: len([*written.glob("batch=*/kind=state")]) > 1 or len([*written.glob("_attempts/*/_temporary")]) > 0
         )
         job.kill()
         job.put(2, capture[160:])

@@ -93,4 +93,4 @@ def test_a_cluster_without_holdfast_lands_a_queue_with_an_archive_of_its_package
     batch, end = map(json.loads, said[1:3])  # spark-submit prints a program's standard error here, too
     assert said[3].startswith("holdfast: 1 of 10 rows in landed are flagged")
     assert (batch["rows"], batch["first_flagged"]["offset"]) == (10, 9)
-    assert end == {"event": "end", "rows": 10, "flagged": 1, "cursor": {"0": 10}}
+    assert end == {"event": "end", "rows": 10, "flagged": 1, "cursor": {"orders": {"0": 10}}}

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.program import wrong_usage
 from holdfast.core.versions import RM_OF_NAME, Versions
 
 
@@ -104,4 +105,6 @@ def _simulate_grid(words: tuple[str, ...], seed: int, arguments: dict[str, Any])
         raise click.UsageError("--grid needs --out, the directory for its rows.")
     given = {"sequences": arguments["sequences"], "seed": seed}
     place = {name: arguments[name] for name in ("out", "html", "master", "as_json")}
-    run_grid(parse_grid(" ".join(words).split(), **given), **place)
+    with wrong_usage():
+        grid = parse_grid(" ".join(words).split(), **given)
+    run_grid(grid, **place)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 ENVELOPE = StructType(
     [
+        StructField("queue", StringType()),
         StructField("partition", IntegerType()),
         StructField("offset", LongType()),
         StructField("sequence", StringType()),

@@ -1,25 +1,28 @@
 """Small files of landed rows, put together. Readers see each row once at any time, and a landing goes on meanwhile.
 
-Of Parquet, a run of directories is written into a new one, ``compacted=FIRST-LAST-TOKEN``; the note in it, the last
-thing to be written, makes it count, and those it has the rows of no longer do (``landed.counting``). They are deleted
-by a later run, when nobody who began to read before can still be reading. So a crash leaves what nobody looks at. The
-newest batch is left alone: it alone may be written again by Spark. A Delta table does all this by itself.
+Of Parquet, the directories of a block of batches are written into a new one, ``compacted=FIRST-LAST-TOKEN``; once that
+is there, those it has the rows of no longer count (``landed.counting``). They are deleted by a later run, when nobody
+who began to read before can still be reading. So a crash leaves what nobody looks at. The newest batch is left alone:
+Spark may come back to it. A Delta table does all this by itself.
 
-One compaction at a time: two that overlap do no harm, but the work of one is lost.
+Blocks are of 2, 4, 8, … batches, and begin at a multiple of their size, so of any two one holds the other, or they have
+nothing in common. Of several compactions that run at a time each deletes only what lies in a larger block that is there
+(or in the same, by a name before its own), and the largest is deleted by nobody: no row is lost, nor seen twice.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.pipeline import files
 from holdfast.pipeline.delta import DeltaTable
 from holdfast.pipeline.landed import COMPACTED, Unit, complete, counting, listed, note, nothing, read_units, write_rows
-from holdfast.pipeline.landing import WRITING, table_of
+from holdfast.pipeline.landing import table_of
+from holdfast.pipeline.publishing import ATTEMPTS, WithdrawnError, publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,15 +70,15 @@ def compact(
         ConfigurationError: There is nothing yet.
     """
     session = spark.newSession()  # whose settings are nobody else's
-    for name, value in WRITING.items():
-        session.conf.set(name, value)
     table = table_of(session, out)
     if not table.begun():
         raise nothing(out)
     if isinstance(table, DeltaTable):
         return Compaction(*table.compact(target, keep), 0)
     replaced = made = 0
-    for group in list(_groups(session, out, counting(complete(session, out)), target)):
+    units = counting(complete(session, out))
+    sizes = {unit.name: files.size(session, f"{out}/{unit.name}") for unit in units[:-1]}
+    for group in list(groups(units, sizes, target)):
         if name := _made(session, out, group):
             replaced += len(group)
             made += 1
@@ -84,35 +87,58 @@ def compact(
     return Compaction(replaced, made, _swept(session, out, keep))
 
 
-def _groups(spark: SparkSession, out: str, units: list[Unit], target: int) -> Iterator[list[Unit]]:
-    """Runs of directories whose batches follow each other, of one layout, which are small together."""
-    group: list[Unit] = []
-    total = 0
-    for unit in units[:-1]:
-        size = files.size(spark, f"{out}/{unit.name}")
-        fits = group and unit.first == group[-1].last + 1 and unit.layout == group[-1].layout
-        if not fits or total + size > target:
-            if len(group) > 1:
-                yield group
-            group, total = [], 0
-        group.append(unit)
-        total += size
-    if len(group) > 1:
-        yield group
+def groups(units: list[Unit], sizes: Mapping[str, int], target: int) -> Iterator[list[Unit]]:
+    """What is to be put together: the largest blocks whose directories are of one layout and small together.
+
+    Args:
+        units: The directories that count, in their order; the last is the newest batch.
+        sizes: Name -> bytes, of all but the newest.
+        target: Bytes of a block at most.
+    """
+    if units:
+        whole = 1 << units[-1].first.bit_length()
+        yield from _blocks(units[:-1], 0, whole, units[-1].first, sizes, target)
+
+
+def _blocks(
+    units: list[Unit], start: int, end: int, newest: int, sizes: Mapping[str, int], target: int
+) -> Iterator[list[Unit]]:
+    """Of the batches from ``start`` to before ``end``, and the directories that lie within."""
+    if len(units) < 2:
+        return
+    small = sum(sizes[unit.name] for unit in units) <= target
+    if end <= newest and small and all(unit.layout == units[0].layout for unit in units):
+        yield units
+        return
+    middle = (start + end) // 2
+    yield from _blocks([unit for unit in units if unit.last < middle], start, middle, newest, sizes, target)
+    yield from _blocks([unit for unit in units if unit.first >= middle], middle, end, newest, sizes, target)
+
+
+def block_of(group: list[Unit]) -> tuple[int, int]:
+    """The smallest block that directories lie in: its first and its last batch."""
+    size = 1 << (group[0].first ^ group[-1].last).bit_length()
+    first = group[0].first // size * size
+    return first, first + size - 1
 
 
 def _made(spark: SparkSession, out: str, group: list[Unit]) -> str:
     """A directory with the rows of others; "" if another compaction was faster."""
-    name = f"{COMPACTED}={group[0].first}-{group[-1].last}-{secrets.token_hex(4)}"
+    first, last = block_of(group)
+    name = f"{COMPACTED}={first}-{last}-{secrets.token_hex(4)}"
     layout = group[0].layout
-    place = f"{out}/{name}"
-    order = [*([layout.day] if layout.day else []), "batch", "partition", "offset"]
-    rows = read_units(spark, out, group, layout).coalesce(1).sortWithinPartitions(*order)
-    write_rows(rows, place, layout)
-    if not set(group) <= set(counting(complete(spark, out))):
-        files.delete(spark, place)
+
+    def write(place: str) -> None:
+        rows = read_units(spark, out, group, layout).coalesce(1).sortWithinPartitions(*layout.order)
+        write_rows(rows, place, layout)
+        if not set(group) <= set(counting(complete(spark, out))):  # then some may have been gone when they were read
+            raise WithdrawnError
+        note(spark, place, layout)
+
+    try:
+        publish(spark, out, name, write)
+    except WithdrawnError:
         return ""
-    note(spark, place, layout)
     return name
 
 
@@ -122,8 +148,10 @@ def _swept(spark: SparkSession, out: str, keep: float) -> int:
     found = complete(spark, out)
     chosen = counting(found)
     known = {unit.name for unit in found}
-    old = [name for name in listed(spark, out) if name.startswith(COMPACTED) and name not in known]
-    old = [name for name in old if files.modified(spark, f"{out}/{name}") <= before]
+    left = [name for name in listed(spark, out) if name.startswith(COMPACTED) and name not in known]
+    left += [f"{ATTEMPTS}/{name}" for name in files.names(spark, f"{out}/{ATTEMPTS}") if name.startswith(COMPACTED)]
+    # One that is being written may be another run's, whatever this one was told to keep.
+    old = [name for name in left if files.modified(spark, f"{out}/{name}") <= time.time() - max(keep, KEEP)]
     for unit in (unit for unit in found if unit not in chosen):
         by = next((one for one in chosen if one.compacted and one.first <= unit.first and unit.last <= one.last), None)
         if by is not None and files.modified(spark, f"{out}/{by.name}/{by.layout.note}") <= before:

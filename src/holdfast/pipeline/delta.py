@@ -19,8 +19,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.alike import nullable
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.landed import BATCH, DAYS, Layout, day_of, nothing, write_rows
+from holdfast.pipeline.landed import BATCH, DAYS, Layout, day_of, landed_by_another, nothing, write_rows
 from holdfast.pipeline.widening import merged
 
 if TYPE_CHECKING:
@@ -31,6 +30,11 @@ APP = "holdfast-land"
 """Whose transactions those of a landing are. One landing owns a table, as it owns a directory."""
 
 LOG = "_delta_log"
+
+_ORIGIN = "holdfast-origin"
+"""In a commit's own metadata: of which query the batch is, and from where to where it reaches."""
+_LOOKED_BACK = 100
+"""Commits, of compactions and others, that may have come after the newest batch."""
 
 
 class DeltaTable:
@@ -59,7 +63,23 @@ class DeltaTable:
 
     def begun(self) -> str:
         """Whether the table has batches: what is landed to it first, else it would be begun before that."""
-        return "rows" if self._there() and self.has(0) else ""
+        return "rows" if self.has(0) else ""
+
+    def foreign(self) -> str:
+        """Nothing: what others have put into the table stays in it, and they may."""
+        return ""
+
+    def newest(self) -> tuple[int, str] | None:
+        """The newest batch, and its origin."""
+        batch = self._table().transaction_version(APP) if self._there() else None
+        return None if batch is None else (batch, self.origin(batch))
+
+    def origin(self, batch: int) -> str:
+        """What ``write`` was told of the newest batch; "" for others."""
+        if self._table().transaction_version(APP) != batch:
+            return ""
+        told = (one.get(_ORIGIN) for one in self._table().history(_LOOKED_BACK))
+        return next((str(one) for one in told if one), "")
 
     def _there(self) -> bool:
         return LOG in files.names(self._spark, self._out)
@@ -76,15 +96,15 @@ class DeltaTable:
         columns = nullable(StructType([*layout.schema.fields, StructField(BATCH, IntegerType())]))
         assert isinstance(columns, StructType)
         if not self._there():
-            whole = _with_day(columns, layout.day)
+            whole = _with_day(columns, layout.by)
             schema = to_arrow_schema(whole, timezone="UTC")
-            Table.create(self._out, schema, mode="ignore", partition_by=[layout.day] if layout.day else None)
+            Table.create(self._out, schema, mode="ignore", partition_by=[layout.by] if layout.by else None)
             return
         table = self._table()
         there = self._layout(table)
-        if there.day != layout.day:
+        if there.by != layout.by:
             raise ConfigurationError(
-                f"{self._out} is {_partitioned(there.day)}, and is not to become {_partitioned(layout.day)}",
+                f"{self._out} is {_partitioned(there.by)}, and is not to become {_partitioned(layout.by)}",
                 remedy="land as before, or land all again, and go on there: holdfast reland",
             )
         merged([columns, there.schema])  # its refusals are ours
@@ -103,37 +123,38 @@ class DeltaTable:
 
     def has(self, batch: int) -> bool:
         """Whether the batch is in the table's log."""
-        return _is_in(self._table(), batch)
+        return self._there() and _is_in(self._table(), batch)
 
-    def write(self, rows: DataFrame, batch: int, layout: Layout) -> None:
+    def write(self, rows: DataFrame, batch: int, layout: Layout, origin: str = "") -> None:
         """Write the batch's files, then add them to the table, all at once."""
         from pyspark.sql import functions as F
 
         attempts, token = f"{self._out}/rows/{batch}", secrets.token_hex(6)
         write_rows(rows.withColumn(BATCH, F.lit(batch).cast("int")), f"{attempts}/{token}", layout)
-        self._add(f"{attempts}/{token}", batch, layout)
+        self._add(f"{attempts}/{token}", batch, layout, origin)
         for name in files.names(self._spark, attempts):
             if name != token:
                 files.delete(self._spark, f"{attempts}/{name}")
 
-    def _add(self, place: str, batch: int, layout: Layout) -> None:
+    def _add(self, place: str, batch: int, layout: Layout, origin: str) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
         table = self._table()
         if _is_in(table, batch):
-            raise _landed_by_another(batch, self._out)
+            raise landed_by_another(batch, self._out)
+        told = CommitProperties({_ORIGIN: origin} if origin else None, app_transactions=[Transaction(APP, batch)])
         try:
             table.create_write_transaction(
                 self._added(place, layout),
                 "append",
                 table.schema(),
-                partition_by=[layout.day] if layout.day else None,
-                commit_properties=CommitProperties(app_transactions=[Transaction(APP, batch)]),
+                partition_by=[layout.by] if layout.by else None,
+                commit_properties=told,
             )
         except CommitFailedError as error:  # also where another has committed the batch since the table was read
             if self.has(batch):
-                raise _landed_by_another(batch, self._out) from error
+                raise landed_by_another(batch, self._out) from error
             raise
 
     def _added(self, place: str, layout: Layout) -> list[Any]:
@@ -143,14 +164,14 @@ class DeltaTable:
 
         rows = self._spark.read.parquet(place)
         about = ["_metadata.file_path", "_metadata.file_size", "_metadata.file_modification_time"]
-        day = F.col(layout.day).cast("string") if layout.day else F.lit(None)
+        day = F.col(layout.by).cast("string") if layout.by else F.lit(None)
         counted = rows.groupBy(*about, day.alias("day")).count().collect()
         root = urlsplit(files.qualified(self._spark, self._out)).path.rstrip("/") + "/"
         return [
             AddAction(
                 quote(unquote(urlsplit(row.file_path).path).removeprefix(unquote(root)), safe="/=-_."),
                 row.file_size,
-                {layout.day: row.day} if layout.day else {},
+                {layout.by: row.day} if layout.by else {},
                 int(row.file_modification_time.timestamp() * 1000),
                 True,
                 json.dumps({"numRecords": row["count"]}),
@@ -170,7 +191,7 @@ class DeltaTable:
         if not found:
             raise nothing(self._out)
         rows = self._spark.read.schema(layout.schema).parquet(*(f"{self._out}/{unquote(str(path))}" for path in found))
-        return rows.withColumn(layout.day, day_of(layout.day)) if layout.day else rows
+        return rows.withColumn(layout.by, day_of(layout.by)) if layout.by else rows
 
     def compact(self, target: int, keep: float) -> tuple[int, int]:
         """Put small files together, by the table's own means; and delete what is replaced since ``keep`` seconds.
@@ -197,13 +218,6 @@ class DeltaTable:
 def _is_in(table: Table, batch: int) -> bool:
     version = table.transaction_version(APP)
     return version is not None and version >= batch
-
-
-def _landed_by_another(batch: int, out: str) -> PipelineError:
-    return PipelineError(
-        f"batch {batch} was added to {out} by another driver while this one wrote it",
-        remedy="one of the two is to be stopped; this one's files are not in the table, and nothing is twice",
-    )
 
 
 def _with_day(columns: StructType, day: str | None) -> StructType:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import secrets
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_RENAME_KEEPS_OTHERS_OUT = ("file", "hdfs")
+"""Where a directory gets its name in one step, and of two that are to have it one does not. Not so in object stores."""
 
 
 def names(spark: SparkSession, directory: str) -> list[str]:
@@ -28,13 +35,18 @@ def read_text(spark: SparkSession, file: str) -> str:
 
 
 def write_text(spark: SparkSession, file: str, text: str) -> None:
-    """Make a file, and the directories it lies in; one that is there is replaced."""
+    """Make a file, and the directories it lies in; one that is there is replaced.
+
+    Raises:
+        ConfigurationError: It cannot be written; with the file system's reason.
+    """
     system, path = _at(spark, file)
-    stream = system.create(path, True)
-    try:
-        stream.write(bytearray(text.encode()))
-    finally:
-        stream.close()
+    with _written(file):
+        stream = system.create(path, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
 
 
 def publish_text(spark: SparkSession, file: str, text: str) -> None:
@@ -44,6 +56,75 @@ def publish_text(spark: SparkSession, file: str, text: str) -> None:
     write_text(spark, hidden, text)
     if not system.rename(_at(spark, hidden)[1], path):
         delete(spark, hidden)
+
+
+def check_writable(spark: SparkSession, directory: str) -> None:
+    """See that files can be made in a directory, which is made if it is not there.
+
+    Raises:
+        ConfigurationError: They cannot; with the file system's reason.
+    """
+    probe = f"{directory}/_{secrets.token_hex(6)}"
+    write_text(spark, probe, "")
+    delete(spark, probe)
+
+
+def renames_at_once(spark: SparkSession, place: str) -> bool:
+    """Whether ``rename_unless_there`` keeps its promise there."""
+    return _at(spark, place)[0].getUri().getScheme() in _RENAME_KEEPS_OTHERS_OUT
+
+
+def rename_unless_there(spark: SparkSession, directory: str, name: str) -> bool:
+    """Give a directory another name, in one step, unless there is something of that name already; whether it has it.
+
+    Raises:
+        ConfigurationError: The directory is gone, or may not be renamed.
+    """
+    system, path = _at(spark, name)
+    source = _at(spark, directory)[1]
+    with _written(name):
+        if system.getUri().getScheme() != "file":
+            return _renamed_by_hadoop(spark, source, path)
+        try:  # Hadoop looks first and renames then, and copies into a directory that came in between
+            os.rename(source.toUri().getPath(), path.toUri().getPath())
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            return False
+    return True
+
+
+def _renamed_by_hadoop(spark: SparkSession, source: Any, path: Any) -> bool:
+    from py4j.protocol import Py4JJavaError
+
+    gateway, jvm = spark.sparkContext._gateway, spark._jvm
+    assert gateway is not None
+    hadoop = jvm.org.apache.hadoop.fs
+    how = gateway.new_array(hadoop.Options.Rename, 1)
+    how[0] = hadoop.Options.Rename.NONE
+    try:
+        context = hadoop.FileContext.getFileContext(path.toUri(), spark._jsc.hadoopConfiguration())
+        context.rename(source, path, how)
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getSimpleName() != "FileAlreadyExistsException":
+            raise
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _written(place: str) -> Iterator[None]:
+    """What a file system refuses, in a sentence."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except (Py4JJavaError, OSError) as error:
+        why = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+        raise ConfigurationError(
+            f"{place} cannot be written: {why.splitlines()[0]}",
+            remedy="name a place where this user may write, and which has room; then start again",
+        ) from error
 
 
 def size(spark: SparkSession, place: str) -> int:

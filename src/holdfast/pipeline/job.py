@@ -6,7 +6,10 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +27,12 @@ if TYPE_CHECKING:
     from holdfast.pipeline.landing import LandedBatch
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+T = TypeVar("T")
+
+PYTHON_IS_LATE = "Python worker failed to connect back"
+STARTS = 6
+"""Spark gives a source's Python process ten seconds to start, and ends the query when a busy machine needs more."""
 
 _OUR_ERROR = re.compile(r"holdfast\.\w[\w.]*: (.+(?:\n  \S.*)?)")
 _CAUSE = re.compile(
@@ -153,8 +162,8 @@ def _schema(arguments: dict[str, Any]) -> StructType | str | None:
 
 
 @contextlib.contextmanager
-def job_session(name: str, arguments: dict[str, Any]) -> Iterator[SparkSession]:
-    """A session for one command, stopped at its end.
+def job_session(name: str, arguments: dict[str, Any], stop: threading.Event | None = None) -> Iterator[SparkSession]:
+    """A session for one command, stopped at its end; see ``command_session``.
 
     Raises:
         click.UsageError: Two schemas.
@@ -163,12 +172,33 @@ def job_session(name: str, arguments: dict[str, Any]) -> Iterator[SparkSession]:
     if arguments["schema"] and arguments["schema_file"]:
         raise click.UsageError("--schema and --schema-file exclude each other")
     safe = "what is landed is safe"
-    with command_session(name, arguments["master"], verbose=arguments["verbose"], remedy=safe) as spark:
+    with command_session(name, arguments["master"], verbose=arguments["verbose"], remedy=safe, stop=stop) as spark:
         yield spark
 
 
+def hear(stop: threading.Event | None) -> None:
+    """Let SIGINT and SIGTERM set ``stop``, so that what runs is ended in order; without it, raise KeyboardInterrupt.
+
+    The second ends the process at once.
+    """
+    heard = threading.Event() if stop is None else stop
+
+    def on_signal(*_: object) -> None:
+        if heard.is_set():
+            os._exit(130)
+        heard.set()
+        if stop is None:
+            logging.disable()  # py4j would tell of the request that this interrupts
+            raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+
+
 @contextlib.contextmanager
-def command_session(name: str, master: str | None, *, verbose: bool, remedy: str) -> Iterator[SparkSession]:
+def command_session(
+    name: str, master: str | None, *, verbose: bool, remedy: str, stop: threading.Event | None = None
+) -> Iterator[SparkSession]:
     """A classic session for one command, stopped at its end; Spark says nothing by itself unless ``verbose``.
 
     Args:
@@ -176,13 +206,17 @@ def command_session(name: str, master: str | None, *, verbose: bool, remedy: str
         master: Spark's; None: what spark-submit was told, else ``local[*]``.
         verbose: Whether Spark's own errors are shown.
         remedy: What is safe if Spark fails, and what to do then.
+        stop: Set by SIGINT and SIGTERM, see ``hear``; None: they end what Spark does, and the command.
 
     Raises:
         HoldfastError: What ended the command, in a sentence.
+        KeyboardInterrupt: One of them came, and there is no ``stop``.
     """
     with in_a_sentence(remedy):
-        spark = session(name, master, **{"spark.sql.streaming.numRecentProgressUpdates": "20"})
+        spark = session(name, master, apart=True, **{"spark.sql.streaming.numRecentProgressUpdates": "20"})
         try:
+            if threading.current_thread() is threading.main_thread():
+                hear(stop)  # Spark has put its own in place of what was there
             if not verbose:  # what ends the query is told in one sentence
                 log4j = spark._jvm.org.apache.logging.log4j
                 log4j.core.config.Configurator.setLevel("org.apache.spark", log4j.Level.OFF)
@@ -190,6 +224,21 @@ def command_session(name: str, master: str | None, *, verbose: bool, remedy: str
             yield spark
         finally:
             spark.stop()
+
+
+def patiently(run: Callable[[], T]) -> T:
+    """What ``run`` gives; it is run again if Spark did not wait for its Python.
+
+    Raises:
+        Exception: What ended it else, or the last time.
+    """
+    for left in reversed(range(STARTS)):
+        try:
+            return run()
+        except Exception as error:
+            if not left or not (PYTHON_IS_LATE in str(error) or PYTHON_IS_LATE in str(error.__cause__)):
+                raise
+    raise AssertionError
 
 
 @contextlib.contextmanager
@@ -248,8 +297,8 @@ def flags(landed: LandedBatch) -> dict[str, Any]:
     """What a command prints of a batch's flagged rows."""
     if landed.first_flagged is None:
         return {"flagged": landed.flagged}
-    partition, offset, problem = landed.first_flagged
-    return {"flagged": landed.flagged, "first_flagged": {"partition": partition, "offset": offset, "problem": problem}}
+    names = ("queue", "partition", "offset", "problem")
+    return {"flagged": landed.flagged, "first_flagged": dict(zip(names, landed.first_flagged, strict=True))}
 
 
 def tell_of_flags(flagged: int, rows: int, out: str) -> None:

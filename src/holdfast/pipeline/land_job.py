@@ -6,7 +6,6 @@ Prints one line of JSON a batch. May be killed at any time and started again wit
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,9 @@ from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.job import (
     access_options,
     flags,
+    hear,
     job_session,
+    patiently,
     print_line,
     reading,
     reading_options,
@@ -33,20 +34,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from holdfast.endpoint.admin_client import Access
     from holdfast.pipeline.landing import LandedBatch
 
 DEFAULT_INTERVAL = 10.0
 """Seconds: a batch is a directory of files, and tables of many small files are slow to read."""
 
-_PYTHON_IS_LATE = "Python worker failed to connect back"
-_STARTS = 6
-"""Spark gives a source's Python process ten seconds to start, and ends the query when a busy machine needs more."""
-
 
 @click.command()
 @click.option("--broker", required=True, help="URL of the server's admin listener.")
-@click.option("--queue", default="inbox", show_default=True, help="The queue to land.")
+@click.option("--queue", help="The queue to land, or several with commas between them.  [default: inbox]")
+@click.option("--queue-pattern", metavar="REGEX", help="Land every queue instead whose whole name it matches.")
 @click.option("--out", required=True, help="Directory of the table.")
 @click.option("--checkpoint", required=True, help="Directory of the job's progress. It belongs to --out.")
 @click.option("--reader", help="Name of the cursor on the server.  [default: one of the checkpoint's own]")
@@ -63,7 +60,7 @@ _STARTS = 6
 @table_options
 @reading_options
 def land_command(**arguments: Any) -> None:
-    """Land a queue as a Parquet or Delta table, each message exactly once.
+    """Land queues as a Parquet or Delta table, each message exactly once.
 
     \b
     holdfast land --broker http://127.0.0.1:8081 --out landed --checkpoint landed.checkpoint --available-now
@@ -71,8 +68,7 @@ def land_command(**arguments: Any) -> None:
         --schema "carrier STRING, flight INT" --interval 10 --by-day delivered
     """
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    hear(stop)
     try:
         _run(arguments, stop)
     except HoldfastError as error:
@@ -85,22 +81,25 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
         raise click.UsageError("--available-now and --interval exclude each other")
     try:  # before Spark starts, which takes a while
         where = {name: arguments[name] for name in ("broker", "queue", "reader") if arguments[name] is not None}
-        access = ReadOptions.parse({**where, **_source_options(arguments)}).access
+        options = ReadOptions.parse({**where, **_source_options(arguments)})
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
-    with job_session("holdfast land", arguments) as spark:
+    with job_session("holdfast land", arguments, stop) as spark:
         if not stop.is_set():
-            _land(spark, arguments, access, stop)
+            _land(spark, arguments, options, stop)
 
 
-def _land(spark: SparkSession, arguments: dict[str, Any], access: Access, stop: threading.Event) -> None:
-    from holdfast.pipeline.landing import land, settle
+def _land(spark: SparkSession, arguments: dict[str, Any], options: ReadOptions, stop: threading.Event) -> None:
+    from holdfast.pipeline.checkpoints import settle
+    from holdfast.pipeline.landing import land
 
-    where = {name: arguments[name] for name in ("broker", "queue", "checkpoint", "reader")}
+    place = {name: arguments[name] for name in ("broker", "checkpoint", "reader")}
     landed = _landed_before(spark, arguments["out"])
     before = sum(batch.flagged for batch in landed.values())
     written: dict[int, LandedBatch] = {}
     how: dict[str, Any] = {
+        **place,
+        "queue": ",".join(options.queues),
         "out": arguments["out"],
         "trigger": _trigger(arguments),
         "options": _source_options(arguments),
@@ -108,14 +107,8 @@ def _land(spark: SparkSession, arguments: dict[str, Any], access: Access, stop: 
         **table(arguments),
         **reading(arguments),
     }
-    for left in reversed(range(_STARTS)):
-        try:
-            _follow(land(spark, **how, **where), landed, written, arguments["until_rows"], stop)
-            break
-        except HoldfastError as error:
-            if not left or _PYTHON_IS_LATE not in str(error.__cause__):
-                raise
-    settled = settle(spark, **where, access=access)
+    patiently(lambda: _follow(land(spark, **how), landed, written, arguments["until_rows"], stop))
+    settled = settle(spark, **place, queues=options.queues, access=options.access)
     rows, flagged = _total(landed), sum(batch.flagged for batch in landed.values())
     print_line({"event": "end", "rows": rows, "flagged": flagged, "cursor": settled})
     if flagged > before:
@@ -144,7 +137,11 @@ def _trigger(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _source_options(arguments: dict[str, Any]) -> dict[str, str]:
-    names = {"max_rows_per_batch": "maxRowsPerBatch", "away_seconds": "awaySeconds"}
+    names = {
+        "queue_pattern": "queuePattern",
+        "max_rows_per_batch": "maxRowsPerBatch",
+        "away_seconds": "awaySeconds",
+    }
     own = {option: str(arguments[name]) for name, option in names.items() if arguments.get(name) is not None}
     return {**own, **source_access(arguments)}
 

@@ -1,13 +1,14 @@
 """What has been landed as Parquet: directories, which of them count, and how to read them as one table.
 
-``batch=7`` holds the rows of a batch, ``compacted=0-99-TOKEN`` those of the batches 0 to 99. One counts when it is
-complete: a batch when Spark has noted so (``_SUCCESS``), a compacted one when our own note is there, which is written
-last. A batch that lies in a compacted directory that counts does not. The note, ``_landed-DIGEST``, has the schema; the
-digest is the schema's, so that a listing says which directories share one.
+``batch=7`` holds the rows of a batch, ``compacted=0-63-TOKEN`` those of the batches 0 to 63. Each gets its name when it
+is whole (``publishing``), and has a note then, ``_landed-DIGEST``, with how rows lie in it; the digest is the layout's,
+so that a listing says which directories share one. A batch that lies in a compacted directory counts no longer.
+``_origin`` in a batch's directory says of which query it is, and from where to where it reaches.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -16,10 +17,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import DateType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, DateType, IntegerType, StringType, StructField, StructType
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.publishing import WithdrawnError, publish
 from holdfast.pipeline.widening import as_written, merged
 
 if TYPE_CHECKING:
@@ -31,6 +34,18 @@ DAYS = {"delivered": "delivered_day", "received": "received_day"}
 BATCH, COMPACTED = "batch", "compacted"
 _UNIT = re.compile(rf"{BATCH}=([0-9]+)|{COMPACTED}=([0-9]+)-([0-9]+)-[0-9a-f]+")
 _NOTE = re.compile(r"_landed-([0-9a-f]{16})")
+_ORIGIN = "_origin"
+_PLACE = ("queue", "partition", "offset", "sequence", "rm", "message_number")
+"""By what rows of a batch are ordered, as far as they have it."""
+
+WRITING = {
+    # Days before 1582 and times before 1900 as they are (.NET's "no time" is in the year 1): else the write may fail.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    # Not INT96, which other readers of Parquet take for nanoseconds: these end in 2262, without a word.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""Settings of who writes rows to be kept."""
 
 
 @dataclass(frozen=True)
@@ -38,31 +53,37 @@ class Layout:
     """How rows lie in files.
 
     Args:
-        schema: The columns in the files, without ``batch`` and the day.
-        day: The column that says the day, of ``DAYS``, None if rows are not partitioned by it.
+        schema: The columns in the files, without ``batch`` and the one by which rows are partitioned.
+        by: The column by which they are, each value a directory of its own: one of ``DAYS``, which is computed, or
+            a text of the rows; None: they are not.
     """
 
     schema: StructType
-    day: str | None = None
+    by: str | None = None
 
     def text(self) -> str:
         """For ``parsed``."""
-        return json.dumps({"day": self.day, "schema": self.schema.jsonValue()}, sort_keys=True)
+        return json.dumps({"by": self.by, "schema": self.schema.jsonValue()}, sort_keys=True)
 
     @classmethod
     def parsed(cls, text: str) -> Layout:
         """What ``text`` gave."""
         told = json.loads(text)
-        return cls(StructType.fromJson(told["schema"]), told["day"])
+        return cls(StructType.fromJson(told["schema"]), told["by"])
 
     @property
     def note(self) -> str:
         """The name of the file that says so."""
         return f"_landed-{hashlib.sha256(self.text().encode()).hexdigest()[:16]}"
 
+    @property
+    def order(self) -> list[str]:
+        """By what rows of several batches lie in one file."""
+        return [*([self.by] if self.by else []), BATCH, *(name for name in _PLACE if name in self.schema.names)]
+
     def with_day(self, rows: DataFrame) -> DataFrame:
-        """Rows with the day's column, if there is one: the day in UTC, whatever the session's time zone."""
-        return rows if self.day is None else rows.withColumn(self.day, day_of(self.day))
+        """Rows with the day's column, if they are partitioned by one: the day in UTC, whatever the session's zone."""
+        return rows.withColumn(self.by, day_of(self.by)) if self.by and self.by in DAYS.values() else rows
 
 
 def day_of(day: str) -> Column:
@@ -103,26 +124,19 @@ def complete(spark: SparkSession, out: str) -> list[Unit]:
     layouts: dict[str, Layout] = {}
     found = []
     for name in listed(spark, out):
-        inside = files.names(spark, f"{out}/{name}")
-        note = next((one for one in inside if _NOTE.fullmatch(one)), None)
+        note = _note_in(spark, f"{out}/{name}")
         match = _UNIT.fullmatch(name)
         assert match
-        if "_SUCCESS" not in inside or (note is None and match[2]):
+        if note is None:
             continue
-        if note is None:  # a batch whose writer ended just there: its files say the same
-            layout = _of_files(spark, f"{out}/{name}")
-        else:
-            if note not in layouts:
-                layouts[note] = Layout.parsed(files.read_text(spark, f"{out}/{name}/{note}"))
-            layout = layouts[note]
-        found.append(Unit(int(match[1] or match[2]), int(match[1] or match[3]), name, layout))
+        if note not in layouts:
+            layouts[note] = Layout.parsed(files.read_text(spark, f"{out}/{name}/{note}"))
+        found.append(Unit(int(match[1] or match[2]), int(match[1] or match[3]), name, layouts[note]))
     return found
 
 
-def _of_files(spark: SparkSession, directory: str) -> Layout:
-    schema = spark.read.parquet(directory).schema
-    day = next((day for day in DAYS.values() if day in schema.names), None)
-    return Layout(StructType([field for field in schema.fields if field.name != day]), day)
+def _note_in(spark: SparkSession, directory: str) -> str | None:
+    return next((one for one in files.names(spark, directory) if _NOTE.fullmatch(one)), None)
 
 
 def counting(found: Iterable[Unit]) -> list[Unit]:
@@ -143,15 +157,13 @@ def whole_layout(found: Iterable[Unit], then: Layout | None = None) -> Layout:
     layouts = list(dict.fromkeys(unit.layout.text() for unit in sorted(found, key=lambda unit: -unit.last)))
     newest_first = [*([then] if then else []), *map(Layout.parsed, layouts)]
     for layout in newest_first:
-        if layout.day != newest_first[0].day:
-            how, before = (
-                f"partitioned by {day}" if day else "not by day" for day in (newest_first[0].day, layout.day)
-            )
+        if layout.by != newest_first[0].by:
+            how, before = (f"partitioned by {by}" if by else "not by day" for by in (newest_first[0].by, layout.by))
             raise ConfigurationError(
                 f"rows are to be {how}, but are {before} in what is landed",
                 remedy="land as before, or land all again, and go on there: holdfast reland",
             )
-    return Layout(merged([layout.schema for layout in newest_first]), newest_first[0].day)
+    return Layout(merged([layout.schema for layout in newest_first]), newest_first[0].by)
 
 
 def read_units(spark: SparkSession, out: str, units: list[Unit], layout: Layout) -> DataFrame:
@@ -170,11 +182,12 @@ def _read_alike(spark: SparkSession, out: str, units: list[Unit], layout: Layout
     assert isinstance(own, StructType)
     further = [StructField(BATCH, IntegerType())]
     further += [StructField(COMPACTED, StringType())] if units[0].compacted else []
-    further += [StructField(layout.day, DateType())] if layout.day else []
+    by: DataType = DateType() if layout.by in DAYS.values() else StringType()
+    further += [StructField(layout.by, by)] if layout.by else []
     reader = spark.read.schema(StructType([*own.fields, *further])).option("basePath", out)
     rows = reader.parquet(*(f"{out}/{unit.name}" for unit in units))
     wide = [F.col(f"`{field.name}`").cast(field.dataType).alias(field.name) for field in layout.schema.fields]
-    return rows.select(*wide, BATCH, *([layout.day] if layout.day else []))
+    return rows.select(*wide, BATCH, *([layout.by] if layout.by else []))
 
 
 def note(spark: SparkSession, directory: str, layout: Layout) -> None:
@@ -187,8 +200,16 @@ def nothing(out: str) -> ConfigurationError:
     return ConfigurationError(f"nothing has been landed in {out} yet", remedy="run holdfast land, or look elsewhere")
 
 
+def landed_by_another(batch: int, out: str) -> PipelineError:
+    """What to say where another driver has landed a batch first."""
+    return PipelineError(
+        f"batch {batch} was added to {out} by another driver while this one wrote it",
+        remedy="one of the two is to be stopped; this one's files are not in the table, and nothing is twice",
+    )
+
+
 class ParquetTable:
-    """Landed rows as directories of Parquet: batches, each of which replaces itself when it is repeated.
+    """Landed rows as directories of Parquet, each of a batch, which is there once and for good; or of several.
 
     Args:
         spark: A classic session.
@@ -213,6 +234,16 @@ class ParquetTable:
         """The batches that are complete."""
         return [number for unit in self.units() for number in range(unit.first, unit.last + 1)]
 
+    def newest(self) -> tuple[int, str] | None:
+        """The newest batch, and its origin, "" if that is not known; None without a batch."""
+        units = self.units()
+        return (units[-1].last, self.origin(units[-1].last)) if units else None
+
+    def foreign(self) -> str:
+        """What is there, and is no part of such a table, but of one that others read or write; "" if nothing is."""
+        there = set(files.names(self._spark, self._out)) - set(listed(self._spark, self._out))
+        return next((name for name in sorted(there) if name.endswith(".parquet") or "=" in name), "")
+
     def prepare(self, layout: Layout) -> None:
         """See that rows of this layout can be landed here.
 
@@ -222,17 +253,70 @@ class ParquetTable:
         whole_layout(self.units(), layout)
 
     def has(self, batch: int) -> bool:
-        """Whether the batch is here for good, and must not be written again: it may always be."""
-        return False
+        """Whether the batch is here for good, and is not to be written again."""
+        if _note_in(self._spark, f"{self._out}/{BATCH}={batch}"):
+            return True
+        spans = [(name, match) for name in listed(self._spark, self._out) if (match := _UNIT.fullmatch(name))]
+        around = [name for name, match in spans if match[2] and int(match[2]) <= batch <= int(match[3])]
+        return any(_note_in(self._spark, f"{self._out}/{name}") for name in around)
 
-    def write(self, rows: DataFrame, batch: int, layout: Layout) -> None:
-        """Land a batch, in place of what it held."""
+    def origin(self, batch: int) -> str:
+        """Of which query a batch is and from where to where, as ``write`` was told; "" if that is not known."""
         place = f"{self._out}/{BATCH}={batch}"
-        write_rows(rows, place, layout)
-        note(rows.sparkSession, place, layout)
+        return files.read_text(self._spark, f"{place}/{_ORIGIN}") if _ORIGIN in files.names(self._spark, place) else ""
+
+    def write(
+        self,
+        rows: DataFrame,
+        batch: int,
+        layout: Layout,
+        origin: str = "",
+        *,
+        only: bool = False,
+        if_any: bool = False,
+    ) -> None:
+        """Land a batch.
+
+        Args:
+            rows: Its rows.
+            batch: Its number.
+            layout: How they are to lie.
+            origin: Told by ``origin`` later.
+            only: They are all of the table: what it holds of earlier batches is deleted.
+            if_any: Without rows there is to be no directory; of partitioned rows only.
+
+        Raises:
+            PipelineError: Another driver has landed it, or a later one, meanwhile; nothing of these rows is there.
+        """
+        spark = rows.sparkSession
+
+        def write(place: str) -> None:
+            write_rows(rows, place, layout)
+            if if_any and files.names(spark, place) == ["_SUCCESS"]:
+                raise WithdrawnError
+            if origin:
+                files.write_text(spark, f"{place}/{_ORIGIN}", origin)
+            note(spark, place, layout)
+
+        def retire() -> None:
+            if only:
+                self._retire(batch)
+
+        with contextlib.suppress(WithdrawnError):
+            if not publish(spark, self._out, f"{BATCH}={batch}", write, retire):
+                raise landed_by_another(batch, self._out)
+
+    def _retire(self, batch: int) -> None:
+        """Delete all batches before this one."""
+        numbered = [(int(name.partition("=")[2]), name) for name in listed(self._spark, self._out)]
+        if any(number > batch for number, _ in numbered):
+            raise landed_by_another(batch, self._out)
+        for number, name in numbered:
+            if number < batch:
+                files.delete(self._spark, f"{self._out}/{name}")
 
     def read(self) -> DataFrame:
-        """All rows, with the columns ``batch`` and the day.
+        """All rows, with the columns ``batch`` and the one they are partitioned by.
 
         Raises:
             ConfigurationError: There are none yet.
@@ -245,5 +329,7 @@ class ParquetTable:
 
 def write_rows(rows: DataFrame, place: str, layout: Layout) -> None:
     """Rows into a directory, in place of what it held."""
+    for name, value in WRITING.items():
+        rows.sparkSession.conf.set(name, value)
     writer = layout.with_day(rows).write.mode("overwrite").option("partitionOverwriteMode", "static")
-    (writer.partitionBy(layout.day) if layout.day else writer).parquet(place)
+    (writer.partitionBy(layout.by) if layout.by else writer).parquet(place)

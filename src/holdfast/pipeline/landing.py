@@ -1,13 +1,11 @@
-"""Landing: a queue into a table, each message exactly once, XML bodies parsed into columns.
+"""Landing: queues into a table, each message exactly once, XML bodies parsed into columns.
 
-The table is Parquet (``landed``) or Delta (``delta``). A batch that Spark repeats after a crash replaces itself, or is
-seen to be there. That holds as long as batch ids do not start again, so data without its checkpoint is refused.
+The table is Parquet (``landed``) or Delta (``delta``). A batch that Spark repeats after a crash is seen to be there, or
+is landed whole. That holds as long as batch ids do not start again, so data without its checkpoint is refused.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,33 +13,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from holdfast.endpoint.admin_client import Access
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.body_columns import CORRUPT, ENVELOPE, BodyColumns
-from holdfast.pipeline.client import DataPlane, Patience
+from holdfast.pipeline.checkpoints import is_there, origin, reader_of, refuse_foreign_data
 from holdfast.pipeline.delta import LOG, DeltaTable
-from holdfast.pipeline.errors import OffsetRefused
 from holdfast.pipeline.landed import DAYS, Layout, ParquetTable, listed
-from holdfast.pipeline.offsets import Positions, parse
 from holdfast.pipeline.reading import MAX_ELEMENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
-
-READER_FILE = "holdfast-reader"
-"""In the checkpoint: the name of its cursor on the server."""
-
-WRITING = {
-    # Days before 1582 and times before 1900 as they are (.NET's "no time" is in the year 1): else the write may fail.
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
-    # Not INT96, which other readers of Parquet take for nanoseconds: these end in 2262, without a word.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-}
-"""Settings of who writes landed rows."""
-
 
 Table = ParquetTable | DeltaTable
 
@@ -54,13 +36,13 @@ class LandedBatch:
         batch: Its number, the column ``batch``.
         rows: Its rows.
         flagged: How many of them have a ``corrupt_record``.
-        first_flagged: Partition, offset and ``corrupt_record`` of the first of them.
+        first_flagged: Queue, partition, offset and ``corrupt_record`` of the first of them.
     """
 
     batch: int
     rows: int
     flagged: int
-    first_flagged: tuple[int, int, str] | None
+    first_flagged: tuple[str, int, int, str] | None
 
 
 def land(
@@ -81,16 +63,16 @@ def land(
     table: str = "parquet",
     on_batch: Callable[[LandedBatch], None] | None = None,
 ) -> StreamingQuery:
-    """Start a query that lands a queue as a table below ``out``; read it with ``read_landed``.
+    """Start a query that lands queues as a table below ``out``; read it with ``read_landed``.
 
-    Columns: partition, offset, sequence, message_number, message_id, action, received_at, delivered_at, body, one for
-    each field of ``schema``, and ``corrupt_record``: why the body or a value of it could not be read, null where all is
-    well. Such a row is landed all the same, with the values that could be read; ``reland`` reads it again.
+    Columns: queue, partition, offset, sequence, message_number, message_id, action, received_at, delivered_at, body,
+    one for each field of ``schema``, and ``corrupt_record``: why the body or a value of it could not be read, null
+    where all is well. Such a row is landed all the same, with the values that could be read; ``reland`` reads it again.
 
     Args:
         spark: A classic session, see ``holdfast.pipeline.session``.
         broker: URL of the server's admin listener.
-        queue: The queue.
+        queue: The queue, or several with commas between them; or "", with the option ``queuePattern``.
         out: Directory, of any file system Spark knows.
         checkpoint: Directory of the query's progress. It belongs to ``out``: keep, move and delete them together.
         schema: Fields of the body's element (children or attributes, see ``bodies``), or as DDL; None: no parsing.
@@ -108,21 +90,23 @@ def land(
 
     Raises:
         ConfigurationError: The schema cannot be used; or ``out`` holds batches that the checkpoint knows nothing of:
-            its batch ids would start again at 0, and overwrite what is there; or a field has a type there that its
-            new one cannot hold, see ``widening``; or the table there is of another kind, or partitioned otherwise.
+            its batch ids would start again at 0; or the two do not go together otherwise; or a field has a type there
+            that its new one cannot hold, see ``widening``; or the table there is of another kind, or partitioned
+            otherwise; or nothing can be written there.
     """
     parser = BodyColumns(_schema_of(schema), prefix, lenient, max_elements)
     layout = _layout(parser, by_day)
     landed = table_of(spark, out, table)
-    refuse_foreign_data(spark, landed, out, checkpoint)
+    refuse_foreign_data(spark, landed, out, checkpoint, every=True)
     landed.prepare(layout)
     source = spark.readStream.format("wsrm").options(**dict(options or {}))
-    place = {"broker": broker, "queue": queue, "reader": reader or reader_of(spark, checkpoint)}
+    place = {"broker": broker, **({"queue": queue} if queue else {}), "reader": reader or reader_of(spark, checkpoint)}
     stream = source.options(**place).load()
-    writer = stream.writeStream.queryName(f"land-{queue}").option("checkpointLocation", checkpoint)
+    writer = stream.writeStream.option("checkpointLocation", checkpoint)
+    writer = writer.queryName(f"land-{queue or (options or {})['queuePattern']}")
     if trigger:
         writer = writer.trigger(**trigger)
-    return writer.foreachBatch(_batch_writer(landed, parser, layout, on_batch)).start()
+    return writer.foreachBatch(_batch_writer(landed, out, checkpoint, parser, layout, on_batch)).start()
 
 
 def _schema_of(schema: StructType | str | None) -> StructType:
@@ -167,35 +151,45 @@ def table_of(spark: SparkSession, out: str, kind: str | None = None) -> Table:
 
 
 def _batch_writer(
-    table: Table, parser: BodyColumns, layout: Layout, on_batch: Callable[[LandedBatch], None] | None
+    table: Table,
+    out: str,
+    checkpoint: str,
+    parser: BodyColumns,
+    layout: Layout,
+    on_batch: Callable[[LandedBatch], None] | None,
 ) -> Callable[[DataFrame, int], None]:
     def write(batch: DataFrame, batch_id: int) -> None:
-        landed = _write(batch, table, batch_id, parser, layout)
+        told = origin(batch.sparkSession, checkpoint, batch_id)
+        done = is_there(table, batch_id, told, out)
+        landed = _there(table, batch_id) if done else _write(batch, table, batch_id, parser, layout, told)
         if on_batch is not None:
             on_batch(landed)
 
     return write
 
 
-def _write(messages: DataFrame, table: Table, batch: int, parser: BodyColumns, layout: Layout) -> LandedBatch:
-    """Land messages as one batch, in place of what it held, unless it is there for good."""
+def _there(table: Table, batch: int) -> LandedBatch:
+    """What was landed with a batch that is there."""
+    (seen,) = table.read().where(f"batch = {batch}").agg(*_counts()).collect()
+    return _landed(batch, seen.asDict())
+
+
+def _write(
+    messages: DataFrame, table: Table, batch: int, parser: BodyColumns, layout: Layout, told: str
+) -> LandedBatch:
+    """Land messages as one batch."""
     from pyspark.sql import Observation
 
-    for name, value in WRITING.items():
-        messages.sparkSession.conf.set(name, value)
-    if table.has(batch):
-        (seen,) = table.read().where(f"batch = {batch}").agg(*_counts()).collect()
-        return _landed(batch, seen.asDict())
     counts = Observation()
     parsed = messages.select(*ENVELOPE.fieldNames()).mapInArrow(parser, parser.schema)
-    table.write(parsed.observe(counts, *_counts()), batch, layout)
+    table.write(parsed.observe(counts, *_counts()), batch, layout, told)
     return _landed(batch, counts.get)
 
 
 def _counts() -> list[Column]:
     from pyspark.sql import functions as F
 
-    flagged = F.when(F.col(CORRUPT).isNotNull(), F.struct("partition", "offset", CORRUPT))
+    flagged = F.when(F.col(CORRUPT).isNotNull(), F.struct("queue", "partition", "offset", CORRUPT))
     return [F.count("*").alias("rows"), F.count(CORRUPT).alias("flagged"), F.min(flagged).alias("first")]
 
 
@@ -258,69 +252,7 @@ def reland(
         )
     new.prepare(layout)
     for batch in batches:
-        done = _write(messages.where(f"batch = {batch}"), new, batch, parser, layout)
+        rows = messages.where(f"batch = {batch}")
+        done = _there(new, batch) if new.has(batch) else _write(rows, new, batch, parser, layout, old.origin(batch))
         if on_batch is not None:
             on_batch(done)
-
-
-def refuse_foreign_data(spark: SparkSession, table: Table, out: str, checkpoint: str) -> None:
-    """See that a table with batches is not written to by a checkpoint whose batches begin again.
-
-    Raises:
-        ConfigurationError: So it is.
-    """
-    if table.begun() and not files.names(spark, f"{checkpoint}/offsets"):
-        raise ConfigurationError(
-            f"{out} holds landed batches, but the checkpoint {checkpoint} is new: its batches would overwrite them",
-            remedy="use the checkpoint the data was landed with; if it is lost, land into another directory",
-        )
-
-
-def reader_of(spark: SparkSession, checkpoint: str, what: str = "land") -> str:
-    """The name of the cursor that belongs to a checkpoint; made, and written into it, when it is first asked for.
-
-    It moves with the checkpoint, and no other has it. ``what`` it begins with says whose it is.
-    """
-    if READER_FILE not in files.names(spark, checkpoint):
-        files.publish_text(spark, f"{checkpoint}/{READER_FILE}", f"{what}-{secrets.token_hex(6)}")
-    return files.read_text(spark, f"{checkpoint}/{READER_FILE}").strip()
-
-
-def settle(
-    spark: SparkSession,
-    broker: str,
-    queue: str,
-    checkpoint: str,
-    *,
-    reader: str | None = None,
-    access: Access | None = None,
-) -> Positions | None:
-    """Move the cursor to what the checkpoint says is landed: Spark itself leaves it one batch behind at a run's end.
-
-    Args:
-        spark, broker, queue, checkpoint, reader: As for :func:`land`.
-        access: What the server demands, if it does.
-
-    Returns:
-        Where the cursor stands now; None if no batch has been completed yet.
-
-    Raises:
-        ServerAway: For a minute; harmless, the next run's first batch moves the cursor.
-        OffsetRefused: The checkpoint is of another queue.
-    """
-    done = [int(name) for name in files.names(spark, f"{checkpoint}/commits") if name.isdigit()]
-    if not done:
-        return None
-    lines = files.read_text(spark, f"{checkpoint}/offsets/{max(done)}").splitlines()
-    offset = json.loads(lines[2])  # version, settings, then one line for each source
-    plane = DataPlane(broker, access)
-    place = parse(offset).queues.get(queue)
-    if place is None:
-        raise OffsetRefused(
-            f"the checkpoint {checkpoint} is not of queue {queue!r}", remedy="name the queue that was landed with it"
-        )
-    name = reader or reader_of(spark, checkpoint)
-    try:
-        return Patience(60.0).call(lambda: plane.advance_cursor(queue, name, place.epoch, place.positions, place.known))
-    finally:
-        plane.close()

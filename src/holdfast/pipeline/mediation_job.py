@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import queue
-import signal
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.exceptions import HoldfastError
-from holdfast.pipeline.job import command_session, print_line, sentence
+from holdfast.pipeline.job import command_session, hear, patiently, print_line, sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from holdfast.pipeline.mediation.running import MediatedBatch
 
 _SAFE = "what was sent and kept is safe; start again to go on"
-_PYTHON_IS_LATE = "Python worker failed to connect back"
-_STARTS = 6
-"""Spark gives a source's Python process ten seconds to start, and ends the query when a busy machine needs more."""
 
 
 def _parameters(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -74,17 +70,10 @@ def run(file: str, parameters: dict[str, str], available_now: bool, **arguments:
     from holdfast.pipeline.mediation.file import read_pipeline
 
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    hear(stop)
     plan = read_pipeline(file, parameters)  # before Spark starts, which takes a while
-    with command_session(f"holdfast pipeline {plan.name}", remedy=_SAFE, **arguments) as spark:
-        for left in reversed(range(_STARTS)):
-            try:
-                _run(spark, plan, available_now, stop)
-                break
-            except HoldfastError as error:
-                if not left or _PYTHON_IS_LATE not in str(error.__cause__):
-                    raise
+    with command_session(f"holdfast pipeline {plan.name}", remedy=_SAFE, stop=stop, **arguments) as spark:
+        patiently(lambda: _run(spark, plan, available_now, stop))
 
 
 def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: threading.Event) -> None:

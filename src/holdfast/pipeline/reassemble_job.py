@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
 import threading
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
-from holdfast.pipeline.job import command_session, print_line
+from holdfast.pipeline.job import command_session, hear, patiently, print_line
 from holdfast.pipeline.page import check_installed
 
 if TYPE_CHECKING:
@@ -67,9 +66,8 @@ def reassemble_command(**arguments: Any) -> None:
         _check(arguments)
         stop = threading.Event()
         if arguments["stream"]:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: stop.set())
-        with _session(arguments) as spark:
+            hear(stop)
+        with _session(arguments, stop if arguments["stream"] else None) as spark:
             done = _follow(spark, arguments, stop) if arguments["stream"] else _reassemble(spark, arguments)
             found = _figures(done, arguments["report"])
         if found:
@@ -103,9 +101,10 @@ def _check(arguments: dict[str, Any]) -> None:
             )
 
 
-def _session(arguments: dict[str, Any]) -> Any:
+def _session(arguments: dict[str, Any], stop: threading.Event | None) -> Any:
     remedy = "run it again: it goes on" if arguments["stream"] else "run it again: it begins anew"
-    return command_session("holdfast reassemble", arguments["master"], verbose=arguments["verbose"], remedy=remedy)
+    verbose = arguments["verbose"]
+    return command_session("holdfast reassemble", arguments["master"], verbose=verbose, remedy=remedy, stop=stop)
 
 
 def _reassemble(spark: SparkSession, arguments: dict[str, Any]) -> Reassembled:
@@ -128,20 +127,24 @@ def _follow(spark: SparkSession, arguments: dict[str, Any], stop: threading.Even
     )
 
     interval = DEFAULT_INTERVAL if arguments["interval"] is None else arguments["interval"]
-    query = reassemble_stream(
-        capture_stream(spark, arguments["capture"][0], column=arguments["column"]),
-        arguments["out"],
-        checkpoint=arguments["checkpoint"],
-        timeout=arguments["timeout"] or TIMEOUT,
-        interval=0.0 if arguments["available_now"] else interval,
-    )
-    last = -1
-    while not stop.is_set() and not query.awaitTermination(0.5):
-        last = _tell(query, last)
-        if arguments["available_now"] and is_idle(query):
-            break
-    query.stop()
-    _tell(query, last)
+
+    def run() -> None:
+        query = reassemble_stream(
+            capture_stream(spark, arguments["capture"][0], column=arguments["column"]),
+            arguments["out"],
+            checkpoint=arguments["checkpoint"],
+            timeout=arguments["timeout"] or TIMEOUT,
+            interval=0.0 if arguments["available_now"] else interval,
+        )
+        last = -1
+        while not stop.is_set() and not query.awaitTermination(0.5):
+            last = _tell(query, last)
+            if arguments["available_now"] and is_idle(query):
+                break
+        query.stop()
+        _tell(query, last)
+
+    patiently(run)
     return read_streamed(spark, arguments["out"])
 
 

@@ -16,6 +16,7 @@ from holdfast.core.reassembly import Heard, Reassembly
 from holdfast.core.versions import RM_OF_NAME
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
+from holdfast.pipeline.landed import listed
 from holdfast.pipeline.reassembly_rows import (
     CONFLICT,
     DECODED,
@@ -190,9 +191,7 @@ def refuse_unless(spark: SparkSession, out: str, *, streamed: bool) -> None:
     Raises:
         ConfigurationError: it does.
     """
-    there = files.names(spark, out)
-    other = "messages" in there if streamed else any(name.startswith("batch=") for name in there)
-    if other:
+    if "messages" in files.names(spark, out) if streamed else listed(spark, out):
         kind = "run without a stream" if streamed else "stream"
         raise ConfigurationError(f"{out} is where another {kind} reassembles", remedy="use another directory")
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import StructType
 
 from holdfast.core.destination import Verdict
 from holdfast.core.reassembly import Heard, Reassembly
 from holdfast.core.versions import RM_OF_NAME
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import files
+from holdfast.pipeline.checkpoints import is_there, origin, refuse_foreign_data
+from holdfast.pipeline.landed import Layout, ParquetTable
 from holdfast.pipeline.reassembly import (
     KEY,
     Reassembled,
@@ -65,6 +67,9 @@ TIMEOUT = 300.0
 
 MAX_FILES = 10_000
 """Files of one micro-batch: of one envelope each, a batch of some seconds."""
+
+_BY = "kind"
+"""The column by which rows lie in directories: who reads messages need not read the states."""
 
 _FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 
@@ -300,9 +305,9 @@ def reassemble_stream(
 ) -> StreamingQuery:
     """Start a query that puts a capture together as it comes, below ``out``; ``read_streamed`` reads what is there.
 
-    Each micro-batch owns the directory ``batch=<id>``, so one that Spark repeats after a crash replaces itself. The
-    query runs until it is stopped: where nothing comes Spark runs empty batches, in which time-outs are seen. See
-    :func:`is_idle` for ending it where all is taken; AvailableNow would never end.
+    Each micro-batch becomes a directory of its own, as of a landing: once, and for good (``landed``); ``compact`` puts
+    them together. The query runs until it is stopped: where nothing comes Spark runs empty batches, in which
+    time-outs are seen. See :func:`is_idle` for ending it where all is taken; AvailableNow would never end.
 
     Args:
         capture, timeout: As of :func:`reassembled`.
@@ -312,22 +317,19 @@ def reassemble_stream(
         interval: Seconds from the start of a batch to the next; 0: as soon as one is done.
 
     Raises:
-        ConfigurationError: ``out`` holds what the checkpoint knows nothing of.
+        ConfigurationError: ``out`` and the checkpoint do not go together, or nothing can be written there.
     """
     spark = capture.sparkSession
     refuse_unless(spark, out, streamed=True)
-    there = [name for name in files.names(spark, out) if name.startswith("batch=")]
-    if there and not files.names(spark, f"{checkpoint}/offsets"):
-        raise ConfigurationError(
-            f"{out} holds batches, but the checkpoint {checkpoint} is new: its batches would overwrite them",
-            remedy="use the checkpoint they were made with; if it is lost, use another directory",
-        )
+    table = ParquetTable(spark, out)
+    refuse_foreign_data(spark, table, out, checkpoint)
+    layout = Layout(StructType([field for field in StructType.fromDDL(DECODED) if field.name != _BY]), _BY)
+    table.prepare(layout)
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        place = f"{out}/batch={batch_id}"
-        batch.sortWithinPartitions("kind", *KEY).write.mode("overwrite").partitionBy("kind").parquet(place)
-        if files.names(spark, place) == ["_SUCCESS"]:
-            files.delete(spark, place)
+        told = origin(batch.sparkSession, checkpoint, batch_id)
+        if not is_there(table, batch_id, told, out):
+            table.write(batch.sortWithinPartitions(_BY, *KEY), batch_id, layout, told, if_any=True)
 
     writer = reassembled(capture, timeout=timeout).writeStream.option("checkpointLocation", checkpoint)
     writer = writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds")
@@ -349,11 +351,10 @@ def read_streamed(spark: SparkSession, out: str) -> Reassembled:
     """
     from pyspark.sql import functions as F
 
-    names = [name for name in files.names(spark, out) if name.startswith("batch=")]
-    batches = [f"{out}/{name}" for name in names if "_SUCCESS" in files.names(spark, f"{out}/{name}")]
-    if not batches:
+    table = ParquetTable(spark, out)
+    if not table.units():
         raise ConfigurationError(f"nothing has been put together in {out} yet", remedy="wait, or look elsewhere")
-    rows = spark.read.schema(f"{DECODED}, batch BIGINT").option("basePath", out).parquet(*batches)
+    rows = table.read()
     messages = rows.where("kind = 'message' AND NOT marker").select(*arrow_schema(MESSAGES).names)
     states = rows.where("kind = 'state'").select("sequence", "rm", "packed", "batch")
     states = states.groupBy("sequence", "rm").agg(F.max_by("packed", "batch").alias("packed"))

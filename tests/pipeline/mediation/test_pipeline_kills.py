@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.dataset
 import pytest
 from meddler import Meddler
-from processes import Process
+from processes import Process, kill_session
 
 import holdfast
 from holdfast.pipeline.client import DataPlane, Patience, read_range
@@ -98,7 +98,7 @@ class Driver:
 
     def kill(self) -> None:
         assert self.process is not None
-        os.killpg(self.process.pid, signal.SIGKILL)
+        kill_session(self.process.pid)
 
     def end(self) -> None:
         """As Ctrl-C does, but only to the command itself."""

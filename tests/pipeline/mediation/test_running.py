@@ -194,7 +194,7 @@ def test_a_function_may_make_rows_and_tell_their_problems(
     again = told(tmp_path / "other", orders)
     again.tables["sinks"], again.tables["routes"] = made.tables["sinks"], made.tables["routes"]
     again.tables["steps"] = made.tables["steps"]
-    with pytest.raises(ConfigurationError, match="holds landed batches, but the checkpoint"):
+    with pytest.raises(ConfigurationError, match="holds batches, but the checkpoint"):
         run(spark, again.plan(), available_now=True)
 
 

@@ -16,7 +16,8 @@ from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
-from holdfast.pipeline.landing import reader_of, refuse_foreign_data, settle, table_of
+from holdfast.pipeline.checkpoints import origin, reader_of, refuse_foreign_data, settle
+from holdfast.pipeline.landing import table_of
 from holdfast.pipeline.mediation.checks import source_options
 from holdfast.pipeline.mediation.file import read_pipeline
 from holdfast.pipeline.mediation.frames import Frames
@@ -100,7 +101,7 @@ class Mediation:
         """Move each query's cursor to what its checkpoint says is done: Spark leaves it a batch behind at a run's end.
 
         Returns:
-            Query -> queue -> where its cursor stands now, None without a batch; no query that reads by a pattern.
+            Query -> queue -> where its cursor stands now; without a batch, none.
 
         Raises:
             ServerAway: For a minute; harmless, the next run's first batch moves the cursor.
@@ -108,13 +109,8 @@ class Mediation:
         stood = {}
         for name, query in self._of.items():
             options = ReadOptions.parse(source_options(query.source))
-            if options.pattern:
-                continue  # which queues there are is the source's to say: the next run's first batch moves them
-            place = _checkpoint(self._plan, name)
-            stood[name] = {
-                queue: settle(self._spark, query.source.broker, queue, place, access=options.access)
-                for queue in options.queues or ("inbox",)
-            }
+            place, broker = _checkpoint(self._plan, name), query.source.broker
+            stood[name] = settle(self._spark, broker, place, queues=options.queues, access=options.access)
         return stood
 
 
@@ -265,10 +261,14 @@ class Work:
                 refused += self._send(rows, sink, settled)
             elif sink.table is not None:
                 kind = sink.format or "parquet"
-                write_table(rows, absolute(sink.table), settled.batch, kind, only=self._replaces())
+                of = self._origin(settled)
+                write_table(rows, absolute(sink.table), settled.batch, of, kind, only=self._replaces())
             else:
                 rows.show(sink.console or 20, truncate=False)
         return self._bury(settled, counts.get(_DEAD, 0), refused)
+
+    def _origin(self, settled: Settled) -> str:
+        return origin(settled.spark, self._checkpoint, settled.batch)
 
     def _replaces(self) -> bool:
         return any(step.state is not None and step.state.output == "complete" for step in self._query.stream)
@@ -285,7 +285,8 @@ class Work:
         letters = [*([settled.read(_DEAD)] if dead else []), *refused]
         if not letters:
             return 0
-        write_table(_union(letters), _graveyard(self._plan, self._query), settled.batch)
+        place = _graveyard(self._plan, self._query)
+        write_table(_union(letters), place, settled.batch, self._origin(settled))
         return dead + sum(int(rows.count()) for rows in refused)
 
 

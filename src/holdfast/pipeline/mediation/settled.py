@@ -3,7 +3,7 @@
 A batch that Spark repeats after a crash could come out otherwise: a table that it is joined with has grown, a function
 has looked at a clock. A row that was sent one way would then go another way too, or, worse, neither: the first sink
 says that it has this batch, the second gets it without the row. So the first attempt that gets as far as that settles
-it, and whoever repeats the batch goes by what is written.
+it, and whoever repeats the batch, or makes it at the same time, goes by what is written.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.pipeline import files
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.landed import WRITING
+from holdfast.pipeline.publishing import publish
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MARKER = "settled.json"
 """Written last: with it all of the batch is there."""
-_PARQUET = {
-    # Days before 1582 and times before 1900 as they are (.NET's "no time" is in the year 1).
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-}
 
 
 @dataclass(frozen=True)
@@ -53,25 +51,38 @@ class Settled:
         return counts
 
     def settle(self, rows: int, outputs: Mapping[str, DataFrame]) -> dict[str, int]:
-        """Write the outputs down; their rows, and under "" those that came in.
+        """Write the outputs down, unless another driver has; their rows, and under "" those that came in.
 
         Args:
             rows: How many came in.
             outputs: By their names, which are those of directories.
+
+        Raises:
+            PipelineError: Another driver has settled this batch, and is done with it.
         """
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        for name, value in _PARQUET.items():
+        for name, value in WRITING.items():
             self.spark.conf.set(name, value)
         counts = {"": rows}
-        for name, output in outputs.items():
-            seen = Observation()
-            counted = output.observe(seen, F.count("*").alias("rows"))
-            counted.write.mode("overwrite").parquet(f"{self._place}/{name}")
-            counts[name] = seen.get["rows"]
-        files.publish_text(self.spark, f"{self._place}/{_MARKER}", json.dumps(counts))
-        return counts
+
+        def write(place: str) -> None:
+            for name, output in outputs.items():
+                seen = Observation()
+                counted = output.observe(seen, F.count("*").alias("rows"))
+                counted.write.mode("overwrite").parquet(f"{place}/{name}")
+                counts[name] = seen.get["rows"]
+            files.publish_text(self.spark, f"{place}/{_MARKER}", json.dumps(counts))
+
+        publish(self.spark, self.directory, f"batch={self.batch}", write)
+        settled = self.counts()
+        if settled is None:
+            raise PipelineError(
+                f"what came of batch {self.batch} was deleted while this driver settled it: another has gone on",
+                remedy="one of the two is to be stopped; nothing is twice",
+            )
+        return settled
 
     def read(self, name: str) -> DataFrame:
         """An output."""

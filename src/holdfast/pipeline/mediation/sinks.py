@@ -1,6 +1,6 @@
 """Where a batch's rows go: messages, tables, dead letters. Each takes a batch once, however often it comes.
 
-A server knows a sink's last batch. A table has a directory for each batch, which a repeated one overwrites.
+A server knows a sink's last batch. A table knows its batches; one that is repeated is there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import os
 from typing import TYPE_CHECKING
 
 from holdfast.pipeline import files
-from holdfast.pipeline.landed import Layout, listed
+from holdfast.pipeline.checkpoints import is_there
+from holdfast.pipeline.landed import Layout, ParquetTable
 from holdfast.pipeline.landing import table_of
 from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan, SourcePlan
 from holdfast.pipeline.mediation.problems import PROBLEMS
@@ -97,28 +98,31 @@ def sink_options(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> dict
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def write_table(rows: DataFrame, path: str, batch: int, kind: str = "parquet", *, only: bool = False) -> None:
+def write_table(
+    rows: DataFrame, path: str, batch: int, origin: str, kind: str = "parquet", *, only: bool = False
+) -> None:
     """Let rows be those of a batch in a table, as landing writes them.
 
     Args:
         rows: The rows.
         path: The table's directory.
         batch: The batch.
+        origin: Of which query it is and how far that had read, see ``checkpoints.origin``.
         kind: What it is: "parquet" or "delta".
         only: They are all of the table: what other batches left is deleted. Of Parquet only.
 
     Raises:
         ConfigurationError: It is of another kind, or a column has another type there.
+        PipelineError: Another driver has written it meanwhile, or it has other messages there.
     """
-    spark = rows.sparkSession
-    table, layout = table_of(spark, path, kind), Layout(rows.schema)
+    table, layout = table_of(rows.sparkSession, path, kind), Layout(rows.schema)
+    if is_there(table, batch, origin, path):
+        return
     table.prepare(layout)
-    if not table.has(batch):
-        table.write(rows, batch, layout)
-    if only:
-        for name in listed(spark, path):
-            if name != f"batch={batch}":
-                files.delete(spark, f"{path}/{name}")
+    if isinstance(table, ParquetTable):
+        table.write(rows, batch, layout, origin, only=only)
+    else:
+        table.write(rows, batch, layout, origin)
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------
