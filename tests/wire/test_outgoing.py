@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.exceptions import EnvelopeError
-from holdfast.wire import body_content, outgoing
+from holdfast.wire import body_content, known_contents, outgoing
 
 ROOTS = [
     "<a>",
@@ -52,3 +53,59 @@ def test_how_many_start_tags_are_remembered_is_bounded() -> None:
     assert len(outgoing._known_roots) <= outgoing._MAX_ROOTS
     body_content(b"<a b='" + b"c" * outgoing._MAX_ROOT + b"'/>")
     assert max(map(len, outgoing._known_roots)) <= outgoing._MAX_ROOT
+
+
+SPLIT = [
+    ["<a><!-- </a>", "<a> --></a>"],
+    ["<a><![CDATA[</a>", "<a>]]></a>"],
+    ["<a><?p </a>", "<a> ?></a>"],
+    ["<a><b></a>", "<a></b></a>"],
+    ["<a><a></a>", "<a></a></a>"],
+    ["<a><b c='</a>", "<a>'/></a>"],
+    ["<a></a><a></a>", "<a></a>"],
+    ["<a></a ><a></a>", "<a></a>"],
+    ["<a></all><all></a>", "<a></a>"],
+    ["<a b='>'/><a></a>", "<a b='>'></a>"],
+]
+"""Bodies that are none by themselves, or more than one, though one behind the other they may look right."""
+PIECES = INSIDE | st.sampled_from(
+    ["<!--", "-->", "<![CDATA[", "]]>", "<b>", "<a>", "</a>", "<a/>", "</all>", "<all>", "<b c='", "'>"]
+)
+PARTS = st.tuples(st.sampled_from(ROOTS[:3]), st.lists(PIECES, max_size=3).map("".join))
+
+
+def known(*bodies: str) -> list[bool]:
+    """What is known of bodies whose start tags were seen before."""
+    outgoing._known_roots.clear()
+    for root in ROOTS:
+        body_content(f"{root}</{root[1:-1].split(' ')[0]}>".encode())
+    return known_contents([body.encode() for body in bodies])
+
+
+@pytest.mark.parametrize("bodies", SPLIT, ids=" ".join)
+def test_bodies_that_are_right_only_one_behind_the_other_are_not_taken(bodies: list[str]) -> None:
+    assert known(*bodies) == [False, False]
+
+
+@settings(max_examples=600)
+@given(
+    st.lists(st.tuples(st.sampled_from(ROOTS[:3]), st.lists(PIECES, max_size=3).map("".join)), min_size=1, max_size=4)
+)
+def test_whatever_is_taken_for_content_together_is_content_by_itself(parts: list[tuple[str, str]]) -> None:
+    bodies = [f"{root}{inside}</{root[1:-1].split(' ')[0]}>" for root, inside in parts]
+    for body, is_known in zip(bodies, known(*bodies), strict=True):
+        if is_known:
+            outgoing._known_roots.clear()
+            assert body_content(body.encode()) == body.encode()
+
+
+def test_of_many_bodies_those_beside_a_bad_one_are_known_all_the_same_where_they_are_parsed_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good = [f"<a>{number}<b/></a>" for number in range(40)]
+    assert known(*good) == [True] * 40
+    assert known(*good[:20], "<a><b></a>", "<c/>", *good) == [False] * 62
+    monkeypatch.setattr(outgoing, "_TOGETHER", 10 * len(good[0]))
+    assert known(*good[:20], "<a><b></a>", "<c/>", *good) == [True] * 20 + [False] * 11 + [True] * 31
+    others = [b"<a></a>", "<a></a>", None, b"", 7, b"<d></d>", "<a>\u00e9</a>".encode()]
+    assert known_contents(others) == [True] + [False] * 6

@@ -18,7 +18,7 @@ from holdfast.core.staged import Block, EncodedRow, blocks_of
 from holdfast.endpoint.message import body_bytes
 from holdfast.exceptions import EnvelopeError, HoldfastError
 from holdfast.store.staged import RowEncoder
-from holdfast.wire import Limits, check_action, check_header_blocks, check_text
+from holdfast.wire import Limits, check_action, check_header_blocks, check_text, known_contents
 
 MEDIA_TYPE = "application/vnd.holdfast.rows"
 COLUMNS = ("key", "queue", "to", "action", "headers", "body", "message_id", "relates_to", "reply_to")
@@ -117,6 +117,8 @@ class RowReader:
         self._addresses = addresses
         self._limits = limits
         self._default = default
+        self._found: dict[tuple[str | None, str | None], str] = {}
+        """What rows say of where they go -> the queue."""
 
     def read(self, data: bytes, now: float) -> PartRead:
         """The rows of a part as they are to be staged, and what is wrong with others.
@@ -128,21 +130,23 @@ class RowReader:
         Raises:
             CutOff: it is no whole part.
         """
+        rows: list[WireRow | RowRefused] = [_read(raw) for raw in rows_of(data)]
+        sure = known_contents([None if isinstance(row, RowRefused) else row.body for row in rows])
         encoder = RowEncoder(now)
-        rows: list[EncodedRow] = []
+        encoded: list[EncodedRow] = []
         refused: list[tuple[int, RowRefused]] = []
-        for number, raw in enumerate(rows_of(data)):
+        for number, row in enumerate(rows):
             try:
-                rows.append(self._checked(_read_row(raw), encoder))
+                if isinstance(row, RowRefused):
+                    raise row
+                encoded.append(self._checked(row, sure[number], encoder))
             except RowRefused as error:
                 refused.append((number, error))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                why = RowRefused(_column_of(str(error)), f"the row cannot be read: {error}", f"A row is {_ROW}.")
-                refused.append((number, why))
-        return PartRead(list(blocks_of(rows, now)), len(rows), refused)
+        return PartRead(list(blocks_of(encoded, now)), len(encoded), refused)
 
-    def _checked(self, row: WireRow, encoder: RowEncoder) -> EncodedRow:
-        queue = self._queue(row)
+    def _checked(self, row: WireRow, is_sure: bool, encoder: RowEncoder) -> EncodedRow:
+        """What is staged of a row; ``is_sure``: its body was looked at."""
+        queue = self._found.get((row.queue, row.to)) or self._queue(row)
         if row.key is not None and len(row.key) > LARGEST_KEY:
             raise RowRefused("key", f"the key has {len(row.key):,} characters; it may have {LARGEST_KEY:,}")
         if row.action is None:
@@ -150,17 +154,18 @@ class RowReader:
         if row.body is None:
             raise RowRefused("body", "the row has no body", "Give it one XML element; b'' for an empty Body.")
         _check("action", check_action, row.action)
-        for column in ("message_id", "relates_to", "reply_to"):
-            if (text := getattr(row, column)) is not None:
-                _check(column, partial(check_text, column), text)
+        texts = row.message_id, row.to, row.reply_to, row.relates_to
+        if texts != _NO_TEXTS:
+            for column in ("message_id", "relates_to", "reply_to"):
+                if (text := getattr(row, column)) is not None:
+                    _check(column, partial(check_text, column), text)
         headers = row.headers.encode() if isinstance(row.headers, str) else b"" if row.headers is None else row.headers
         if not isinstance(headers, bytes):
             raise RowRefused("headers", f"headers are bytes of XML, not {type(headers).__name__}")
         if headers:
             _check("headers", check_header_blocks, headers)
-        body = _check("body", body_bytes, row.body)
+        body = row.body if is_sure else _check("body", body_bytes, row.body)
         self._check_size(headers, body)
-        texts = row.message_id, row.to, row.reply_to, row.relates_to
         return encoder.encode(queue, row.key or "", row.action, body, headers, *texts)
 
     def _check_size(self, headers: bytes, body: bytes) -> None:
@@ -193,10 +198,19 @@ class RowReader:
                 f"there is no queue {name[:200]!r} here" if name else "the row names no queue, and no address",
                 f"There is {there[:2000]}.",
             )
+        self._found[row.queue, row.to] = name
         return name
 
 
+_NO_TEXTS = (None, None, None, None)
 _ROW = f"an array of {', '.join(COLUMNS)}: text or nil, body and headers bytes"
+
+
+def _read(raw: memoryview) -> WireRow | RowRefused:
+    try:
+        return _read_row(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return RowRefused(_column_of(str(error)), f"the row cannot be read: {error}", f"A row is {_ROW}.")
 
 
 def _check(column: str, check: Callable[[Any], Any], value: Any) -> Any:
