@@ -6,6 +6,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -155,3 +156,15 @@ def test_the_gaps_between_partitions_are_all_that_holds_no_record():
     assert len(many) <= keeper.MOST_RANGES + 1
     assert all(begin < end for begin, end in many)
     assert all(end <= begin for (_, end), (begin, _) in pairwise(many))
+
+
+def test_large_records_of_one_partition_count_as_what_they_are_among_many_small_ones(tmp_path):
+    store = RocksDBStore(tmp_path / "store")
+    small = Record("urn:s", 1, "urn:a", b"x" * 100, 0.0)
+    store.commit(Batch(appends=[("small", 0, n, small) for n in range(2000)]))
+    store.commit(Batch(appends=[("large", 0, n, replace(small, body=b"x" * 200_000)) for n in range(5)]))
+    store.commit(Batch(trims={("large", 0): 2}))
+    assert 400_000 < store.content.garbage < 500_000
+    store.commit(Batch(deletes=[("large", 0)]))
+    assert 1_000_000 < store.trimmed_bytes < 1_100_000
+    store.close()

@@ -48,7 +48,6 @@ class Changes:
     Attributes:
         plan: What the batch does.
         write: All of it, for the engine.
-        bytes: Of the records that go into queues.
         erased: The ranges of keys that are deleted.
         erased_bytes: About how many bytes those have.
 
@@ -61,10 +60,9 @@ class Changes:
         "_content",
         "_garbage",
         "_prefixes",
-        "_records",
         "_store",
         "_swept",
-        "bytes",
+        "_written",
         "erased",
         "erased_bytes",
         "plan",
@@ -75,13 +73,12 @@ class Changes:
         content = store.content
         self.plan = plan = Plan(content, batch)
         self.write = out = WriteBatch(raw_mode=True)
-        self.bytes = 0
         self.erased: list[tuple[bytes, bytes]] = []
         self.erased_bytes = 0
         self._content = content
         self._store = store
         self._garbage = content.garbage
-        self._records = 0
+        self._written: dict[Where, list[int]] = {}
         self._prefixes: dict[Where, bytes] = {}
         self._swept: dict[Where, int] = {}
         out.put(evidence.STAMP, evidence.encode_stamp(content.serial + 1, content.serial))
@@ -108,37 +105,46 @@ class Changes:
         if plan.deletes:
             self._delete()
 
+    @property
+    def size(self) -> int:
+        """Bytes of the records that go into queues."""
+        return sum([size for size, _ in self._written.values()])
+
     def take_over(self) -> None:
         """The batch is durable: the content says so from now on."""
         content = self._content
         content.take_over(self.plan, self._swept)
+        for where, (size, records) in self._written.items():
+            content.written_bytes += size
+            content.written_records += records
+            if (one := content.partitions.get(where)) is not None:
+                one.written_bytes += size
+                one.written_records += records
         content.serial += 1
         content.garbage = self._garbage
-        content.written_bytes += self.bytes
-        content.written_records += self._records
 
     def _append(self) -> None:
         put, appends = self.write.put, self.plan.batch.appends
         last_queue: str | None = None
-        last_partition = size = 0
+        last_partition = 0
         for queue, partition, offset, record in appends:
             if partition != last_partition or queue is not last_queue:
                 last_queue, last_partition = where = (queue, partition)
-                prefix = self._prefix(where)
+                prefix, written = self._prefix(where), self._written.setdefault(where, [0, 0])
             data = encode_record(record)
             put(prefix + offset.to_bytes(8, "big"), data)
-            size += len(data)
-        self.bytes += size
-        self._records += len(appends)
+            written[0] += len(data)
+            written[1] += 1
 
     def _run(self) -> None:
         put = self.write.put
         for run in self.plan.batch.runs:
-            prefix = self._prefix((run.queue, run.partition))
+            where = (run.queue, run.partition)
+            prefix, written = self._prefix(where), self._written.setdefault(where, [0, 0])
             for offset, data in enumerate(fill(run), run.offset):
                 put(prefix + offset.to_bytes(8, "big"), data)
-                self.bytes += len(data)
-            self._records += len(run.places)
+                written[0] += len(data)
+            written[1] += len(run.places)
 
     def _move(self) -> None:
         moves = self.plan.moves
@@ -150,8 +156,9 @@ class Changes:
             else:
                 data = release_record(data_of[move.sequence, move.number], move.now)
             self.write.put(self._prefix(move.where) + layout.number(move.offset), data)
-            self.bytes += len(data)
-        self._records += len(moves)
+            written = self._written.setdefault(move.where, [0, 0])
+            written[0] += len(data)
+            written[1] += 1
 
     def _hold(self) -> None:
         for sequence, numbers in self.plan.held.items():
@@ -171,8 +178,8 @@ class Changes:
 
     def _trim(self) -> None:
         trims = self.plan.trims
-        mean = self._content.mean_bytes
-        self._garbage += sum(first - before for before, first in trims.values()) * mean
+        mean_of = self._content.mean_of
+        self._garbage += sum((first - before) * mean_of(where) for where, (before, first) in trims.items())
         changed = dict.fromkeys(trims)
         if self._garbage > (0 if self._store.trouble else SWEEP_BYTES):
             self._garbage = 0.0
@@ -199,7 +206,7 @@ class Changes:
         erase(self.write, records, swept, end)
         if end > swept:
             self.erased.append((records + layout.number(swept), records + layout.number(end)))
-            self.erased_bytes += int((end - swept) * self._content.mean_bytes)
+            self.erased_bytes += int((end - swept) * self._content.mean_of(where))
             self.write.put(layout.TRIMMED, layout.number(self._store.trimmed_bytes + self.erased_bytes))
 
     def _swept_of(self, where: Where) -> int:

@@ -19,7 +19,8 @@ UNKNOWN_RECORD_BYTES = 64 << 10  # what a record counts before any was written: 
 
 @dataclass(slots=True)
 class Partition(Generic[Key]):
-    """Where a partition begins and ends, below which offset its bytes are deleted, and what its records are called by.
+    """Where a partition begins and ends, below which offset its bytes are deleted, what its records are called by, and
+    how many bytes of how many records were written into it since the store was opened.
 
     It is changed while others read. If they saw an older beginning, they miss records and look again.
     """
@@ -28,6 +29,8 @@ class Partition(Generic[Key]):
     first: int = 0
     end: int = 0
     swept: int = 0
+    written_bytes: int = 0
+    written_records: int = 0
 
 
 class Content(Generic[Key]):
@@ -81,6 +84,11 @@ class Content(Generic[Key]):
     def mean_bytes(self) -> float:
         """About how many bytes a record has."""
         return self.written_bytes / self.written_records if self.written_records else UNKNOWN_RECORD_BYTES
+
+    def mean_of(self, where: Where) -> float:
+        """The same of a partition; records of some have a thousand times what those of others have."""
+        one = self.partitions.get(where)
+        return one.written_bytes / one.written_records if one is not None and one.written_records else self.mean_bytes
 
     def put(self, where: Where, one: Partition[Key]) -> None:
         """There is this partition."""

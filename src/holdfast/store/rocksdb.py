@@ -546,7 +546,7 @@ class RocksDBStore(Reads):
     def _publish(self, changes: Changes) -> None:
         """Show readers what is durable now."""
         changes.take_over()
-        self._unkept += changes.bytes + _BATCH_BYTES
+        self._unkept += changes.size + _BATCH_BYTES
         assert self._keeper is not None
         if changes.erased:
             self._keeper.add(changes.erased, changes.erased_bytes)
