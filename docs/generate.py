@@ -620,10 +620,17 @@ def incidents() -> str:
 def spark_options(room: str = "options", name: str = "ReadOptions") -> str:
     """The options of the ``wsrm`` source, or of another class that is made as that one."""
     cls = getattr(importlib.import_module(f"holdfast.pipeline.{room}"), name)
-    node = _class_of(f"pipeline/{room}.py", name)
-    meanings = dict(split_docstring(ast.get_docstring(node) or "")[1]["Args"])
+    base = ("server_options", "ServerOptions")
+    meanings: dict[str, str] = {}
+    for one in (base, (room, name)):
+        node = _class_of(f"pipeline/{one[0]}.py", one[1])
+        meanings |= split_docstring(ast.get_docstring(node) or "")[1]["Args"]
+    # What says where the server is comes first, how it is reached last.
+    fields = sorted(
+        dataclasses.fields(cls), key=lambda field: (field.name != "broker", field.name not in cls.__annotations__)
+    )
     lines = ["| option | default | meaning |", "| --- | --- | --- |"]
-    for field in dataclasses.fields(cls):
+    for field in fields:
         if not field.metadata:
             continue  # made of the others
         if field.default is dataclasses.MISSING:

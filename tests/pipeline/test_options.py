@@ -10,7 +10,7 @@ BROKER = {"broker": "http://127.0.0.1:8081/"}
 
 def test_the_broker_is_all_that_must_be_given():
     options = ReadOptions.parse(BROKER)
-    assert options == ReadOptions("http://127.0.0.1:8081", ("inbox",))
+    assert options == ReadOptions(broker="http://127.0.0.1:8081", queues=("inbox",))
     assert (options.queues, options.reader, options.starting) == (("inbox",), "", "earliest")
     assert (options.max_rows, options.body, options.headers) == (100_000, True, False)
     assert options.tasks is None

@@ -10,7 +10,7 @@ BROKER = {"broker": "http://127.0.0.1:8081/"}
 
 def test_the_broker_is_all_that_must_be_given_and_sparks_own_option_is_not_ours():
     options = WriteOptions.parse({**BROKER, "checkpointlocation": "/c", "queryname": "alerts"}, stream=True)
-    assert options == WriteOptions("http://127.0.0.1:8081")
+    assert options == WriteOptions(broker="http://127.0.0.1:8081")
     assert (options.sink_id, options.batch_id, options.rebind, options.away) == ("", None, False, 60.0)
 
 

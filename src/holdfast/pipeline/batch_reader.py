@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -11,25 +11,16 @@ from holdfast.pipeline import bounds, offsets
 from holdfast.pipeline.client import DataPlane, Patience
 from holdfast.pipeline.errors import OffsetRefused
 from holdfast.pipeline.offsets import Ends, QueueRange, Range
-from holdfast.pipeline.options import RECEIVED, ReadOptions
+from holdfast.pipeline.options import RECEIVED
 from holdfast.pipeline.position_values import ByQueue
-from holdfast.pipeline.tasks import Part, WsrmPartition, pickled, read_task, unpickled
+from holdfast.pipeline.tasks import Part, Travelling, WsrmPartition, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class WsrmReader(DataSourceReader):
+class WsrmReader(Travelling, DataSourceReader):
     """A batch read: from where to where is decided when the read is planned. Uses no cursor."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
-
-    def __getstate__(self) -> dict[str, Any]:
-        return pickled(self._options)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(unpickled(state))  # type: ignore[misc]
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver, once for each loaded DataFrame."""

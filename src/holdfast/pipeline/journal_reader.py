@@ -22,7 +22,7 @@ from holdfast.pipeline.client import Patience
 from holdfast.pipeline.errors import RecordsTrimmed
 from holdfast.pipeline.journal_client import FileMoved, JournalClient, JournalFile, RemoteFile, all_files
 from holdfast.pipeline.options import ReadOptions
-from holdfast.pipeline.tasks import pickled, unpickled
+from holdfast.pipeline.tasks import Travelling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,18 +51,12 @@ class JournalPartition(InputPartition):
         super().__init__(None)
 
 
-class JournalReader(DataSourceReader):
+class JournalReader(Travelling, DataSourceReader):
     """The events that are in the journal when it is read, of all runs and workers, in no order."""
 
     def __init__(self, options: ReadOptions) -> None:
         options.check_journal()
-        self._options = options
-
-    def __getstate__(self) -> dict[str, Any]:
-        return pickled(self._options)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(unpickled(state))  # type: ignore[misc]
+        super().__init__(options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver, once for each loaded DataFrame."""

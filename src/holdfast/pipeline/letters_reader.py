@@ -11,13 +11,13 @@ from holdfast.pipeline.bounds import is_read
 from holdfast.pipeline.client import DataPlane, Patience
 from holdfast.pipeline.letter_columns import batch_of, micros
 from holdfast.pipeline.options import ReadOptions
-from holdfast.pipeline.tasks import pickled, unpickled
+from holdfast.pipeline.tasks import Travelling
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class LettersReader(DataSourceReader):
+class LettersReader(Travelling, DataSourceReader):
     """Dead letters, as they are when they are read: one that is given up, or handled after all, is there no more.
 
     They are few, so one task reads them.
@@ -25,13 +25,7 @@ class LettersReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         options.check_letters()
-        self._options = options
-
-    def __getstate__(self) -> dict[str, Any]:
-        return pickled(self._options)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(unpickled(state))  # type: ignore[misc]
+        super().__init__(options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver."""

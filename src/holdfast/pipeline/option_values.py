@@ -1,14 +1,12 @@
-"""How the texts of options are looked at, of reads and of writes. Knows by name only those of the way to a server."""
+"""How the texts of options are looked at, of reads and of writes."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.endpoint.admin_client import Access
 from holdfast.endpoint.admin_token import checked_token
 from holdfast.exceptions import ConfigurationError
 
@@ -109,20 +107,6 @@ def _written(metadata: Mapping[str, Any], given: str) -> str:
     """The name that was given as it is written, since Spark makes it lower case."""
     names: tuple[str, ...] = (metadata["name"], metadata["alias"])
     return next(name for name in names if name.lower() == given.lower())
-
-
-def access_of(values: Mapping[str, Any]) -> Access:
-    """What the files hold, read now."""
-    if values.get("token") and values.get("token_file"):
-        raise ConfigurationError("options token and tokenFile exclude each other", remedy="leave one of them out")
-    access = Access.of_files(
-        token_file=values.get("token_file"),
-        ca=values.get("ca_file"),
-        certificate=values.get("certificate_file"),
-        key=values.get("key_file"),
-        proxy=values.get("proxy"),
-    )
-    return replace(access, token=values["token"]) if values.get("token") else access
 
 
 def _unknown(given: str, names: list[str], what: str) -> ConfigurationError:

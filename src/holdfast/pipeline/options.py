@@ -8,19 +8,15 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from holdfast.endpoint.admin_client import Access
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import journal_columns, letter_columns
 from holdfast.pipeline.columns import COLUMNS, POSITION
 from holdfast.pipeline.offsets import EARLIEST
 from holdfast.pipeline.option_values import (
-    access_of,
     as_boolean,
     as_name,
     as_positive,
     as_seconds,
-    as_token,
-    as_url,
     option,
     parsed,
 )
@@ -38,6 +34,7 @@ from holdfast.pipeline.position_values import (
     of_queues,
     one_of,
 )
+from holdfast.pipeline.server_options import ServerOptions, access_of
 
 INBOX = "inbox"
 """The queue that is read if none is named."""
@@ -104,11 +101,10 @@ def _tasks(name: str, text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOptions:
+class ReadOptions(ServerOptions):
     """The checked options of a read, batch or stream. Option names are the camelCase ones of the metadata.
 
     Args:
-        broker: URL of the server's admin listener as the executors see it. Required.
         queues: The queue to read, or several with commas between them; ``inbox`` if neither this nor
             ``queuePattern`` is given.
         pattern: A regular expression instead: every queue whose whole name it matches. One that appears while a stream
@@ -136,7 +132,6 @@ class ReadOptions:
         fail_on_loss: Whether a read fails where records were deleted before they were read. If not, they are skipped:
             the log names them, and the stream's offset counts them as ``skipped``.
         wait: Seconds the server may hold back an answer that nothing is new (0..60).
-        away: Seconds a server that is away is waited for before the query fails.
         tasks: Spark partitions of one read at most. Without it as many as have 5,000 rows each, up to four, or one for
             each 50,000 rows if that is more: the driver does not know how many cores the executors have. Twenty times
             as many rows where ``columns`` names none but ``queue``, ``partition`` and ``offset``.
@@ -145,16 +140,8 @@ class ReadOptions:
             that ``body`` and ``headers`` leave out; neither of these may be given beside it.
         body: Whether there is a ``body`` column.
         headers: Whether there is a ``headers`` column.
-        token: The admin listener's token. Spark shows options to whoever may look at the query: ``tokenFile``, or the
-            environment variable ``HOLDFAST_ADMIN_TOKEN`` of the driver, keep it to themselves.
-        token_file: File with the token. This file and those below are read once, in the driver; tasks need none.
-        ca_file: PEM file of the authorities to trust, for https, instead of the system's.
-        certificate_file: PEM file of a certificate to show, with its chain.
-        key_file: PEM file of its key, if that is in another file.
-        proxy: URL of an HTTP proxy to go through.
     """
 
-    broker: str = field(metadata=option("broker", as_url))
     queues: tuple[str, ...] = field(default=(), metadata=option("queue", as_queues, "subscribe"))
     pattern: str = field(default="", metadata=option("queuePattern", as_pattern, "subscribePattern"))
     read: str = field(default=MESSAGES, metadata=option("read", one_of(TABLES)))
@@ -174,19 +161,11 @@ class ReadOptions:
     max_delay: float = field(default=900.0, metadata=option("maxTriggerDelay", as_span))
     fail_on_loss: bool = field(default=True, metadata=option("failOnDataLoss", as_boolean))
     wait: float = field(default=0.4, metadata=option("waitSeconds", _wait))
-    away: float = field(default=60.0, metadata=option("awaySeconds", as_seconds))
     tasks: int | None = field(default=None, metadata=option("tasks", _tasks))
     min_tasks: int = field(default=1, metadata=option("minPartitions", _tasks))
     columns: frozenset[str] = field(default=frozenset(), metadata=option("columns", _columns))
     body: bool = field(default=True, metadata=option("body", as_boolean))
     headers: bool = field(default=False, metadata=option("headers", as_boolean, "includeHeaders"))
-    token: str = field(default="", metadata=option("token", as_token), repr=False)
-    token_file: str = field(default="", metadata=option("tokenFile", as_name))
-    ca_file: str = field(default="", metadata=option("caFile", as_name))
-    certificate_file: str = field(default="", metadata=option("certificateFile", as_name))
-    key_file: str = field(default="", metadata=option("keyFile", as_name))
-    proxy: str = field(default="", metadata=option("proxy", as_name), repr=False)
-    access: Access = field(default=Access(), repr=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:

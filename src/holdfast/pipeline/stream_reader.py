@@ -23,7 +23,7 @@ from holdfast.pipeline.client import DataPlane, Patience
 from holdfast.pipeline.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
 from holdfast.pipeline.offsets import Ends, Place, Places, Positions, QueueRange
 from holdfast.pipeline.options import ReadOptions
-from holdfast.pipeline.tasks import Part, WsrmPartition, pickled, read_task, unpickled
+from holdfast.pipeline.tasks import Part, Travelling, WsrmPartition, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ LOOK_EVERY = 0.1
 """Seconds between two looks at several queues, which no server waits for together."""
 
 
-class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream, whose place on the server is held by the cursor named by option ``reader``, in each queue.
 
     The server keeps every record from the cursor on. The cursor follows one batch behind: Spark says that a batch
@@ -47,7 +47,7 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._options = options
+        super().__init__(options)
         self._clock = clock
         self._sleep = sleep
         self._plane = DataPlane(options.broker, options.access)
@@ -66,12 +66,6 @@ class WsrmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._waiting_since: float | None = None
         self._reading: list[QueueRange] = []
         """What the last batch reads, if it may skip what is deleted."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return pickled(self._options)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(unpickled(state))  # type: ignore[misc]
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """In the driver: ``maxRowsPerBatch``."""

@@ -53,24 +53,29 @@ class WsrmPartition(InputPartition):
         super().__init__(None)
 
 
-def pickled(options: ReadOptions) -> dict[str, Any]:
-    """What a task gets of a reader."""
-    return {"version": __version__, "options": options}
+class Travelling:
+    """A reader of which a task gets the options alone, and makes it anew of them."""
 
+    _options: ReadOptions
 
-def unpickled(state: dict[str, Any]) -> ReadOptions:
-    """The options, in a task.
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
 
-    Raises:
-        PipelineError: Another version of Holdfast has pickled them.
-    """
-    if state.get("version") != __version__:
-        raise PipelineError(
-            f"the driver runs Holdfast {state.get('version')}, and this executor {__version__}",
-            remedy="install one version on the driver and on all executors",
-        )
-    options: ReadOptions = state["options"]
-    return options
+    def __getstate__(self) -> dict[str, Any]:
+        return {"version": __version__, "options": self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In a task.
+
+        Raises:
+            PipelineError: Another version of Holdfast has pickled it.
+        """
+        if state.get("version") != __version__:
+            raise PipelineError(
+                f"the driver runs Holdfast {state.get('version')}, and this executor {__version__}",
+                remedy="install one version on the driver and on all executors",
+            )
+        type(self).__init__(self, state["options"])
 
 
 def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:

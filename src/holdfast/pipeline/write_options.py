@@ -6,18 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.endpoint.admin_client import Access
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.option_values import (
-    access_of,
     as_boolean,
     as_name,
-    as_seconds,
-    as_token,
-    as_url,
     option,
     parsed,
 )
+from holdfast.pipeline.server_options import ServerOptions, access_of
 
 _OF_SPARK = ("checkpointlocation", "queryname")
 """Spark shows a stream's writer these options of its own."""
@@ -48,11 +44,10 @@ def _directory(name: str, text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(ServerOptions):
     """The checked options of a write, batch or stream. Option names are the camelCase ones of the metadata.
 
     Args:
-        broker: URL of the server's admin listener as the executors see it.
         queue: The queue of the server for rows that name none, nor an address, by columns ``queue`` and ``to``.
         to: The address that those rows are sent to, instead of a queue.
         action: The Action of rows that have none by a column ``action``.
@@ -66,17 +61,8 @@ class WriteOptions:
         idempotency_key: Of a batch write alone: another write with this key sends nothing.
         rebind: Whether a sink that another query wrote to becomes this query's, which begins its batches again.
         refused: Directory of a Parquet table for the rows that cannot be sent. Without it, such a row fails the write.
-        away: Seconds a server that is away is waited for before the write fails.
-        token: The admin listener's token. Spark shows options to whoever may look at the query: ``tokenFile``, or the
-            environment variable ``HOLDFAST_ADMIN_TOKEN`` of the driver, keep it to themselves.
-        token_file: File with the token. This file and those below are read once, in the driver; tasks need none.
-        ca_file: PEM file of the authorities to trust, for https, instead of the system's.
-        certificate_file: PEM file of a certificate to show, with its chain.
-        key_file: PEM file of its key, if that is in another file.
-        proxy: URL of an HTTP proxy to go through.
     """
 
-    broker: str = field(metadata=option("broker", as_url))
     queue: str = field(default="", metadata=option("queue", as_name))
     to: str = field(default="", metadata=option("to", as_name))
     action: str = field(default="", metadata=option("action", as_name))
@@ -87,14 +73,6 @@ class WriteOptions:
     idempotency_key: str = field(default="", metadata=option("idempotencyKey", as_name))
     rebind: bool = field(default=False, metadata=option("rebind", as_boolean))
     refused: str = field(default="", metadata=option("refused", _directory))
-    away: float = field(default=60.0, metadata=option("awaySeconds", as_seconds))
-    token: str = field(default="", metadata=option("token", as_token), repr=False)
-    token_file: str = field(default="", metadata=option("tokenFile", as_name))
-    ca_file: str = field(default="", metadata=option("caFile", as_name))
-    certificate_file: str = field(default="", metadata=option("certificateFile", as_name))
-    key_file: str = field(default="", metadata=option("keyFile", as_name))
-    proxy: str = field(default="", metadata=option("proxy", as_name), repr=False)
-    access: Access = field(default=Access(), repr=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, stream: bool) -> WriteOptions:
