@@ -9,7 +9,7 @@ from holdfast.core.events import Acknowledged, BackChannel, Incident, NotQueued,
 from holdfast.core.messages import SOAP, Envelope, Fault, Sequence, SequenceAcknowledgement
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.records import Batch, Record, Snapshot
-from holdfast.endpoint.journal_columns import COLUMNS, EVENTS
+from holdfast.endpoint.journal_columns import COLUMNS, EVENTS, LIFE
 from holdfast.endpoint.journal_events import Collector
 from holdfast.endpoint.journal_files import HEADER, frames_of
 from holdfast.endpoint.journal_files import rows_of as all_of
@@ -93,12 +93,13 @@ def test_held_messages_are_told_and_released_and_dropped():
     one = collector()
     record = Record(ONE, 2, "urn:x", b"<a/>", 5.0)
     one.durable(Batch(holds=[(ONE, 2, record), (ONE, 3, record)]))
-    one.durable(Batch(releases=[(ONE, 2, "inbox", 1, 7, 9.0)], drops=[(ONE, 3)]))
-    assert [(row["event"], row["number"], row.get("offset")) for row in rows_of(one)] == [
-        ("held", 2, None),
-        ("held", 3, None),
-        ("delivered", 2, 7),
-        ("discarded", 3, None),
+    one.durable(Batch(releases=[(ONE, 2, "inbox", 1, 7, 9.0), (ONE, 2, "copy", 1, 8, 9.0)], drops=[(ONE, 3)]))
+    assert [(row["event"], row["number"], row.get("offset"), row.get("since")) for row in rows_of(one)] == [
+        ("held", 2, None, 5.0),
+        ("held", 3, None, 5.0),
+        ("delivered", 2, 7, 5.0),
+        ("delivered", 2, 8, 5.0),
+        ("discarded", 3, None, None),
     ]
 
 
@@ -216,6 +217,7 @@ def test_every_event_that_is_told_is_described():
 
     tree = ast.parse(Path(room.__file__).read_text())
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    texts |= set(LIFE.values())
     assert EVENTS.keys() - {"delivered", "given up", "staged", "submitted", "acknowledged"} <= texts
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     given = [arg for call in calls if call.func.attr == "_row" for arg in call.args]

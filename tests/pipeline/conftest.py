@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Tests are imported one by one, without their directory on the path: this is how they share a module.
-for _name in ("fake_sinks", "fake_server", "meddler", "sink_steps", "spark_cluster", "told", "wild"):
+for _name in ("fake_sinks", "fake_server", "meddler", "plain_audit", "sink_steps", "spark_cluster", "told", "wild"):
     if _name in sys.modules:
         continue
     _spec = importlib.util.spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))

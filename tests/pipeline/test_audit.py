@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import plain_audit
 import pytest
 import told as _told
 
 from holdfast.endpoint.journal_columns import COLUMNS, NAMES
 from holdfast.endpoint.journal_files import HEADER, frames_of
-from holdfast.pipeline.rules import RULES, violations_of
-from holdfast.pipeline.violations import WHERE
+from holdfast.pipeline.audit import WHERE
+from holdfast.pipeline.rules import RULES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +57,7 @@ def honest() -> list[Row]:
         row("held", 9, sequence="s", number=4, count=1, since=108.0),
         row("acknowledged", 10, sequence="s", number=4, count=1),
         row("delivered", 11, sequence="s", number=3, offset=2, since=109.0, **place),
-        row("delivered", 12, sequence="s", number=4, offset=3, **place),
+        row("delivered", 12, sequence="s", number=4, offset=3, since=108.0, **place),
         row("acknowledged", 13, sequence="s", number=3, count=1),
         row("handed over", 14, sequence="s", number=2, offset=1, attempt=1, **place),
         row("handled", 15, queue="inbox", partition=0, offset=1, count=1),
@@ -141,29 +144,57 @@ PLANTED: dict[str, Callable[[], list[Row]]] = {
 
 
 def test_each_planted_violation_is_found_and_nothing_else(spark: SparkSession) -> None:
-    from holdfast.pipeline.violations import violations
+    from holdfast.pipeline.audit import audit
 
     assert PLANTED.keys() == RULES.keys()
     journals = [honest(), restarted(honest(), accepted=4, end=4), *(plant() for plant in PLANTED.values())]
     rows = _told.apart(journals)
-    found = violations(frame(spark, rows)).collect()
+    audited = audit(frame(spark, rows))
+    found = audited.violations.collect()
     broken = {(one["run"] or one["sequence"]).partition("/")[0]: one["rule"] for one in found}
+    audited.release()
     assert len(found) == len(PLANTED)
     assert broken == {str(number): rule for number, rule in enumerate(PLANTED, 2)}
 
 
-def test_spark_finds_what_the_plain_rules_find(spark: SparkSession) -> None:
-    """In honest histories of the simulated core nothing; without what came into queues, the same as they."""
-    from holdfast.pipeline.violations import violations
+def test_spark_finds_what_the_deciders_find_without_it(spark: SparkSession) -> None:
+    """In histories of the simulated core, of which files are gone, with rows of sinks; and in those that lack what came
+    into queues, or in which something was planted."""
+    from holdfast.pipeline.audit import audit
+    from holdfast.pipeline.audit_pass import KINDS
 
-    journals = [journal for seed in range(8) for journal in _told.histories(seed)]
+    chance = random.Random(1)
+    worlds = [runs for seed in range(12) for runs in _told.files_of(seed)]
+    journals = [_told.with_a_sink(_told.worn(runs, chance), chance) for runs in worlds]
     spoilt = [[row for row in journal if row["event"] != "delivered"] for journal in journals]
     rows = _told.apart([*journals, *spoilt, *(plant() for plant in PLANTED.values())])
-    expected = violations_of(rows)
-    assert len(expected) > 2 * len(PLANTED)
+    expected = plain_audit.found_in(rows)
+    audited = audit(frame(spark, rows))
+    found = [(kind, tuple(row[kind])) for row in audited.found.collect() for kind in KINDS if row[kind] is not None]
+    assert {kind for kind, _ in found} == KINDS.keys()
+    # Tasks count latencies each for itself.
+    assert told_by(found) == told_by([(kind, tuple(one)) for one in expected for kind in KINDS if is_one(one, kind)])
     names = ("rule", *WHERE[:-1])
-    found = sorted(repr(tuple(one[name] for name in names)) for one in violations(frame(spark, rows)).collect())
-    assert found == sorted(repr(tuple(getattr(one, name) for name in names)) for one in expected)
+    violations = Counter(tuple(row[name] for name in names) for row in audited.violations.collect())
+    audited.release()
+    assert violations == Counter(tuple(getattr(one, name) for name in names) for one in plain_audit.violations_of(rows))
+    assert violations.total() > 2 * len(PLANTED)
+
+
+def is_one(found: Any, kind: str) -> bool:
+    from holdfast.pipeline.audit_pass import KINDS
+
+    return type(found) is KINDS[kind]
+
+
+def told_by(found: list[tuple[str, tuple[Any, ...]]]) -> Counter[Any]:
+    told: Counter[Any] = Counter()
+    for kind, values in found:
+        if kind == "latency":
+            told[kind, *values[:-1]] += values[-1]
+        else:
+            told[kind, *values] += 1
+    return told
 
 
 def test_the_tables_and_the_report_tell_what_happened(spark: SparkSession, tmp_path: Path) -> None:
@@ -182,24 +213,62 @@ def test_the_tables_and_the_report_tell_what_happened(spark: SparkSession, tmp_p
         data += frames_of("one", None, one["ordinal"], [("r", [tuple(one[name] for name in own)])])[0]
     (place / "_live-1.journal").write_bytes(HEADER + data + b"torn")
 
-    journal = read_journal(spark, tmp_path / "store").cache()
-    assert journal.count() == len(rows)
-    audited = audit(spark, journal)
+    audited = audit(read_journal(spark, tmp_path / "store"))
     (sequence,) = audited.sequences.collect()
     assert (sequence["messages"], sequence["highest"], sequence["missing"]) == (4, 4, 0)
-    assert (sequence["delivered"], sequence["acknowledged"], sequence["duplicates"]) == (5, 4, 1)
+    assert (sequence["delivered"], sequence["acknowledged"], sequence["duplicates"]) == (4, 4, 1)
+    assert (sequence["completeness"], sequence["state"]) == (1.0, "created")
+    assert sequence["assurance"] == "exactly-once in-order"
+    (gap,) = audited.gaps.collect()
+    assert (gap["number"], gap["count"], gap["seconds"]) == (3, 1, 2.0)
     (peer,) = audited.peers.collect()
     assert (peer["peer"], peer["sequences"], peer["complete"]) == ("p", 1, 1)
     ways = {one["stage"]: one for one in audited.latencies.collect()}
     assert ways["received to handled"]["messages"] == 2
-    # Five came into the queue, 2, 3, 4, 4 and 9 seconds after they had come: the held one counts from then.
-    assert ways["received to delivered"]["p50"] == pytest.approx(4.0)
+    # 3, 4, 2 and 4 seconds after they had come; what is delivered once more says nothing of when it came.
+    assert ways["received to delivered"]["messages"] == 4
+    assert ways["received to delivered"]["p50"] == pytest.approx(3.5, rel=0.01)
+    assert ways["received to delivered"]["p100"] == pytest.approx(4.0, rel=0.01)
+    assert ways["held to delivered"]["messages"] == 1
     (hole,) = audited.cannot_say.collect()
     assert (hole["after"], hole["events"]) == (13, 1)
     page = report(audited, ["store"])
+    audited.release()
+    assert "Gaps that are open" in page
     assert "1 violations" in page
     assert "<script>" not in page
     assert "<svg" in page
+
+
+def test_where_the_oldest_part_is_kept_no_more_nothing_is_a_violation_and_that_is_said(spark: SparkSession) -> None:
+    from holdfast.pipeline.audit import audit
+    from holdfast.pipeline.audit_pass import is_of_several
+
+    stands = {"number": 1, "count": 4, "detail": "closed, exactly-once in-order, NoDiscard", "peer": "p"}
+    queue = {"queue": "inbox", "partition": 0, "offset": 9, "attempt": 3, "detail": "epoch"}
+    rows = [
+        row("queue stands", 50, **queue),
+        row("stands", 51, sequence="s", **stands),
+        row("acknowledged", 52, sequence="s", number=1, count=4),
+        row("handed over", 53, sequence="s", number=4, offset=8, attempt=1, **PLACE),
+        row("handled", 54, queue="inbox", partition=0, offset=0, count=9),
+        row("duplicate", 55, sequence="s", number=4, count=1),
+    ]
+    audited = audit(frame(spark, rows))
+    assert audited.violations.collect() == []
+    said = {(one["run"], one["why"]): one["events"] for one in audited.cannot_say.collect()}
+    assert said == {
+        ("one", "what was before is not kept any more"): 50,
+        (None, "of runs 1 to 2 nothing is kept"): None,
+    }
+    (sequence,) = audited.sequences.collect()
+    assert (sequence["begun"], sequence["state"], sequence["peer"]) == (None, "closed", "p")
+    assert (sequence["messages"], sequence["missing"], sequence["delivered"]) == (4, 0, 0)
+    assert not is_of_several(audited.summed)
+    audited.release()
+    audited = audit(frame(spark, [*rows, *(one | {"run": "another server's"} for one in rows)]))
+    assert is_of_several(audited.summed)
+    audited.release()
 
 
 def test_where_there_is_no_journal_says_so(spark: SparkSession, tmp_path: Path) -> None:

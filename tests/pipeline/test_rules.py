@@ -11,10 +11,12 @@ import pytest
 import told as _told
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_audit import violations_of
 
 from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.pipeline.rules import RULES, outside, violations_of
+from holdfast.pipeline.gaps import outside
+from holdfast.pipeline.rules import RULES
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -47,6 +49,28 @@ def test_no_part_of_a_journal_that_a_crash_leaves_breaks_a_rule(number: int, dat
         runs.setdefault(row["run"], []).append(row)
     kept = [rows[: data.draw(st.integers(1, len(rows)))] for rows in runs.values()]
     assert violations_of([row for rows in kept for row in rows]) == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(SEEDS) - 1), st.data())
+def test_no_journal_of_which_files_are_gone_breaks_a_rule(seed: int, data: st.DataObject) -> None:
+    """The oldest are deleted in time; any may be damaged. Each that is left begins with how all stands."""
+    for runs in files(seed):
+        names = [(number, index) for number, run in enumerate(runs) for index in range(len(run))]
+        kept = names[data.draw(st.integers(0, len(names) - 1)) :]
+        lost = data.draw(st.sets(st.sampled_from(kept), max_size=2))
+        journal = [row for one in kept if one not in lost for row in runs[one[0]][one[1]]]
+        assert violations_of(journal) == []
+
+
+@cache
+def files(seed: int) -> list[list[list[Rows]]]:
+    return _told.files_of(seed)
+
+
+def test_simulated_runs_have_several_files() -> None:
+    """Else the test above would say nothing."""
+    assert sum(len(run) > 2 for seed in range(10) for runs in files(seed) for run in runs) > 5
 
 
 # --- what is planted --------------------------------------------------------------------------------------------------
@@ -135,12 +159,15 @@ def twice(rows: Rows, chance: random.Random) -> Rows | None:
 def out_of_order(rows: Rows, chance: random.Random) -> Rows | None:
     ordered = {row["sequence"] for row in rows if "in-order" in (row["detail"] or "") and not row["key"]}
     delivered = [one for one in inbound(rows, "delivered") if one["sequence"] in ordered]
+    files = {(row["run"], row["ordinal"]) for row in rows if row["event"] == "queue stands"}
     pairs = [
         (one, other)
         for one in delivered
         for other in delivered
         if one["number"] + 1 == other["number"]
         and all(one[name] == other[name] for name in ("sequence", "queue", "partition", "run"))
+        # No file may begin between them: it would say how long the queue was.
+        and not any((one["run"], ordinal) in files for ordinal in range(*sorted((one["ordinal"], other["ordinal"]))))
     ]
     if not pairs:
         return None

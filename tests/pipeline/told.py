@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import random
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect
 from holdfast.core.protocol import RMProtocol
+from holdfast.core.queues import Queue
 from holdfast.core.records import Batch, Snapshot
 from holdfast.endpoint.journal_events import Collector
 from holdfast.endpoint.journal_files import HEADER, frames_of, rows_of
@@ -18,13 +21,30 @@ from holdfast.testing.node import Node
 from holdfast.testing.simulator import Simulator
 
 Row = dict[str, Any]
+FILES = 0.2
+"""How probable it is that a file ends with a batch."""
 
 
 class Teller:
-    """Tells a collector; a copy tells nobody."""
+    """Tells a collector; a copy tells nobody.
 
-    def __init__(self, collector: Collector | None = None) -> None:
+    Args:
+        collector: Whom; None: nobody.
+        chance: Decides when a new file begins, which says how all stands.
+
+    Attributes:
+        files: The ordinals at which files begin.
+    """
+
+    def __init__(self, collector: Collector | None = None, chance: random.Random | None = None) -> None:
         self.collector = collector
+        self.files = [0]
+        self._chance = chance
+
+    def may_begin_file(self, queues: Iterable[Queue]) -> None:
+        if self.collector is not None and self._chance is not None and self._chance.random() < FILES:
+            self.files.append(self.collector.count)
+            self.collector.stand(queues)
 
     def __deepcopy__(self, _memo: Any) -> Teller:
         return Teller()
@@ -46,8 +66,8 @@ class ToldProtocol(RMProtocol):
 
     teller = Teller()
 
-    def listen(self, collector: Collector) -> None:
-        self.teller = Teller(collector)
+    def listen(self, teller: Teller) -> None:
+        self.teller = teller
         self.commit.__class__ = ToldCommit
         self.commit.pending = deque()  # type: ignore[attr-defined]
 
@@ -57,6 +77,7 @@ class ToldProtocol(RMProtocol):
             if self.teller.collector is not None:
                 self.teller.collector.durable(batch)
         super().batch_durable(now)
+        self.teller.may_begin_file(self.inbound.queues.values())
 
     def take_effects(self) -> list[Effect]:
         effects = super().take_effects()
@@ -75,10 +96,11 @@ class ToldProtocol(RMProtocol):
 
 @dataclass
 class Telling:
-    """The journals of one simulated world: node index -> its runs, each with its rows."""
+    """The journals of one simulated world: node index -> its runs, each with the rows of its files."""
 
-    runs: dict[int, list[list[Row]]] = field(default_factory=dict)
-    collectors: dict[int, Collector] = field(default_factory=dict)
+    chance: random.Random
+    runs: dict[int, list[list[list[Row]]]] = field(default_factory=dict)
+    tellers: dict[int, Teller] = field(default_factory=dict)
 
     def build(self, *args: Any, **options: Any) -> RMProtocol:
         node = getattr(args[2], "__self__", None)
@@ -87,34 +109,41 @@ class Telling:
         if isinstance(node, Node) and getattr(args[1], "__self__", None) is node.store:
             self._end(node.index)
             collector = Collector(lambda: node.now, node.setup.destination_policy)
-            self.collectors[node.index] = collector
             collector.run = len(self.runs.get(node.index, ())) + 1
-            protocol.listen(collector)
+            teller = self.tellers[node.index] = Teller(collector, self.chance)
+            protocol.listen(teller)
         return protocol
 
     def _end(self, index: int) -> None:
-        collector = self.collectors.pop(index, None)
-        if collector is not None:
+        teller = self.tellers.pop(index, None)
+        if teller is not None and teller.collector is not None:
             runs = self.runs.setdefault(index, [])
-            data, _ = frames_of(f"{index}-{len(runs)}", None, 0, collector.take())
-            runs.append(rows_of(io.BytesIO(HEADER + data)))
+            data, _ = frames_of(f"{index}-{len(runs)}", None, 0, teller.collector.take())
+            rows = rows_of(io.BytesIO(HEADER + data))
+            runs.append([rows[first:end] for first, end in pairwise([*teller.files, len(rows)])])
 
     def end(self) -> None:
-        for index in list(self.collectors):
+        for index in list(self.tellers):
             self._end(index)
+
+
+def files_of(seed: int) -> list[list[list[list[Row]]]]:
+    """The journal of each endpoint of a simulated world: its runs, each with the rows of each of its files."""
+    telling = Telling(random.Random(f"files of {seed}"))
+    Simulator(seed, build=telling.build).run()
+    telling.end()
+    return list(telling.runs.values())
 
 
 def histories(seed: int, *, loses: bool = True) -> list[list[Row]]:
     """The journal of each endpoint of a simulated world; ``loses``: each run but the last loses some of its end."""
-    telling = Telling()
-    Simulator(seed, build=telling.build).run()
-    telling.end()
     chance = random.Random(seed)
     found = []
-    for runs in telling.runs.values():
+    for runs in files_of(seed):
         rows: list[Row] = []
-        for run in runs:
-            kept = len(run) - (chance.randrange(12) if loses and run is not runs[-1] else 0)
+        for files in runs:
+            run = [row for file in files for row in file]
+            kept = len(run) - (chance.randrange(12) if loses and files is not runs[-1] else 0)
             rows += run[: max(kept, 1)]
         found.append(rows)
     return found
@@ -128,3 +157,40 @@ def apart(journals: list[list[Row]]) -> list[Row]:
             named = {name: f"{worker}/{row[name]}" for name in ("run", "sequence", "key") if row[name] is not None}
             rows.append(row | named | {"worker": worker})
     return rows
+
+
+def worn(runs: list[list[list[Row]]], chance: random.Random) -> list[Row]:
+    """What is left of a journal: the oldest files are deleted, one is damaged, and the ends of runs are lost."""
+    files = [(run, index) for run in range(len(runs)) for index in range(len(runs[run]))]
+    kept = files[chance.randrange(len(files)) if chance.random() < 0.5 else 0 :]
+    if len(kept) > 1 and chance.random() < 0.5:
+        kept.remove(chance.choice(kept))
+    rows = []
+    for run, index in kept:
+        file = runs[run][index]
+        is_last = index == len(runs[run]) - 1
+        rows += file[: max(1, len(file) - chance.randrange(12))] if is_last else file
+    return rows
+
+
+def with_a_sink(rows: list[Row], chance: random.Random) -> list[Row]:
+    """The same with rows that a sink put into a queue, beside all else: they have a Sequence that nobody created."""
+    last: dict[str, Row] = {}
+    for row in rows:
+        if row["ordinal"] >= last.get(row["run"], row)["ordinal"]:
+            last[row["run"]] = row
+    added = []
+    for run, row in last.items():
+        number, count = chance.randrange(1, 50), chance.randrange(10)
+        for more in range(count):
+            usual = dict.fromkeys(row) | {"run": run, "worker": row["worker"], "at": row["at"] + more, "count": 1}
+            own = {
+                "ordinal": row["ordinal"] + 1 + 2 * more,
+                "sequence": f"{row['worker']}/sink",
+                "number": number + more,
+            }
+            added.append(usual | own | {"event": "staged", "queue": "staging/1", "partition": 0, "offset": more})
+            own["ordinal"] += 1
+            where = {"queue": "rows", "partition": 0, "offset": more, "since": row["at"]}
+            added.append(usual | own | where | {"event": "delivered"})
+    return rows + added

@@ -54,14 +54,16 @@ EVENTS: Mapping[str, str] = {
     "`count` 0: none.",
     "queue stands": "`offset`: the end of a partition where a file of the journal begins. `attempt`: as of `started`; "
     "`detail`: the queue's epoch.",
-    "handled stands": "Offsets that the handler is durably done with where a file of the journal begins.",
+    "handled stands": "Offsets that the handler is durably done with where a file of the journal begins. `detail`: "
+    "recovered, if it was before this run.",
     "created": "A Sequence was granted (no `key`; `detail`: its assurance), or a destination granted us one "
     "(`key`; `offset`: of its number 1).",
     "closed": "It takes no new message.",
     "terminated": "It is over. `detail`: the numbers that are missing, the last fault.",
     "expired": "Its time was up: by its Expires, or since nothing came.",
     "forgotten": "It is known no more.",
-    "delivered": "A message is durable in its queue for the application. `since`: when it came; null if it was held.",
+    "delivered": "A message is durable in its queue for the application. `since`: when it came; null if it was held "
+    "since before this run.",
     "held": "A message is durable, and waits for one before it.",
     "discarded": "A held message was thrown away with its incomplete Sequence, or had no queue left to go to.",
     "not queued": "A message was accepted and goes into no queue. `detail`: why.",
@@ -89,3 +91,7 @@ EVENTS: Mapping[str, str] = {
 """Event -> what it says."""
 
 NAMES = tuple(column.name for column in COLUMNS)
+RECOVERED = "recovered"
+"""``detail`` of what stands since before its run."""
+LIFE = {"closed": "closed", "closing": "closed", "terminated": "terminated", "terminating": "terminated"}
+"""State of a Sequence that comes in, as it is saved -> the event that tells of it."""

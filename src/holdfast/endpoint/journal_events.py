@@ -30,6 +30,7 @@ from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues import HANDLER, Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Snapshot, State
+from holdfast.endpoint.journal_columns import LIFE, RECOVERED
 
 Row = tuple[Any, ...]
 Pairs = tuple[tuple[int, int], ...]
@@ -70,10 +71,12 @@ class Collector:
         self._told: dict[str, int | Pairs] = {}
         """Sequence -> what it was told of in this run: up to which number, if that is all of them."""
         self._states: dict[str, State] = {}
-        self._held: dict[str, set[int]] = {}
+        self._held: dict[str, dict[int, float | None]] = {}
+        """Sequence -> what is held of it, and when that came; None: before this run, nobody knows."""
         self._done: dict[tuple[str, int], Pairs] = {}
         self._homes: dict[str, tuple[str | None, int | None]] = {}
         self._promised: dict[str, str] = {}
+        self._recovered: str | None = None
         self.of_effect: dict[type[Any], Callable[[Any], None]] = {
             Respond: self._respond,
             Transmit: self._transmitted,
@@ -119,13 +122,15 @@ class Collector:
 
     def _holding(self, batch: Batch, at: float) -> None:
         for sequence, number, record in batch.holds:
-            self._held.setdefault(sequence, set()).add(number)
+            self._held.setdefault(sequence, {})[number] = record.received_at
             self._row(at, "held", sequence, number, 1, since=record.received_at)
         for sequence, number, queue, partition, offset, _ in batch.releases:
-            self._held.get(sequence, set()).discard(number)
-            self._row(at, "delivered", sequence, number, 1, queue, partition, offset)
+            since = self._held.get(sequence, {}).get(number)
+            self._row(at, "delivered", sequence, number, 1, queue, partition, offset, since)
+        for sequence, number, *_ in batch.releases:  # into several queues, maybe
+            self._held.get(sequence, {}).pop(number, None)
         for sequence, number in batch.drops:
-            self._held.get(sequence, set()).discard(number)
+            self._held.get(sequence, {}).pop(number, None)
             self._row(at, "discarded", sequence, number, 1)
 
     def _moved(self, name: str, state: State, batch: Batch, at: float) -> None:
@@ -146,9 +151,8 @@ class Collector:
             return
         if known is None:
             detail = self._promised[name] = f"{self.policy.assurance}, {state['behavior']}"
-            peer = state.get("party") or state["acks_to"][0]
-            self._row(at, "created", name, partition=state["partition"], peer=peer, detail=detail)
-        event = _LIFE.get(state["state"])
+            self._row(at, "created", name, partition=state["partition"], peer=_peer(state), detail=detail)
+        event = LIFE.get(state["state"])
         if event is None:
             return
         fault = state.get("last_fault", "")
@@ -316,10 +320,11 @@ class Collector:
         assurance = self.policy.assurance
         self._promised = {name: f"{assurance}, {state['behavior']}" for name, state in self._states.items()}
         self._homes = {name: snapshot.homes.get(name, (None, None)) for name in self._states}
-        self._held = {name: set(numbers) for name, numbers in snapshot.held.items()}
+        self._held = {name: dict.fromkeys(numbers) for name, numbers in snapshot.held.items()}
         for (queue, partition, name), state in snapshot.cursors.items():
             if name == HANDLER and _is_done(state):
                 self._done[queue, partition] = _pairs(state["done"])
+        self._recovered = RECOVERED
         self._row(self._clock(), "recovered", count=len(self._states))
 
     def stand(self, queues: Iterable[Queue]) -> None:
@@ -335,9 +340,11 @@ class Collector:
             for partition, one in enumerate(queue.partitions):
                 where: dict[str, Any] = {"queue": queue.name, "partition": partition, "offset": one.durable_end}
                 self._row(at, "queue stands", **where, attempt=self.run, detail=queue.epoch)
+        before, self._recovered = self._recovered, None
         for (name, partition), done in self._done.items():
             for lower, upper in done:
-                self._row(at, "handled stands", None, None, upper - lower + 1, name, partition, lower - 1)
+                where = {"count": upper - lower + 1, "queue": name, "partition": partition, "offset": lower - 1}
+                self._row(at, "handled stands", **where, detail=before)
         for name, state in self._states.items():
             if state["identifier"] is not None:
                 self._stand_one(name, state, at)
@@ -348,11 +355,12 @@ class Collector:
             queue, partition = self._homes.get(name, (None, None))
             for lower, upper in _pairs(state["acknowledged"]) or ((1, 0),):
                 where: dict[str, Any] = {"queue": queue, "partition": partition, "offset": state["start"] + lower - 1}
-                self._row(at, "stands", identifier, lower, upper - lower + 1, **where, key=state["outbox"])
+                whose = {"key": state["outbox"], "peer": state["to"]}
+                self._row(at, "stands", identifier, lower, upper - lower + 1, **where, **whose)
             return
         detail = f"{state['state']}, {self._promised[name]}"
         for lower, upper in _pairs(state["accepted"]) or ((1, 0),):
-            self._row(at, "stands", identifier, lower, upper - lower + 1, peer=state.get("party"), detail=detail)
+            self._row(at, "stands", identifier, lower, upper - lower + 1, peer=_peer(state), detail=detail)
         for number in sorted(self._held.get(identifier, ())):
             self._row(at, "stands", identifier, number, 1, detail="held")
 
@@ -394,7 +402,10 @@ class Collector:
         return entries
 
 
-_LIFE = {"closed": "closed", "closing": "closed", "terminated": "terminated", "terminating": "terminated"}
+def _peer(state: State) -> str:
+    """Whose a Sequence is that comes in."""
+    peer: str = state.get("party") or state["acks_to"][0]
+    return peer
 
 
 def _short(text: str) -> str:

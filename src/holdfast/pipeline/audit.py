@@ -1,6 +1,7 @@
 """Audit: what an event journal comes to, as tables: Sequences, peers, gaps, latencies, and what must not be.
 
-All of it is Spark: a journal may have more events than a machine has memory. What a violation is, ``violations`` says.
+All of it is Spark: a journal may have more events than a machine has memory. One pass over the events finds what needs
+them in their order (``audit_pass``); the tables are sums of that, or of the events themselves.
 """
 
 from __future__ import annotations
@@ -9,14 +10,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from holdfast.pipeline.intervals import covering, joined
-from holdfast.pipeline.violations import violations
+from holdfast.pipeline.audit_events import AT_MOST_ONCE
+from holdfast.pipeline.audit_pass import found, summary
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
 """Which quantiles of latencies are told."""
+WHERE = ("sequence", "number", "count", "queue", "partition", "offset", "run", "ordinal", "at")
+"""Columns of a violation beside ``rule``: what it is about, and the event that tells it; null for nothing."""
+_ADDED = (
+    "messages",
+    "missing",
+    "delivered",
+    "held",
+    "discarded",
+    "not_queued",
+    "acknowledged",
+    "duplicates",
+    "transmitted",
+    "retransmitted",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +40,27 @@ class Audit:
 
     Attributes:
         sequences: A row for each Sequence: ``role`` ("in": it came here; "out": it was sent from here), ``sequence``,
-            ``peer``, ``key`` (of an outbox), ``state`` (the last that is known), ``begun``, ``ended``, ``messages``
-            (accepted, or known to have arrived), ``highest`` number, ``missing`` (numbers up to that which are not),
-            ``delivered``, ``held`` (now), ``discarded``, ``acknowledged``, ``duplicates``, ``transmitted`` (first
-            times), ``retransmitted``.
+            ``peer``, ``key`` (of an outbox), ``assurance``, ``state`` (the last that is known), ``begun`` (null: before
+            the journal), ``ended``, ``messages`` (accepted; of one that was sent, those that the next hop has),
+            ``highest`` number, ``missing`` (numbers up to that which are not), ``completeness`` (``messages`` of
+            ``highest``), ``delivered``, ``held`` (now), ``discarded``, ``not_queued``, ``acknowledged``,
+            ``duplicates`` (dropped), ``transmitted``, ``retransmitted`` (times that one was sent again). What it did
+            is counted as far as the journal goes back; what is there and what is missing from its number 1 on.
         peers: The same, added up for each ``role`` and ``peer``, with ``sequences``, how many, ``complete``, how many
             of them miss nothing, and ``retransmission_rate``, retransmissions for each message transmitted.
-        gaps: A row for each message that waited behind a gap: ``sequence``, ``number``, ``since``, ``until``,
-            ``seconds``; null: it waits still.
+        gaps: A row for each gap in the numbers of a Sequence: ``role``, ``sequence``, ``number`` (the first missing),
+            ``count``, ``since`` (when one behind it came), ``until`` (when the last of it came), ``seconds``; null: it
+            is open still.
         over_time: A row for each minute and event: ``minute``, ``event``, ``messages``.
         latencies: A row for each way: ``stage``, ``name`` (of the queue, or the key of the outbox), ``messages``, and
-            the seconds of some quantiles: ``p50`` and so on.
+            the seconds of some quantiles, to one part in 500: ``p50`` and so on.
         faults: ``event``, ``sequence``, ``detail``, ``times``, ``first``, ``last``, of faults sent and received.
-        violations: What must not be: :func:`holdfast.pipeline.violations.violations`. Empty if all is well.
-        cannot_say: Where the journal has holes: ``run``, ``worker``, ``after`` (the ordinal before), ``events`` (how
+        violations: What must not be: ``rule`` of :data:`holdfast.pipeline.rules.RULES`, and :data:`WHERE`. Empty if all
+            is well.
+        cannot_say: Where the journal has holes: ``run`` and ``worker``, ``after`` (the ordinal before), ``events`` (how
             many are missing; null: nobody knows), ``at``, ``why``. What is missing there can have been anything.
+        summed: The events counted by what they are (:func:`holdfast.pipeline.audit_pass.summary`).
+        found: What the pass over the events found. The tables are made of these two, which are cached.
     """
 
     sequences: DataFrame
@@ -50,158 +71,114 @@ class Audit:
     faults: DataFrame
     violations: DataFrame
     cannot_say: DataFrame
+    summed: DataFrame
+    found: DataFrame
 
     def tables(self) -> Iterator[tuple[str, DataFrame]]:
         """All of them, by their names."""
         for field in fields(self):
-            yield field.name, getattr(self, field.name)
+            if field.name not in ("summed", "found"):
+                yield field.name, getattr(self, field.name)
+
+    def release(self) -> None:
+        """Give back the memory and the disk of what is cached; the tables can be asked for all the same."""
+        self.found.unpersist()
+        self.summed.unpersist()
 
 
-def audit(spark: SparkSession, journal: DataFrame) -> Audit:
+def audit(journal: DataFrame) -> Audit:
     """What a journal comes to.
 
     Args:
-        spark: The session.
-        journal: As :func:`~holdfast.pipeline.journal.read_journal` gives it: of one server, with all its workers.
-            Cache it if several of the tables are asked for.
+        journal: As :func:`~holdfast.pipeline.journal.read_journal` gives it: of one server, with all its workers. It is
+            gone through four times: cache it if that is much, as over a network.
     """
-    sequences = _sequences(journal)
+    summed = summary(journal).cache()
+    things = found(journal, summed).cache()
+    sequences = _sequences(things)
     return Audit(
         sequences,
         _peers(sequences),
-        _gaps(journal),
+        _gaps(things),
         _over_time(journal),
-        _latencies(journal),
+        _latencies(things),
         _faults(journal),
-        violations(journal),
-        _cannot_say(journal),
+        _violations(things),
+        _cannot_say(journal, summed),
+        summed,
+        things,
     )
 
 
-# --- Sequences and peers ----------------------------------------------------------------------------------------------
+def _only(things: DataFrame, kind: str) -> DataFrame:
+    """What was found of one kind."""
+    return things.where(f"{kind} IS NOT NULL").select(f"{kind}.*")
 
-_LIFE = ("created", "closed", "terminated", "expired")
 
-
-def _sequences(journal: DataFrame) -> DataFrame:
+def _time(column: str) -> Column:
     from pyspark.sql import functions as F
 
-    told = journal.where("sequence IS NOT NULL").withColumn("count", F.coalesce("count", F.lit(1)))
-    of_peers = told.where(
-        "event = 'created' OR (event = 'stands' AND detail IS NULL) OR (event = 'stands' AND detail <> 'held')"
-    )
-    known = of_peers.groupBy("sequence").agg(
-        F.min("at").alias("begun"),
-        F.max(F.col("key").isNotNull()).alias("is_out"),
-        F.max("peer").alias("peer"),
-        F.max("key").alias("key"),
-    )
-    life = (
-        told.where(F.col("event").isin(*_LIFE))
-        .groupBy("sequence")
-        .agg(
-            F.max_by("event", F.struct("at", "ordinal")).alias("state"),
-            F.max(F.when(F.col("event").isin("terminated", "expired"), F.col("at"))).alias("ended"),
-        )
-    )
-    counts = told.groupBy("sequence").agg(
-        *(
-            F.coalesce(F.sum(F.when(F.col("event") == event, F.col("count"))), F.lit(0)).alias(name)
-            for event, name in (
-                ("delivered", "delivered"),
-                ("discarded", "discarded"),
-                ("duplicate", "duplicates"),
-                ("transmitted", "transmitted"),
-                ("retransmitted", "retransmitted"),
-            )
-        )
-    )
-    return (
-        known.join(life, "sequence", "left")
-        .join(counts, "sequence")
-        .join(_numbers(told), "sequence", "left")
-        .select(
-            F.when(F.col("is_out"), "out").otherwise("in").alias("role"),
-            "sequence",
-            "peer",
-            "key",
-            F.coalesce("state", F.lit("created")).alias("state"),
-            "begun",
-            "ended",
-            *(F.coalesce(name, F.lit(0)).alias(name) for name in ("messages", "highest", "missing")),
-            "delivered",
-            F.coalesce("held", F.lit(0)).alias("held"),
-            "discarded",
-            F.coalesce("acknowledged", F.lit(0)).alias("acknowledged"),
-            "duplicates",
-            "transmitted",
-            "retransmitted",
-        )
-    )
+    return F.timestamp_micros(column).alias(column)
 
 
-def _numbers(told: DataFrame) -> DataFrame:
-    """Of each Sequence how many numbers are accepted or have arrived, and up to which; acknowledged and held ones."""
+# --- what the pass found ----------------------------------------------------------------------------------------------
+
+
+def _sequences(things: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    numbered = told.where("number IS NOT NULL").selectExpr("*", "number AS first", "number + count AS end")
-    there = numbered.where("event IN ('delivered', 'held', 'discarded', 'not queued', 'stands', 'arrived')")
-    accepted = joined(there.select("sequence", "first", "end"), ["sequence"])
-    said = joined(numbered.where("event = 'acknowledged'").select("sequence", "first", "end"), ["sequence"])
-    totals = accepted.groupBy("sequence").agg(
-        F.sum(F.col("end") - F.col("first")).alias("messages"), (F.max("end") - 1).alias("highest")
-    )
-    waiting = _waiting(told).where("until IS NULL").groupBy("sequence").agg(F.count("*").alias("held"))
-    return (
-        totals.withColumn("missing", F.col("highest") - F.col("messages"))
-        .join(
-            said.groupBy("sequence").agg(F.sum(F.col("end") - F.col("first")).alias("acknowledged")), "sequence", "full"
-        )
-        .join(waiting, "sequence", "left")
-    )
+    told = _only(things, "sequence").withColumns({"begun": _time("begun"), "ended": _time("ended")})
+    completeness = F.when(F.col("highest") > 0, F.col("messages") / F.col("highest"))
+    before = told.columns.index("missing") + 1
+    columns = [*told.columns[:before], "completeness", *told.columns[before:]]
+    return told.withColumn("completeness", completeness).select(*columns)
 
 
 def _peers(sequences: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    added = (
-        "messages",
-        "missing",
-        "delivered",
-        "held",
-        "discarded",
-        "acknowledged",
-        "duplicates",
-        "transmitted",
-        "retransmitted",
-    )
     totals = sequences.groupBy("role", "peer").agg(
         F.count("*").alias("sequences"),
         F.sum(F.when(F.col("missing") == 0, 1).otherwise(0)).alias("complete"),
-        *(F.sum(name).alias(name) for name in added),
+        *(F.sum(name).alias(name) for name in _ADDED),
     )
+    everything = F.col("messages") + F.col("missing")
+    completeness = F.when(everything > 0, F.col("messages") / everything)
     rate = F.when(F.col("transmitted") > 0, F.col("retransmitted") / F.col("transmitted"))
-    return totals.withColumn("retransmission_rate", rate)
+    return totals.withColumns({"completeness": completeness, "retransmission_rate": rate})
 
 
-# --- gaps, time, latencies --------------------------------------------------------------------------------------------
-
-
-def _waiting(journal: DataFrame) -> DataFrame:
-    """Messages that were held: since when, until when."""
+def _gaps(things: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    held = journal.where("event = 'held'").groupBy("sequence", "number").agg(F.min("at").alias("since"))
-    over = journal.where("event IN ('delivered', 'discarded') AND sequence IS NOT NULL")
-    until = over.groupBy("sequence", "number").agg(F.min("at").alias("until"))
-    return held.join(until, ["sequence", "number"], "left")
+    gaps = _only(things, "gap").withColumn("seconds", (F.col("until") - F.col("since")) / 1e6)
+    return gaps.withColumns({"since": _time("since"), "until": _time("until")})
 
 
-def _gaps(journal: DataFrame) -> DataFrame:
+def _latencies(things: DataFrame) -> DataFrame:
+    """From when a message came, or was submitted here, until it was in its queue, until its handler was done with it,
+    and until the next hop had it; and of one that was held, from then until it was in its queue."""
     from pyspark.sql import functions as F
 
-    seconds = F.col("until").cast("double") - F.col("since").cast("double")
-    return _waiting(journal).withColumn("seconds", seconds)
+    names = [f"p{100 * one:g}".replace(".", "_") for one in QUANTILES]
+    shares = F.array(*(F.lit(one) for one in QUANTILES))
+    rows = _only(things, "latency").groupBy("stage", "name")
+    told = rows.agg(F.sum("messages").alias("m"), F.percentile("took", shares, F.col("messages")).alias("quantiles"))
+    named = [(F.col("quantiles")[index] / 1e6).alias(name) for index, name in enumerate(names)]
+    return told.select("stage", "name", F.col("m").alias("messages"), *named)
+
+
+def _violations(things: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    told = _only(things, "violation")
+    promised = _only(things, "sequence").where(F.col("assurance").contains(AT_MOST_ONCE))
+    promised = promised.select(F.col("sequence").alias("promised"))
+    is_none = (F.col("sequence") == F.col("promised")) & F.col("unless_at_most_once")
+    return told.join(promised, is_none, "left_anti").withColumn("at", _time("at")).select("rule", *WHERE)
+
+
+# --- what needs no order ----------------------------------------------------------------------------------------------
 
 
 def _over_time(journal: DataFrame) -> DataFrame:
@@ -210,52 +187,6 @@ def _over_time(journal: DataFrame) -> DataFrame:
     what = "event NOT IN ('stands', 'queue stands', 'handled stands', 'deleted', 'read', 'recovered')"
     minute = F.date_trunc("minute", "at").alias("minute")
     return journal.where(what).groupBy(minute, "event").agg(F.sum(F.coalesce("count", F.lit(1))).alias("messages"))
-
-
-def _latencies(journal: DataFrame) -> DataFrame:
-    """From when a message came, or was submitted here, until it was in its queue, until its handler was done with it,
-    and until the next hop had it."""
-    from pyspark.sql import functions as F
-
-    place = ["worker", "queue", "partition"]
-    columns = [*place, "offset", "at", "since", "event", "key", "sequence", "number"]
-    held = (
-        journal.where("event = 'held'")
-        .selectExpr("sequence", "number", "since AS came")
-        .dropDuplicates(["sequence", "number"])
-    )
-    delivered = journal.where("event = 'delivered'").select(*columns).join(held, ["sequence", "number"], "left")
-    delivered = delivered.withColumn("since", F.coalesce("since", "came")).drop("came")
-    into = delivered.selectExpr("'received to delivered' AS stage", "queue AS name", "since", "at")
-    done = journal.where("event = 'handled'")
-    handled = covering(delivered.drop("at"), "offset", _span(done, place), place, ["at"])
-    handled = handled.selectExpr("'received to handled' AS stage", "queue AS name", "since", "at")
-    keys = journal.where("key IS NOT NULL AND queue IS NOT NULL AND event IN ('created', 'stands')")
-    keys = keys.selectExpr("worker AS w", "key AS k", "queue AS q", "partition AS p").distinct()
-    next_hop = journal.where("event = 'arrived'").select("worker", "key", "offset", "count", "at")
-    next_hop = next_hop.join(keys, F.expr("key = k AND worker <=> w")).withColumnsRenamed(
-        {"q": "queue", "p": "partition"}
-    )
-    ours = journal.where("event = 'submitted'").select(*columns)
-    sent = delivered.unionByName(ours).drop("key", "at")
-    sent = sent.join(keys, F.expr("queue = q AND partition = p AND worker <=> w"))
-    sent = sent.drop("w", "q", "p").withColumnRenamed("k", "key")
-    by = [*place, "key"]
-    first = _span(next_hop, by).groupBy(*by, "first", "end").agg(F.min("at").alias("at"))
-    arrived = covering(sent, "offset", first, by, ["at"])
-    arrived = arrived.selectExpr("'received to arrived' AS stage", "key AS name", "since", "at")
-    seconds = (F.col("at").cast("double") - F.col("since").cast("double")).alias("seconds")
-    ways = into.unionByName(handled).unionByName(arrived).where("at IS NOT NULL AND since IS NOT NULL")
-    quantiles = F.percentile_approx("seconds", list(QUANTILES), 10_000)
-    rows = ways.select("stage", "name", seconds).groupBy("stage", "name")
-    found = rows.agg(F.count("*").alias("messages"), quantiles.alias("quantiles"))
-    names = [f"p{100 * one:g}".replace(".", "_") for one in QUANTILES]
-    named = [F.col("quantiles")[index].alias(name) for index, name in enumerate(names)]
-    return found.select("stage", "name", "messages", *named)
-
-
-def _span(rows: DataFrame, by: list[str]) -> DataFrame:
-    return rows.selectExpr(*(f"`{one}`" for one in by), "offset AS first", "offset + count AS end", "at")
 
 
 def _faults(journal: DataFrame) -> DataFrame:
@@ -270,27 +201,51 @@ def _faults(journal: DataFrame) -> DataFrame:
 # --- holes ------------------------------------------------------------------------------------------------------------
 
 
-def _cannot_say(journal: DataFrame) -> DataFrame:
+def _cannot_say(journal: DataFrame, summed: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
+    event = F.col("event")
+    runs = summed.groupBy("run", "worker").agg(
+        F.max(F.when(event.isin("started", "queue stands"), F.col("attempt"))).alias("number"),
+        F.min("first").alias("begins"),
+        F.max("last").alias("after"),
+        F.sum("events").alias("events"),
+        F.min("began").alias("began"),
+        F.max("ended").alias("at"),
+        F.max(event == "stopped").alias("is_over"),
+    )
+    runs = runs.withColumn("followed", F.lead("run").over(Window.partitionBy("worker").orderBy("number", "at")))
+    runs = runs.withColumn("before", F.lag("number").over(Window.partitionBy("worker").orderBy("number", "at")))
+    nobody_knows = F.lit(None).cast("bigint").alias("events")
+    said = F.lit("it ended without a word: what it gathered in its last second may be missing").alias("why")
+    killed = runs.where("NOT is_over AND followed IS NOT NULL")
+    tails = killed.select("run", "worker", "after", nobody_knows, "at", said)
+    unknown = runs.where("number > coalesce(before, 0) + 1")
+    earlier = F.format_string(
+        "of runs %d to %d nothing is kept", F.coalesce("before", F.lit(0)) + 1, F.col("number") - 1
+    )
+    nothing = F.lit(None)
+    lost = unknown.select(
+        nothing.cast("string").alias("run"),
+        "worker",
+        nothing.cast("bigint").alias("after"),
+        nobody_knows,
+        F.col("began").alias("at"),
+        earlier.alias("why"),
+    )
+    # Nearly always none: then the events need not be gone through.
+    broken = runs.where("begins > 0 OR after - begins + 1 <> events").select("run")
     window = Window.partitionBy("run").orderBy("ordinal")
-    before = F.coalesce(F.lag("ordinal").over(window), F.lit(-1))
-    holes = journal.select("run", "worker", "ordinal", "at", "event", "detail").withColumn("after", before)
+    holes = journal.select("run", "worker", "ordinal", "at", "event", "detail").join(F.broadcast(broken), "run")
+    holes = holes.withColumn("after", F.coalesce(F.lag("ordinal").over(window), F.lit(-1)))
     holes = holes.where("ordinal > after + 1")
     why = (
-        F.when(F.col("event") == "gap", F.concat(F.lit("not written: "), "detail"))
+        F.when(event == "gap", F.concat(F.lit("not written: "), "detail"))
         .when(F.col("after") < 0, "what was before is not kept any more")
         .otherwise("a file is damaged, or missing")
     )
     inside = holes.select(
         "run", "worker", "after", (F.col("ordinal") - F.col("after") - 1).alias("events"), "at", why.alias("why")
     )
-    ends = journal.groupBy("run", "worker").agg(
-        F.max("ordinal").alias("after"), F.max("at").alias("at"), F.max(F.col("event") == "stopped").alias("is_over")
-    )
-    followed = F.lead("run").over(Window.partitionBy("worker").orderBy("at")).isNotNull()
-    killed = ends.withColumn("followed", followed).where("NOT is_over AND followed")
-    said = F.lit("it ended without a word: what it gathered in its last second may be missing")
-    tails = killed.select("run", "worker", "after", F.lit(None).cast("bigint").alias("events"), "at", said.alias("why"))
-    return inside.unionByName(tails)
+    return inside.unionByName(tails).unionByName(lost)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,8 @@ def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
     """Audit an event journal: what became of every message, and whether anything happened that must not.
 
     PLACE is the directory of a server's store, or of its journal; with several workers, that of worker 0. Or the URL of
-    a running server's admin listener: then nobody needs its disk. The server may run meanwhile.
+    a running server's admin listener: then nobody needs its disk. The server may run meanwhile. Several PLACEs have
+    parts of one journal; each server is audited by itself.
 
     \b
     holdfast audit broker --html report.html
@@ -86,19 +88,32 @@ def _audit(
     html: Path | None,
 ) -> int:
     """Do it; how many violations there are."""
-    from holdfast.pipeline.audit import Audit, audit
+    from holdfast.pipeline.audit import audit
+    from holdfast.pipeline.audit_pass import is_of_several
     from holdfast.pipeline.journal import read_journal
 
     began = time.monotonic()
-    journal = read_journal(spark, *place, **options).cache()
-    print_line({"event": "journal", "events": journal.count(), "seconds": _since(began)})
-    # Each is looked at several times, and they are small: the journal is gone through once for each.
-    tables = {name: table.cache() for name, table in audit(spark, journal).tables()}
-    audited = Audit(**tables)
+    journal = read_journal(spark, *place, **options)
+    if any(map(is_address, place)):
+        journal = journal.cache()  # it is gone through several times, and comes over the network once
+    audited = audit(journal)
+    events = audited.summed.selectExpr("coalesce(sum(events), 0)").first()
+    assert events is not None
+    if len(place) > 1 and is_of_several(audited.summed):
+        raise ConfigurationError(
+            "these are the journals of several servers",
+            remedy="audit each by itself: what happened at one says nothing of another",
+        )
+    print_line({"event": "journal", "events": events[0], "seconds": _since(began)})
+    # Each is looked at several times, and most are small.
+    tables = {name: table.cache() for name, table in audited.tables()}
+    audited = replace(audited, **tables)
+    rows: dict[str, int] = {}
     for name, table in tables.items():
+        rows[name] = table.count()
         if out is not None:
             _write(table, f"{out}/{name}", kind)
-        print_line({"event": "table", "table": name, "rows": table.count(), "seconds": _since(began)})
+        print_line({"event": "table", "table": name, "rows": rows[name], "seconds": _since(began)})
     for row in audited.cannot_say.orderBy("at").limit(SHOWN).collect():
         print_line({"event": "cannot say", **_plain(row)})
     for row in audited.violations.orderBy("rule", "at", "sequence", "number").limit(SHOWN).collect():
@@ -107,10 +122,10 @@ def _audit(
         from holdfast.pipeline.audit_report import report
 
         html.write_text(report(audited, [str(one) for one in place]), encoding="utf-8")
-    found: int = audited.violations.count()
-    holes = audited.cannot_say.count()
     for cached in (journal, *tables.values()):
         cached.unpersist()
+    audited.release()
+    found, holes = rows["violations"], rows["cannot_say"]
     print_line({"event": "end", "violations": found, "cannot_say": holes, "seconds": _since(began)})
     return found
 

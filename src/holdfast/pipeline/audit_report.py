@@ -48,7 +48,8 @@ def report(audited: Audit, places: Sequence[str]) -> str:
     parts += [Heading("Over time"), *_over_time(audited)]
     parts += [Heading("Latencies, seconds"), _table(audited.latencies, "stage", "name")]
     parts += [Heading("Sequences"), Text("Those that miss something first."), _sequences(audited.sequences)]
-    parts += [Heading("Waited behind a gap"), _table(audited.gaps, "since", "sequence")]
+    parts += [Heading("Gaps"), *_gaps_over_time(audited), Text("Those that are open first, then the longest.")]
+    parts.append(_table(audited.gaps, "until IS NOT NULL", "-seconds", "since", "sequence"))
     parts += [Heading("Faults"), _table(audited.faults, "first", "event")]
     if holes:
         parts += [Heading("Where nothing can be said"), _table(audited.cannot_say, "at", "run")]
@@ -56,7 +57,9 @@ def report(audited: Audit, places: Sequence[str]) -> str:
 
 
 def _table(table: DataFrame, *order: str) -> Table:
-    rows = table.orderBy(*order).limit(MOST_ROWS + 1).collect()
+    from pyspark.sql import functions as F
+
+    rows = table.orderBy(*map(F.expr, order)).limit(MOST_ROWS + 1).collect()
     left = table.count() - MOST_ROWS if len(rows) > MOST_ROWS else 0
     return Table(table.columns, [tuple(_plain(cell) for cell in row) for row in rows[:MOST_ROWS]], left)
 
@@ -86,6 +89,33 @@ def _over_time(audited: Audit) -> list[Plot | Text]:
     axes.legend(fontsize=8, ncols=4)
     axes.set_ylim(bottom=0)
     return [drawn(figure, "Messages in each minute, by what happened to them.")]
+
+
+def _gaps_over_time(audited: Audit) -> list[Plot]:
+    """How many numbers lie in gaps that are open, minute by minute."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    opened = audited.gaps.selectExpr("date_trunc('minute', since) AS minute", "1 AS gaps", "count AS numbers")
+    closed = audited.gaps.where("until IS NOT NULL")
+    closed = closed.selectExpr("date_trunc('minute', until) AS minute", "-1 AS gaps", "-count AS numbers")
+    steps = (
+        opened.unionByName(closed).groupBy("minute").agg(F.sum("gaps").alias("gaps"), F.sum("numbers").alias("numbers"))
+    )
+    until_then = Window.orderBy("minute").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    sums = [F.sum(name).over(until_then).alias(name) for name in ("gaps", "numbers")]
+    rows = steps.select("minute", *sums).orderBy(F.col("minute").desc()).limit(_MINUTES).collect()
+    if not rows:
+        return []
+    rows.reverse()
+    figure = new_figure()
+    (axes,) = figure.axes
+    for colour, name, said in zip(COLOURS, ("gaps", "numbers"), ("open gaps", "numbers in them"), strict=False):
+        points = [row["minute"] for row in rows], [row[name] for row in rows]
+        axes.plot(*points, ".-", drawstyle="steps-post", color=colour, label=said, lw=1)
+    axes.legend(fontsize=8, ncols=2)
+    axes.set_ylim(bottom=0)
+    return [drawn(figure, "Gaps that are open at the end of each minute: numbers that came later, or never.")]
 
 
 def _plain(cell: Any) -> object:

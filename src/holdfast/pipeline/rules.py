@@ -9,13 +9,23 @@ What is remembered are ranges, so memory grows with gaps, not with messages.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
-from operator import attrgetter
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.endpoint.journal_columns import LIFE, RECOVERED
+from holdfast.pipeline.audit_events import (
+    AT_MOST_ONCE,
+    IN,
+    IN_ORDER,
+    Found,
+    Latencies,
+    SequenceRow,
+    Told,
+    Violation,
+)
+from holdfast.pipeline.gaps import Gaps, outside
 
 RULES = {
     "acknowledged, not delivered": "It was acknowledged, and is in no queue, neither held nor discarded.",
@@ -31,100 +41,37 @@ RULES = {
 }
 """Rule -> when it is broken."""
 
-AT_MOST_ONCE, IN_ORDER = "at-most-once", "in-order"
-"""Words of what a Sequence is promised, as ``created`` and ``stands`` tell it."""
-WORK = ("delivered", "handed over", "handled", "gap")
-"""Events behind which a run's ``handled stands`` may tell what the run itself did."""
-
-
-class Told(NamedTuple):
-    """One event, with what other events of its run say of it.
-
-    Args:
-        about: Which Sequence, or which partition of which queue, it is looked at for: all of one come together.
-        event, sequence, number, count, queue, partition, offset, attempt, detail, worker, run, ordinal: As in the
-            journal.
-        at: Microseconds since 1970.
-        epoch: Of its queue in its run; None: not known.
-        restored: Whether its server's store was put back to a copy, as its operator said: a queue has a new epoch.
-        rewound: Whether handlers of its partition were put back in its run.
-        is_first: Whether its run had done nothing before it.
-    """
-
-    about: str
-    event: str
-    sequence: str | None
-    number: int | None
-    count: int | None  # type: ignore[assignment]  # a column of the journal, not the method of tuples
-    queue: str | None
-    partition: int | None
-    offset: int | None
-    attempt: int | None
-    detail: str | None
-    worker: int | None
-    run: str
-    ordinal: int
-    at: int
-    epoch: str | None
-    restored: bool
-    rewound: bool
-    is_first: bool
-
-
-class Violation(NamedTuple):
-    """One thing that must not be: the rule, what it is about, and the event that tells it; None: several, or nothing.
-
-    Args:
-        rule: Of :data:`RULES`.
-        sequence, number, count, queue, partition, offset, run, ordinal: As in the journal.
-        at: Microseconds since 1970.
-        unless_at_most_once: Whether it is none if its Sequence is promised "at most once".
-    """
-
-    rule: str
-    sequence: str | None
-    number: int | None
-    count: int | None  # type: ignore[assignment]  # a column of the journal, not the method of tuples
-    queue: str | None = None
-    partition: int | None = None
-    offset: int | None = None
-    run: str | None = None
-    ordinal: int | None = None
-    at: int | None = None
-    unless_at_most_once: bool = False
-
-
 Ranges = AcknowledgementRanges
 
 
-class OfSequence:
-    """Decides about one Sequence that comes in.
+class OfInbound:
+    """Decides about one Sequence that comes in, and counts what became of it.
+
+    Args:
+        name: Its Identifier.
+        latencies: Is told how long messages took of which nobody else knows when they came.
 
     Attributes:
         found: What was found; whoever feeds it takes it out.
     """
 
-    EVENTS = (
-        "created",
-        "stands",
-        "delivered",
-        "held",
-        "discarded",
-        "not queued",
-        "acknowledged",
-        "handed over",
-        "terminated",
-        "expired",
-    )
-    """Those that it wants, of those that have a Sequence and no ``key``."""
-
-    def __init__(self) -> None:
-        self.found: list[Violation] = []
-        self._name: str | None = None
+    def __init__(self, name: str, latencies: Latencies) -> None:
+        self.found: list[Found] = []
+        self._name = name
+        self._latencies = latencies
         self._run: str | None = None
         self._at_most_once = self._in_order = self._is_over = self._restored = False
-        self._said, self._placed = Ranges(), Ranges()
+        self._peer: str | None = None
+        self._assurance: str | None = None
+        self._state: str | None = None
+        self._begun: int | None = None
+        self._ended: int | None = None
+        self._duplicates = 0
+        self._discards, self._not_queues = Ranges(), Ranges()
+        self._gaps = Gaps(IN, name, self.found)
+        self._said, self._placed = Ranges(), self._gaps.there
         self._waited, self._gone, self._standing = Ranges(), Ranges(), Ranges()
+        self._waits: dict[int, tuple[int, int | None]] = {}
         self._delivered: dict[str | None, Ranges] = defaultdict(Ranges)
         self._tops: dict[tuple[Any, ...], tuple[int, int]] = {}
         self._handed: dict[tuple[Any, ...], Ranges] = defaultdict(Ranges)
@@ -133,7 +80,7 @@ class OfSequence:
         self._known = Ranges()
         self._begin_run(None)
         self._of: Mapping[str, Callable[[Told], None]] = {
-            "created": self._promised,
+            "created": self._created,
             "stands": self._stands,
             "delivered": self._delivery,
             "held": self._held,
@@ -141,6 +88,8 @@ class OfSequence:
             "not queued": self._not_queued,
             "acknowledged": self._acknowledged,
             "handed over": self._handed_over,
+            "duplicate": self._duplicate,
+            "closed": self._closed,
             "terminated": self._over,
             "expired": self._over,
         }
@@ -149,7 +98,7 @@ class OfSequence:
         self._run = run
         self._settle()
         self._said_at_start = self._said.copy()
-        self._stood, self._stood_held = Ranges(), Ranges()
+        self._stood = Ranges()
         self._here, self._early = Ranges(), Ranges()
         self._last_handed: dict[str | None, int] = {}
         self._has_stood = False
@@ -158,7 +107,6 @@ class OfSequence:
         """The next event."""
         if told.run != self._run:
             self._begin_run(told.run)
-        self._name = told.sequence
         self._restored |= told.restored
         if told.event != "stands":
             self._settle()
@@ -174,6 +122,35 @@ class OfSequence:
             self._missing("acknowledged, never released", outside(stuck, unsaid))
         if self._said_before is not None and not self._restored:
             self._missing("acknowledged, then gone", outside(self._said_before, self._known))
+        self._gaps.end()
+        self.found.append(self._row())
+
+    def _row(self) -> SequenceRow:
+        there, delivered = self._placed, Ranges()
+        for ranges in self._delivered.values():
+            delivered.update(ranges)
+        held = sum(upper - lower + 1 for lower, upper in outside(self._waited, self._gone))
+        return SequenceRow(
+            role=IN,
+            sequence=self._name,
+            peer=self._peer,
+            key=None,
+            assurance=self._assurance,
+            state=self._state,
+            begun=self._begun,
+            ended=self._ended,
+            messages=there.count,
+            highest=there.highest,
+            missing=there.highest - there.count,
+            delivered=delivered.count,
+            held=held,
+            discarded=self._discards.count,
+            not_queued=self._not_queues.count,
+            acknowledged=self._said.count,
+            duplicates=self._duplicates,
+            transmitted=0,
+            retransmitted=0,
+        )
 
     def _missing(self, rule: str, ranges: Iterable[tuple[int, int]]) -> None:
         self.found += [Violation(rule, self._name, lower, upper - lower + 1) for lower, upper in ranges]
@@ -184,26 +161,44 @@ class OfSequence:
             self._gone.update(self._standing)
             self._standing = Ranges()
 
-    def _promised(self, told: Told) -> None:
-        detail = told.detail or ""
-        self._at_most_once |= AT_MOST_ONCE in detail
-        self._in_order |= IN_ORDER in detail
+    def _promised(self, told: Told, promised: str) -> None:
+        self._in_order |= IN_ORDER in promised
+        self._peer = self._peer or told.peer
+        if not self._at_most_once:
+            self._at_most_once = AT_MOST_ONCE in promised
+            self._assurance = promised.partition(",")[0] or self._assurance
 
-    def _over(self, _told: Told) -> None:
+    def _created(self, told: Told) -> None:
+        self._promised(told, told.detail or "")
+        self._begun = told.at
+        self._state = told.event
+
+    def _closed(self, told: Told) -> None:
+        self._state = told.event
+
+    def _over(self, told: Told) -> None:
         self._is_over = True
+        self._state, self._ended = told.event, told.at
+
+    def _duplicate(self, told: Told) -> None:
+        self._duplicates += 1
 
     def _stands(self, told: Told) -> None:
         number, count = told.number, told.count
         is_held = told.detail == "held"
         if not is_held:
-            self._promised(told)
+            state, _, promised = (told.detail or "").partition(", ")
+            self._promised(told, promised)
+            if not self._is_over:
+                self._state = LIFE.get(state, state) or self._state
         if not self._has_stood:
             self._has_stood = True
             self._said_before, self._known = self._said_at_start, Ranges()
         if not number or not count:
             return
         upper = number + count - 1
-        for ranges in (self._known, self._placed, self._here):
+        self._gaps.come_together(number, upper, told.at)
+        for ranges in (self._known, self._here):
             ranges.add_range(number, upper)
         if is_held:
             # The range that it lies in was told before: it is no more than held.
@@ -220,7 +215,7 @@ class OfSequence:
         if number in self._early:
             self._early.discard(number)
             self._tell("acknowledged too early", told)
-        self._placed.add(number)
+        self._gaps.come(number, told.at)
         self._here.add(number)
 
     def _delivery(self, told: Told) -> None:
@@ -229,6 +224,8 @@ class OfSequence:
             return
         self._put(told, number)
         self._gone.add(number)
+        if number in self._waits:
+            self._released(told, *self._waits.pop(number))
         is_new = self._delivered[told.queue].add(number)
         if not is_new or number in self._stood:
             self._tell("delivered twice", told)
@@ -240,20 +237,29 @@ class OfSequence:
         if top is None or offset > top[1]:
             self._tops[place] = number, offset
 
+    def _released(self, told: Told, since: int, came: int | None) -> None:
+        self._latencies.add("held to delivered", told.queue or "", told.at - since)
+        if told.since is None and came is not None:  # a run before this one held it
+            self._latencies.add("received to delivered", told.queue or "", told.at - came)
+
     def _held(self, told: Told) -> None:
         if told.number is not None:
             self._put(told, told.number)
             self._waited.add(told.number)
+            self._waits[told.number] = told.at, told.since
 
     def _not_queued(self, told: Told) -> None:
         if told.number is not None:
             self._put(told, told.number)
             self._gone.add(told.number)
+            self._not_queues.add(told.number)
 
     def _discarded(self, told: Told) -> None:
         if told.number is not None:
-            self._placed.add(told.number)
+            self._gaps.come(told.number, told.at)
             self._gone.add(told.number)
+            self._discards.add(told.number)
+            self._waits.pop(told.number, None)
 
     def _acknowledged(self, told: Told) -> None:
         if told.number and told.count:
@@ -282,15 +288,17 @@ class OfSequence:
 class OfPlace:
     """Decides about one partition of a queue of one worker.
 
+    Args:
+        name: Of the place; nothing is read from it.
+        latencies: Is told how long messages took.
+
     Attributes:
         found: What was found; whoever feeds it takes it out.
     """
 
-    EVENTS = ("queue stands", "delivered", "handled stands", "handled", "handed over")
-    """Those that it wants, of those that have a ``queue``."""
-
-    def __init__(self) -> None:
-        self.found: list[Violation] = []
+    def __init__(self, name: str, latencies: Latencies) -> None:
+        self.found: list[Found] = []
+        self._latencies = latencies
         self._run: str | None = None
         self._used: dict[str | None, Ranges] = defaultdict(Ranges)
         self._ends: dict[str | None, int] = {}
@@ -315,6 +323,8 @@ class OfPlace:
         """That was all."""
 
     def _delivery(self, told: Told, offset: int) -> None:
+        if told.since is not None:
+            self._latencies.add("received to delivered", told.queue or "", told.at - told.since)
         if not self._used[told.epoch].add(offset + 1):
             self.found.append(_violation("offset used twice", told))
         if offset >= self._ends.get(told.epoch, 0):
@@ -328,7 +338,7 @@ class OfPlace:
     def _handled(self, told: Told, offset: int) -> None:
         if told.count and not told.rewound:
             self._done.add_range(offset + 1, offset + told.count)
-            if told.event == "handled stands" and told.is_first:
+            if told.detail == RECOVERED:
                 self._done_before.add_range(offset + 1, offset + told.count)
 
     def _handed_over(self, told: Told, offset: int) -> None:
@@ -343,96 +353,6 @@ def _violation(rule: str, told: Told) -> Violation:
     return Violation(rule, told.sequence, told.number, 1, *where)
 
 
-def outside(these: AcknowledgementRanges, those: AcknowledgementRanges) -> Iterator[tuple[int, int]]:
-    """What of some numbers is not among others, as ascending ranges."""
-    others = iter(those)
-    other = next(others, None)
-    for lower, upper in these:
-        at = lower
-        while other is not None and other[0] <= upper:
-            if other[0] > at:
-                yield at, other[0] - 1
-            at = max(at, other[1] + 1)
-            if other[1] > upper:
-                break
-            other = next(others, None)
-        if at <= upper:
-            yield at, upper
-
-
 def _is_inside(lower: int, upper: int, ranges: AcknowledgementRanges) -> bool:
     """Whether it lies in one range: a quick answer for what is usual."""
     return len(ranges) == 1 and all(first <= lower and upper <= last for first, last in ranges)
-
-
-def decide(events: Iterable[Told]) -> Iterator[Violation]:
-    """All that must not be.
-
-    Args:
-        events: Those of each ``about`` together, in their order.
-    """
-    for about, group in groupby(events, attrgetter("about")):
-        decider = OfSequence() if about.startswith(SEQUENCE) else OfPlace()
-        found, take = decider.found, decider.take
-        for told in group:
-            take(told)
-            if found:
-                yield from found
-                found.clear()
-        decider.end()
-        yield from found
-
-
-SEQUENCE, PLACE = "s ", "p "
-"""How ``about`` begins."""
-
-
-def violations_of(rows: Iterable[Mapping[str, Any]]) -> list[Violation]:
-    """All that must not be in a small journal, in memory.
-
-    Args:
-        rows: Column -> value, times in seconds; of one server, in any order.
-    """
-    events, promised = _told(list(rows))
-    return [one for one in decide(events) if not (one.unless_at_most_once and one.sequence in promised)]
-
-
-def _told(rows: list[Mapping[str, Any]]) -> tuple[list[Told], set[str]]:
-    runs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    epochs: dict[tuple[Any, ...], str] = {}
-    of_queue: dict[tuple[Any, ...], set[str]] = defaultdict(set)
-    for row in rows:
-        runs[row["run"]].append(row)
-        if row["event"] == "queue stands" and row["detail"]:  # a new queue has no epoch before its first record
-            epochs.setdefault((row["run"], row["queue"], row["partition"]), row["detail"])
-            of_queue[row["worker"], row["queue"]].add(row["detail"])
-    rewound = {(row["run"], row["queue"], row["partition"]) for row in rows if row["event"] == "rewound"}
-    restored = {worker for (worker, _), several in of_queue.items() if len(several) > 1}
-    found = []
-    for name, mine in runs.items():
-        numbers = [row["attempt"] for row in mine if row["event"] in ("started", "queue stands")]
-        began = (max(numbers, default=0), min(row["at"] for row in mine), name)
-        is_whole = min(row["ordinal"] for row in mine) == 0
-        work = min((row["ordinal"] for row in mine if row["event"] in WORK), default=_NEVER) if is_whole else 0
-        for row in mine:
-            known = {field: row[field] for field in _PLAIN}
-            more = {
-                "at": round(row["at"] * 1e6),
-                "epoch": epochs.get((name, row["queue"], row["partition"])),
-                "restored": row["worker"] in restored,
-                "rewound": (name, row["queue"], row["partition"]) in rewound,
-                "is_first": row["ordinal"] < work,
-            }
-            abouts = []
-            if row["sequence"] is not None and row["key"] is None and row["event"] in OfSequence.EVENTS:
-                abouts.append(f"{SEQUENCE}{row['sequence']}")
-            if row["queue"] is not None and row["event"] in OfPlace.EVENTS:
-                abouts.append(f"{PLACE}{row['worker']} {row['partition']} {row['queue']}")
-            found += [(about, began, row["ordinal"], Told(about, **known, **more)) for about in abouts]
-    found.sort(key=lambda one: one[:3])
-    at_most_once = {row["sequence"] for row in rows if AT_MOST_ONCE in (row["detail"] or "") and row["key"] is None}
-    return [one[3] for one in found], at_most_once
-
-
-_NEVER = 1 << 62
-_PLAIN = tuple(name for name in Told._fields[1:] if name not in ("at", "epoch", "restored", "rewound", "is_first"))
