@@ -26,7 +26,8 @@ from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
 from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLES
-from holdfast.testing.ledger import LAST_MESSAGE, DurableState, Queued, Where, is_reply
+from holdfast.store.staged import appended
+from holdfast.testing.ledger import LAST_MESSAGE, DurableState, Queued, Where, is_reply, is_row, is_staged
 from holdfast.testing.node import INBOX, Node, saved_sequences
 
 if TYPE_CHECKING:
@@ -306,10 +307,12 @@ class InOrder(Invariant):
         disk = world.ledger.disks[node.index]
         for partition, records in disk.queues.items():
             for queued in records[self._seen.get(partition, 0) :]:
-                if queued.sequence:
+                is_of_sink = node.setup.forwards and is_row(queued.body)  # its numbers are those of no Sequence of ours
+                if queued.sequence and not is_of_sink:
                     is_open = disk.behaviors[queued.sequence]["state"] == "created"
                     self._follow(node, queued.sequence, queued.number, is_open and not skips(node))
-                self._follow_outbox(world, node, queued.body)
+                if not is_row(queued.body):
+                    self._follow_outbox(world, node, queued.body)
             self._seen[partition] = len(records)
 
     def _follow(self, node: Node, sequence: str, number: int, without_hole: bool) -> None:
@@ -384,7 +387,7 @@ class NothingUnacknowledgedDropped(Invariant):
                 for queued in disk.queues[partition][self._passed.get(partition, 0) : offset]:
                     self._look(world, node, queued.body, "drops")
                 self._passed[partition] = offset
-            if queue in (INBOX, DEAD_LETTERS):
+            if queue in (INBOX, DEAD_LETTERS) or is_staged(queue):
                 continue
             for record in disk.outbound[queue][self._checked.get(queue, 0) : disk.trimmed[queue]]:
                 self._look(world, node, record.body, "drops")
@@ -519,7 +522,8 @@ class NothingNeededDeleted(Invariant):
 
 
 class WrittenOnce(Invariant):
-    """A broker writes the body of a message that it forwards once, whether it is held, queued or sent on."""
+    """A broker writes the body of a message that it forwards once, whether it is held, queued or sent on; and so a row
+    that moves into its queue, from where it was staged."""
 
     def __init__(self) -> None:
         self._written: set[bytes] = set()
@@ -527,7 +531,8 @@ class WrittenOnce(Invariant):
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         if not node.setup.forwards:
             return
-        for record in [*(one[3] for one in batch.appends), *(one[2] for one in batch.holds)]:
+        written = [record for queue, _, _, record in appended(batch) if not is_staged(queue)]
+        for record in [*written, *(one[2] for one in batch.holds)]:
             if is_reply(record.body):
                 continue  # kept for its requester, beside what keeps it in order
             if record.body in self._written:

@@ -17,6 +17,8 @@ from holdfast.core.outbox import outbox_queue, replies_queue
 from holdfast.core.queues import DEAD_LETTERS, HANDLER
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Record
+from holdfast.core.staging import STAGING
+from holdfast.store.staged import appended
 from holdfast.testing.node import FORWARD, INBOX, OUTBOX
 
 Key = tuple[str, int]
@@ -42,6 +44,16 @@ class Queued:
 def is_reply(body: bytes) -> bool:
     """Whether it goes back the line: requests are m0, m1 ..., replies r0, r1 ..."""
     return body.startswith(b"r")
+
+
+def is_staged(queue: str) -> bool:
+    """Whether it holds what a writer staged, which is of no concern before it is in the queue that it is for."""
+    return queue.startswith(f"{STAGING}/")
+
+
+def is_row(body: bytes) -> bool:
+    """Whether a writer outside wrote it: its bodies are w0-0-0 and so on. What holds for them, the writer looks at."""
+    return body.startswith(b"w")
 
 
 @dataclass(slots=True)
@@ -85,13 +97,13 @@ class DurableState:
     def apply(self, batch: Batch) -> None:
         """A batch is durable."""
         placed = []
-        for queue, partition, offset, record in batch.appends:
+        for queue, partition, offset, record in appended(batch):
             if queue == INBOX:
                 self._store(record)
                 placed.append((partition, offset, record))
             elif queue == DEAD_LETTERS:
                 self.letters.append(Queued(record.sequence, record.message_number, record.body))
-            else:
+            elif not is_staged(queue):
                 self.outbound[queue].append(record)
                 if record.body.startswith(b"r"):
                     self.replies.add(record.body)
@@ -118,7 +130,7 @@ class DurableState:
                 self.letters_over = AcknowledgementRanges.from_state(saved["over"])
                 self.letters_asked = AcknowledgementRanges.from_state(saved["asked"])
         for (queue, _), offset in batch.trims.items():
-            if queue not in (INBOX, DEAD_LETTERS):
+            if queue not in (INBOX, DEAD_LETTERS) and not is_staged(queue):
                 self.trimmed[queue] = max(offset, self.trimmed.get(queue, 0))
 
     def sent_under(self, key: str) -> Sequence[Record | Queued]:

@@ -61,6 +61,7 @@ class Options:
         partition_rate: How often, at an event, the network is parted for a while.
         crash_source, crash_broker, crash_destination: How often, at an event, an endpoint crashes.
         again: Whether more is submitted once everything has ended.
+        writer: Whether somebody writes rows to a sink of the broker, which it forwards with all else.
         broker_offers: Whether that offers a Sequence for replies to the destination.
         broker: What a broker that is between the two speaks to the destination; None: there is no broker.
         ends: How often somebody closes or terminates a Sequence at the destination.
@@ -111,6 +112,7 @@ class Options:
     again: bool = False
     broker: Versions | None = None
     broker_offers: bool = False
+    writer: bool = False
     ends: int = 0
     asked_only: bool = False
     hides_limit: bool = False
@@ -216,6 +218,7 @@ class Options:
             broker=chance.choice(ALL_VERSIONS),
             crash_broker=chance.choice((0.0, 0.01, 0.05)),
             broker_offers=chance.random() < 0.5,
+            writer=chance.random() < 0.5,
             assurance=Assurance(Delivery.EXACTLY_ONCE, self.assurance.in_order),
             behavior=IncompleteSequenceBehavior.NO_DISCARD,
             destination_limit=None,

@@ -25,6 +25,7 @@ from holdfast.testing.options import Options
 from holdfast.testing.reader import Reader
 from holdfast.testing.restarted import Heard
 from holdfast.testing.world import World
+from holdfast.testing.writer import Writer
 
 REQUEST_TIMEOUT = 60.0
 """Seconds after which a caller that got no answer gives up."""
@@ -123,6 +124,11 @@ class Simulator:
         self._reader: Reader | None = None
         if self.options.reader:
             self._reader = Reader(self.world, self.world.nodes[-1], self._at, self._read_chance, 1.0)
+        self._writer: Writer | None = None
+        if self.options.writer:
+            loss = self.options.network.lose_request
+            chance = random.Random(f"writer {seed}")
+            self._writer = Writer(self.world, self.world.nodes[1], self._at, chance, 1.0, max(loss, 0.1))
         self._heard = Heard(self.world.nodes[-1])
 
     def run(self) -> Report:
@@ -160,6 +166,8 @@ class Simulator:
             self.world.start(node)
         if self._reader is not None:
             self._reader.begin()
+        if self._writer is not None:
+            self._writer.begin()
         for number in range(options.messages):
             wants_reply = chance.random() < options.requests
             self._at(chance.random() * options.storm * 0.6, partial(self._submit, number, wants_reply))
@@ -177,6 +185,8 @@ class Simulator:
         self.world.note(lambda: "the storm is over: no more faults, everything must arrive")
         self._is_storm = False
         self.network.faults = PERFECT
+        if self._writer is not None:
+            self._writer.heal()
         self.network.is_partitioned = False
         for node in self.world.nodes:
             if not node.is_up:
@@ -209,6 +219,8 @@ class Simulator:
     def _unfinished(self) -> str | None:
         if self._reader is not None and self._reader.is_behind:
             return "the reader has not read everything"
+        if self._writer is not None and (missing := self._writer.missing()) is not None:
+            return missing
         return unfinished(self.world, may_stop=self.options.may_stop)
 
     def _retry_letters(self, node: Node) -> Node | None:
