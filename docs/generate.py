@@ -259,7 +259,7 @@ SETTINGS = [
     ("core/policy.py", "StagingPolicy", "holdfast.Destination(staging=…)"),
     ("http/exchange.py", "HTTPLimits", "holdfast.Destination(limits=…)` and `Listeners(limits=…)"),
     ("wire/limits.py", "Limits", "holdfast.Destination(wire_limits=…)"),
-    ("endpoint/journal_policy.py", "JournalPolicy", "holdfast.Destination(journal=…)"),
+    ("endpoint/journal_policy.py", "JournalPolicy", "holdfast.Destination(journal=…)` and `holdfast.Source(journal=…)"),
 ]
 PUBLIC_SETTINGS = {
     "CircuitPolicy": "holdfast.core.policy",

@@ -15,8 +15,10 @@ from holdfast.endpoint import journal as room
 from holdfast.endpoint.journal import Journal, directory_of
 from holdfast.endpoint.journal_events import Collector
 from holdfast.endpoint.journal_files import HEADER, rows_of, segments
+from holdfast.endpoint.replies import Replies
 from holdfast.endpoint.serve import Service
 from holdfast.endpoint.worker import Worker
+from holdfast.exceptions import StoreError
 from holdfast.http.client import HTTPClient
 from holdfast.testing import pair
 
@@ -295,3 +297,54 @@ def test_a_destination_that_is_started_again_in_another_loop_and_store_ends_each
         assert app.journal is None
     assert events(tmp_path / "one" / "destination" / "journal").count("delivered") == 2
     assert events(tmp_path / "two" / "destination" / "journal").count("delivered") == 1
+
+
+async def test_a_source_keeps_a_journal_if_it_is_told_to(serve, tmp_path):
+    service = await serve(made(tmp_path / "inbox"))
+    for store, journal in ((tmp_path / "outbox", True), (tmp_path / "other", JournalPolicy(str(tmp_path / "told")))):
+        async with Source(service.url, store, journal=journal) as source:
+            for number in range(3):
+                await source.send(f"<n>{number}</n>", action=ACTION)
+            await source.flush(60)
+    async with Source(service.url, tmp_path / "without") as source:
+        await source.send("<n/>", action=ACTION)
+        await source.flush(60)
+    async with Source(service.url, ":memory:", journal=True) as source:  # which has no directory
+        await source.send("<n/>", action=ACTION)
+    assert not (tmp_path / "without" / "journal").exists()
+    assert not (tmp_path / "other" / "journal").exists()
+    for directory in (tmp_path / "outbox" / "journal", tmp_path / "told"):
+        told = rows(directory)
+        assert [row["ordinal"] for row in told] == list(range(len(told)))
+        names = [row["event"] for row in told]
+        assert (names[0], names[1], names[-1]) == ("started", "recovered", "stopped")
+        submitted = [row for row in told if row["event"] == "submitted"]
+        assert [row["offset"] for row in submitted] == [0, 1, 2]
+        (created,) = [row for row in told if row["event"] == "created" and row["key"] is not None]
+        assert (created["queue"], created["offset"], created["peer"]) == (submitted[0]["queue"], 0, service.url)
+        for event in ("transmitted", "arrived"):
+            assert sum(row["count"] for row in told if row["event"] == event) == 3
+        assert "terminated" in names
+
+
+async def test_a_source_that_cannot_begin_ends_its_journal_and_the_next_run_goes_on_with_it(
+    serve, tmp_path, monkeypatch
+):
+    service = await serve(made(tmp_path / "inbox"))
+    async with Source(service.url, tmp_path / "outbox", journal=True) as source:
+        await source.send("<n/>", action=ACTION)
+        await source.flush(60)
+    with monkeypatch.context() as patch:
+
+        async def fail(*_: object) -> None:
+            raise StoreError("the disk is gone", remedy="none")
+
+        patch.setattr(Replies, "take_up", fail)
+        with pytest.raises(StoreError):
+            await Source(service.url, tmp_path / "outbox", journal=True).open()
+    async with Source(service.url, tmp_path / "outbox", journal=True):
+        pass
+    directory = tmp_path / "outbox" / "journal"
+    assert events(directory).count("started") == events(directory).count("stopped") == 3
+    with pytest.raises(ConfigurationError):
+        Source(service.url, ":memory:", journal="here")  # type: ignore[arg-type]

@@ -62,7 +62,7 @@ from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loo
 from holdfast.endpoint.envelopes import Elsewhere, Envelopes
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl
-from holdfast.endpoint.journal import Journal, directory_of
+from holdfast.endpoint.journal import Journal, begin_journal
 from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.letters import seal, unseal
 from holdfast.endpoint.logs import log, log_incident
@@ -440,7 +440,9 @@ class Destination:
             )
         self.engine.protocol.staging.trouble = lambda: self.store.trouble
         self._check_queues(snapshot)
-        self._begin_journal(snapshot)
+        self.journal = begin_journal(
+            self.journal_policy, self.store_location, self.worker, self.engine, self.policy, snapshot
+        )
         if handling is not None:
             self._check_transactions(self.handlers)
             self.dispatcher = Dispatcher(self.engine, handling, self.handlers)
@@ -474,15 +476,6 @@ class Destination:
         )
         if self._restored:
             log.warning("new epoch", queue=self.queue.name, why="the store was said to be restored: leave that out now")
-
-    def _begin_journal(self, snapshot: Snapshot) -> None:
-        policy, worker = self.journal_policy, self.worker
-        place = directory_of(policy, self.store_location, worker) if policy is not None else None
-        if policy is None or place is None:
-            return
-        number = worker.number if worker is not None else None
-        self.journal = Journal(place, policy, self.engine.clock, self.policy, number)
-        self.engine.journal = self.journal.start(snapshot, self.queues.values())
 
     async def _end_journal(self) -> None:
         # Started again, it may have none: with its store in memory, or in a loop that is not the journal's.

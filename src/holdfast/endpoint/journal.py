@@ -20,7 +20,7 @@ from errno import ENOSPC
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues import Queue
@@ -31,6 +31,9 @@ from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
 from holdfast.store import IN_MEMORY, Store, is_sql
+
+if TYPE_CHECKING:
+    from holdfast.endpoint.engine import Engine
 
 WRITE_EVERY = 1.0
 """Seconds. A process that is killed loses what it gathered since: its messages are safe, and the next run says where
@@ -52,6 +55,35 @@ def directory_of(policy: JournalPolicy, location: str | Path | Store, worker: Wo
     if not isinstance(own, str | Path) or own == IN_MEMORY or is_sql(own):
         return None
     return Path(own) / "journal"
+
+
+def begin_journal(
+    policy: JournalPolicy | None,
+    location: str | Path | Store,
+    worker: Worker | None,
+    engine: Engine,
+    granted: DestinationPolicy,
+    snapshot: Snapshot,
+) -> Journal | None:
+    """Have an endpoint that was started just now keep a journal.
+
+    Args:
+        policy: How; None: not at all.
+        location: Where its store is, worker 0's of several.
+        worker: Which of several it is.
+        engine: The endpoint's.
+        granted: What Sequences are promised that are granted from now on.
+        snapshot: What the store held.
+
+    Returns:
+        The journal, to be closed at the end; None: there is none, or no place for it.
+    """
+    place = directory_of(policy, location, worker) if policy is not None else None
+    if policy is None or place is None:
+        return None
+    journal = Journal(place, policy, engine.clock, granted, worker.number if worker is not None else None)
+    engine.journal = journal.start(snapshot, engine.protocol.inbound.queues.values())
+    return journal
 
 
 class Journal:

@@ -26,8 +26,9 @@ from holdfast.core.events import (
     Transmit,
 )
 from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
+from holdfast.core.outbox import stored_outboxes
 from holdfast.core.policy import DestinationPolicy
-from holdfast.core.queues import HANDLER, Queue
+from holdfast.core.queues import HANDLER, OUTBOUND, Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Snapshot, State
 from holdfast.endpoint.journal_columns import LIFE, RECOVERED
@@ -77,6 +78,8 @@ class Collector:
         self._homes: dict[str, tuple[str | None, int | None]] = {}
         self._promised: dict[str, str] = {}
         self._recovered: str | None = None
+        self._addresses: dict[str, str | None] = {}
+        """Outbox -> where it sends to."""
         self.of_effect: dict[type[Any], Callable[[Any], None]] = {
             Respond: self._respond,
             Transmit: self._transmitted,
@@ -147,7 +150,7 @@ class Collector:
                     "offset": state["start"],
                     "key": state["outbox"],
                 }
-                self._row(at, "created", state["identifier"], **where, peer=state["to"])
+                self._row(at, "created", state["identifier"], **where, peer=self._address(state))
             return
         if known is None:
             detail = self._promised[name] = f"{self.policy.assurance}, {state['behavior']}"
@@ -161,6 +164,11 @@ class Collector:
         missing = state.get("gaps", ())
         said = [f"missing {list(missing)}"] if missing else []
         self._row(at, event, name, detail=_short(", ".join([*said, *([fault] if fault else [])])) or None)
+
+    def _address(self, state: State) -> str | None:
+        """Where an outbound Sequence goes: one that replies knows it itself, of others their outbox does."""
+        address: str | None = state["to"] or self._addresses.get(state["outbox"])
+        return address
 
     def _forgotten(self, name: str, at: float) -> None:
         known = self._states.pop(name, None)
@@ -179,9 +187,11 @@ class Collector:
     def _cursors(self, cursors: Mapping[tuple[str, int, str], State | None], at: float) -> None:
         for (queue, partition, name), state in cursors.items():
             if state is None:
-                continue
-            if name == HANDLER:
+                self._addresses.pop(name.removeprefix(OUTBOUND), None)
+            elif name == HANDLER:
                 self._handled(queue, partition, _pairs(state["done"]), at)
+            elif name.startswith(OUTBOUND):
+                self._addresses[name.removeprefix(OUTBOUND)] = state.get("to")
             elif "/" not in name and "offset" in state:
                 self._row(at, "read", queue=queue, partition=partition, offset=state["offset"], peer=name)
 
@@ -320,6 +330,7 @@ class Collector:
         assurance = self.policy.assurance
         self._promised = {name: f"{assurance}, {state['behavior']}" for name, state in self._states.items()}
         self._homes = {name: snapshot.homes.get(name, (None, None)) for name in self._states}
+        self._addresses = {outbox.key: outbox.about.get("to") for outbox in stored_outboxes(snapshot)}
         self._held = {name: dict.fromkeys(numbers) for name, numbers in snapshot.held.items()}
         for (queue, partition, name), state in snapshot.cursors.items():
             if name == HANDLER and _is_done(state):
@@ -353,10 +364,10 @@ class Collector:
         identifier = state["identifier"]
         if state["role"] == "source":
             queue, partition = self._homes.get(name, (None, None))
+            peer, key = self._address(state), state["outbox"]
             for lower, upper in _pairs(state["acknowledged"]) or ((1, 0),):
                 where: dict[str, Any] = {"queue": queue, "partition": partition, "offset": state["start"] + lower - 1}
-                whose = {"key": state["outbox"], "peer": state["to"]}
-                self._row(at, "stands", identifier, lower, upper - lower + 1, **where, **whose)
+                self._row(at, "stands", identifier, lower, upper - lower + 1, **where, peer=peer, key=key)
             return
         detail = f"{state['state']}, {self._promised[name]}"
         for lower, upper in _pairs(state["accepted"]) or ((1, 0),):

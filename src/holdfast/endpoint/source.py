@@ -31,10 +31,9 @@ from holdfast.core.events import (
     Unheard,
 )
 from holdfast.core.messages import ANONYMOUS
-from holdfast.core.outbox import stored_outboxes
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy
 from holdfast.core.queues import Queue
-from holdfast.core.records import Record, Snapshot
+from holdfast.core.records import Record
 from holdfast.core.versions import Versions
 from holdfast.endpoint.arguments import (
     check_class,
@@ -45,11 +44,14 @@ from holdfast.endpoint.arguments import (
     check_url,
     check_versions,
     to_assurance,
+    to_journal,
 )
 from holdfast.endpoint.collecting import Collecting
 from holdfast.endpoint.destination import SOURCES_QUEUE
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.endpoint.envelopes import Envelopes
+from holdfast.endpoint.journal import Journal, begin_journal
+from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.lanes import Lane, Progress, fail, place
 from holdfast.endpoint.listener import Listener
 from holdfast.endpoint.listening import listen_for_answers
@@ -70,6 +72,7 @@ from holdfast.endpoint.stopped import (
     unheard_text,
     unstored_error,
 )
+from holdfast.endpoint.whose_store import destination_of
 from holdfast.endpoint.wsdl import read_port, source_policy
 from holdfast.exceptions import (
     ConfigurationError,
@@ -114,6 +117,8 @@ class Source:
             destination reaches it by; None: everything comes back on the HTTP responses, no inbound port is needed.
         address: The URL of that listener as the destination sees it.
         processors: What each envelope passes on its way in and out, the first next to the network.
+        journal: Whether it keeps an event journal, in ``journal`` of its store's directory, or where and how long it
+            keeps it.
         transport: What carries its requests instead of HTTP, for tests; with it, ``headers`` alone count of the above.
         clock: What time it is, for tests.
 
@@ -138,6 +143,7 @@ class Source:
         listen: tuple[str, int] | None = None,
         address: str = "",
         processors: Iterable[Processor] = (),
+        journal: bool | JournalPolicy = False,
         transport: Transport | None = None,
         clock: Clock | None = None,
     ):
@@ -150,6 +156,8 @@ class Source:
         check_class("ssl_context", ssl_context, ssl.SSLContext)
         check_proxy(proxy)
         check_class("offer", offer, bool)
+        self._journal_policy = to_journal(journal)
+        self._journal: Journal | None = None
         if profile is not None:
             if profile not in PROFILES or versions is not None:
                 raise ConfigurationError(
@@ -267,6 +275,7 @@ class Source:
             if self._server is not None:
                 await self._server.close(0.0)
             await self._engine.give_up()
+            await self._end_journal()
             with contextlib.suppress(StoreError):  # what is wrong with it is being told
                 self._store.close()
             raise
@@ -304,7 +313,9 @@ class Source:
             self._in_the_loop,
             self._replied,
         )
-        self._check_store(snapshot)
+        outbound = self._engine.protocol.outbound
+        self.to = destination_of(self._store_location, self.to, snapshot, outbound)
+        self._journal = begin_journal(self._journal_policy, self._store_location, None, self._engine, replies, snapshot)
         self._take_up()
         await self._here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
@@ -319,6 +330,11 @@ class Source:
             await self._collecting.collect()
             self._engine.check()
 
+    async def _end_journal(self) -> None:
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            await journal.close()
+
     def _in_the_loop(self, call: Callable[[], None]) -> None:
         if threading.get_ident() == self._thread:
             if self._open:
@@ -326,32 +342,6 @@ class Source:
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed: it is given again
             self._loop.call_soon_threadsafe(lambda: call() if self._open else None)
-
-    def _check_store(self, snapshot: Snapshot) -> None:
-        """See that the store is a source's, of this destination; or learn of which."""
-        foreign = [
-            name for name, queue in snapshot.queues.items() if queue.get("kind") == "inbox" and name != SOURCES_QUEUE
-        ]
-        if foreign:
-            raise ConfigurationError(
-                f"the store {shown(self._store_location)} is a destination's: it holds the queue {foreign[0]!r}",
-                remedy="Name another store: a destination and a source have one each.",
-            )
-        known = {str(outbox.about["to"]) for outbox in stored_outboxes(snapshot)}
-        if self.to is None and len(known) == 1:
-            self.to = known.pop()
-        elif self.to is None:
-            raise nothing_to_resume(shown(self._store_location))
-        elif known - {self.to}:
-            outboxes = self._engine.protocol.outbound.outboxes.values()
-            if not all(outbox.is_empty and outbox.source is None for outbox in outboxes):
-                others = ", ".join(sorted(known))
-                raise ConfigurationError(
-                    f"the store {shown(self._store_location)} holds messages for {others}, not for {self.to}",
-                    remedy="Give that address, or another store: a store serves one destination at a time.",
-                )
-            for outbox in outboxes:  # nothing waits in it and no Sequence is open: it may serve another one
-                self._engine.protocol.outbound.redirect(outbox, self.to)
 
     def _take_up(self) -> None:
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
@@ -386,6 +376,7 @@ class Source:
                 await self._server.close(1.0)
             await self._envelopes.close()
             await self._engine.stop()
+            await self._end_journal()
             self._store.close()
             closed = DeliveryError("the source was closed", remedy="Open it again: stored messages go on.")
             self._fail_all(closed, closed)

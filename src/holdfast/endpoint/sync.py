@@ -17,6 +17,7 @@ from holdfast.core.versions import Versions
 from holdfast.endpoint import sent
 from holdfast.endpoint import source as asynchronous
 from holdfast.endpoint.engine import Clock
+from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.lanes import Progress
 from holdfast.endpoint.message import Body
 from holdfast.endpoint.processors import Processor
@@ -99,6 +100,7 @@ class Source:
         listen: tuple[str, int] | None = None,
         address: str = "",
         processors: Iterable[Processor] = (),
+        journal: bool | JournalPolicy = False,
         transport: Transport | None = None,
         clock: Clock | None = None,
     ):
@@ -118,6 +120,7 @@ class Source:
                 listen=listen,
                 address=address,
                 processors=processors,
+                journal=journal,
                 transport=transport,
                 clock=clock,
             )

@@ -1,0 +1,46 @@
+"""Two journals as one way: what became of each message from who sent it to whom it was sent to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def both_ends(sent: DataFrame, arrived: DataFrame) -> DataFrame:
+    """When each message came to the one end, and when it was in its queue at the other.
+
+    A message is known at both ends by its Sequence and number. The sender's journal says which place in its outbox, or
+    in its queue, is the Sequence's number 1: a message that went out in two Sequences is there by that in which it was
+    delivered.
+
+    Args:
+        sent: The journal of a Source, or of a server that sends on, as
+            :func:`~holdfast.pipeline.journal.read_journal` gives it.
+        arrived: The journal of the server that it was sent to.
+
+    Returns:
+        A row for each message that was delivered there and whose beginning the other journal has: ``key`` (the outbox),
+        ``sequence``, ``number``, ``submitted_at``, ``delivered_at``, and ``seconds`` between, which are as right as the
+        clocks of the two machines are.
+    """
+    from pyspark.sql import functions as F
+
+    began = (
+        sent.where("key IS NOT NULL AND sequence IS NOT NULL AND event IN ('created', 'stands')")
+        .selectExpr("worker", "key", "sequence", "queue", "partition", "offset - coalesce(number, 1) + 1 AS start")
+        .dropDuplicates(["sequence"])
+    )
+    came = sent.where("event IN ('submitted', 'delivered')").selectExpr(
+        "worker AS w", "queue AS q", "partition AS p", "offset", "coalesce(since, at) AS submitted_at"
+    )
+    there = (
+        arrived.where("event = 'delivered' AND sequence IS NOT NULL")
+        .selectExpr("sequence", "number", "at AS delivered_at")
+        .dropDuplicates(["sequence", "number"])
+    )
+    placed = there.join(began, "sequence").selectExpr("*", "start + number - 1 AS place")
+    found = placed.join(came, F.expr("offset = place AND q = queue AND p = partition AND w <=> worker"))
+    seconds = (F.col("delivered_at").cast("double") - F.col("submitted_at").cast("double")).alias("seconds")
+    return found.select("key", "sequence", "number", "submitted_at", "delivered_at", seconds)
