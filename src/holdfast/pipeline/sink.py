@@ -25,6 +25,7 @@ from holdfast.pipeline.client import Patience
 from holdfast.pipeline.errors import PipelineError, RowRefused, ServerAway, SinkBound, TokenKnown, WriteRefused
 from holdfast.pipeline.rows import Part, Refused, RowEncoder, RowPlan, plan_rows
 from holdfast.pipeline.sink_client import Batch, SinkPlane, Taken
+from holdfast.pipeline.workers import spare_collections
 from holdfast.pipeline.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class _Writer:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: stage its rows, in parts. What was staged is durable when this returns."""
+        spare_collections()
         context = TaskContext.get()
         assert context is not None
         return Staging(self._options, self._plan, self._batch(context), context.partitionId()).write(iterator)

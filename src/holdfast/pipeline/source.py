@@ -19,6 +19,7 @@ from holdfast.pipeline.letters_reader import LettersReader
 from holdfast.pipeline.options import JOURNAL, LETTERS, MESSAGES, TABLES, ReadOptions
 from holdfast.pipeline.sink import WsrmStreamWriter, WsrmWriter, planned
 from holdfast.pipeline.stream_reader import RefusedStream, WsrmStreamReader
+from holdfast.pipeline.workers import spare_collections
 
 
 class WsrmDataSource(DataSource):
@@ -34,15 +35,18 @@ class WsrmDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that the options ask for."""
+        spare_collections()
         return _schema(ReadOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
+        spare_collections()
         options = self._checked(schema)
         return _READERS[options.read](options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream."""
+        spare_collections()
         try:
             options = self._checked(schema)
             options.check_stream()
@@ -52,10 +56,12 @@ class WsrmDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> WsrmWriter:
         """A batch write."""
+        spare_collections()
         return WsrmWriter(*planned(self.options, schema, overwrite, stream=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> WsrmStreamWriter:
         """A streaming query's writes."""
+        spare_collections()
         return WsrmStreamWriter(*planned(self.options, schema, overwrite, stream=True))
 
     def _checked(self, schema: StructType) -> ReadOptions:

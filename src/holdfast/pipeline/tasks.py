@@ -16,6 +16,7 @@ from holdfast.pipeline.columns import BatchBuilder
 from holdfast.pipeline.errors import PipelineError, RecordsTrimmed
 from holdfast.pipeline.offsets import Known, Range
 from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,6 +81,7 @@ class Travelling:
 
 def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """In a task: the rows of one partition; they depend on nothing but its ranges."""
+    spare_collections()
     if not isinstance(partition, WsrmPartition):
         return  # Spark's placeholder for a read without partitions
     plane = DataPlane(options.broker, options.access)
@@ -139,4 +141,5 @@ def _narrowed(batch: pa.RecordBatch, options: ReadOptions, part: Part) -> pa.Rec
     for mask in masks[1:]:
         masks[0] = pc.and_(masks[0], mask)
     rows = batch.filter(masks[0]) if masks else batch
-    return rows.select([name for name in rows.schema.names if name in options.names])
+    names = options.names
+    return rows.select([name for name in rows.schema.names if name in names])
