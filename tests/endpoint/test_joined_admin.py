@@ -28,6 +28,8 @@ from holdfast.endpoint.neighbours import Place
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.endpoint.supervisor import Post
 from holdfast.endpoint.worker import Worker, worker_of
+from holdfast.pipeline.journal_reader import JournalReader
+from holdfast.pipeline.options import ReadOptions
 
 COUNT, SIZE = 2, 2
 SINKS = [f"s{number}" for number in range(6)]
@@ -253,6 +255,12 @@ async def test_a_sink_is_at_one_of_them_whoever_is_asked(crew: Crew, peer: Any) 
     assert (await clients[1].ask("/sinks/s1"))[0] == 404
 
 
+def journal_of(admin: str) -> list[dict[str, Any]]:
+    """The events, as a batch read of Spark's gets them."""
+    reader = JournalReader(ReadOptions.parse({"broker": admin, "read": "journal", "awaySeconds": "0"}))
+    return [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
+
+
 async def test_the_journal_of_both_is_one_and_each_file_comes_from_whose_it_is(
     crew: Crew, peer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +285,10 @@ async def test_the_journal_of_both_is_one_and_each_file_comes_from_whose_it_is(
         for client in clients:
             assert await client.ask(f"/journal/{quote(shown['file'])}") == (200, content)
             assert (await client.ask(f"/journal/{quote(shown['file'])}?from=3&to=90"))[1] == content[3:90]
+    rows = await asyncio.to_thread(journal_of, clients[1].url)
+    assert {(row["worker"], row["number"]) for row in rows if row["event"] == "delivered"} == {
+        (number, message) for number in range(COUNT) for message in range(1, number + 3)
+    }
     to_parquet_all(places[1])
     status, told = await clients[0].ask(f"/journal/{quote(listed[-1]['file'])}")
     assert (status, told["file"]) == (404, f"1:{segments(places[1])[-1].file}")

@@ -33,7 +33,6 @@ async def send(directory: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.nightly
 def test_each_message_is_followed_from_the_source_to_the_queue(spark: SparkSession, tmp_path: Path) -> None:
     asyncio.run(send(tmp_path))
     sent, arrived = read_journal(spark, tmp_path / "outbox"), read_journal(spark, tmp_path / "inbox")
