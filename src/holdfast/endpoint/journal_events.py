@@ -74,6 +74,8 @@ class Collector:
         self._states: dict[str, State] = {}
         self._held: dict[str, dict[int, float | None]] = {}
         """Sequence -> what is held of it, and when that came; None: before this run, nobody knows."""
+        self._unqueued: dict[str, dict[int, str]] = {}
+        """Sequence -> what of it goes into no queue and is not durably accepted yet, and why."""
         self._done: dict[tuple[str, int], Pairs] = {}
         self._homes: dict[str, tuple[str | None, int | None]] = {}
         self._promised: dict[str, str] = {}
@@ -110,6 +112,8 @@ class Collector:
             self._put((APPENDED, at, *places, stamps), count)
         if batch.holds or batch.releases or batch.drops:
             self._holding(batch, at)
+        if self._unqueued:
+            self._tell_unqueued(batch.sequences, at)
         states = self._states
         for name, state in batch.sequences.items():
             if state is None:
@@ -135,6 +139,16 @@ class Collector:
         for sequence, number in batch.drops:
             self._held.get(sequence, {}).pop(number, None)
             self._row(at, "discarded", sequence, number, 1)
+
+    def _tell_unqueued(self, saved: Mapping[str, State | None], at: float) -> None:
+        for name in saved.keys() & self._unqueued.keys():
+            state, waiting = saved[name], self._unqueued.pop(name)
+            accepted = AcknowledgementRanges.from_state(state["accepted"]) if state is not None else None
+            for number, why in waiting.items():
+                if accepted is None or number in accepted:
+                    self._row(at, "not queued", name, number, 1, detail=why)
+                else:
+                    self._unqueued.setdefault(name, {})[number] = why
 
     def _moved(self, name: str, state: State, batch: Batch, at: float) -> None:
         """The state of a Sequence is another one, or it is new."""
@@ -275,7 +289,11 @@ class Collector:
             self._row(self._clock(), "incident", sequence, number, detail=_short(detail))
 
     def _not_queued(self, effect: NotQueued) -> None:
-        self._row(self._clock(), "not queued", effect.identifier, effect.number, 1, detail=effect.why)
+        """That is accepted must be durable before it counts."""
+        self._unqueued.setdefault(effect.identifier, {})[effect.number] = effect.why
+        state = self._states.get(effect.identifier)
+        if state is not None and effect.number in AcknowledgementRanges.from_state(state["accepted"]):
+            self._tell_unqueued({effect.identifier: state}, self._clock())
 
     def _fault_received(self, effect: FaultReceived) -> None:
         self._fault("fault received", effect.fault)
