@@ -115,6 +115,29 @@ def test_while_a_queue_is_full_rows_wait_for_it_and_then_go_on(side: Side) -> No
     assert side.staging.sink("s").describe()["waits_for"] == ""
 
 
+def test_a_block_that_went_in_part_into_a_queue_that_got_full_goes_on_behind_that_after_a_death(side: Side) -> None:
+    side.protocol.inbound.limits["inbox"] = QueueLimit(side.protocol.inbound.queue, 4)
+    some = [row(f"{n}", f"k{n}", ("inbox", "other")[n % 3 == 2]) for n in range(12)]
+    side.stage(0, "t", some)
+    side.publish(0, "t", count=12)
+    side.settle()
+    for begun in (6, 12):
+        shown = side.staging.sink("s").describe()
+        assert (shown["moving"], sum(len(side.bodies(name)) for name in side.queue_names)) == (12 - begun, begun)
+        if begun < 12:
+            assert side.staging.sink("s").moving[0].begun == begun
+            assert side.staging.bytes_held == sum(staged.ROW_BYTES + len(one.body) for _, one in some)
+        side.start()
+        side.protocol.inbound.limits["inbox"] = QueueLimit(side.protocol.inbound.queue, 8)
+        side.settle()
+    assert [*side.bodies(), *side.bodies("other")] == ["0", "1", "3", "4", "6", "7", "9", "10", "2", "5", "8", "11"]
+    numbers = [
+        one.message_number for name in side.queue_names for p in range(PARTITIONS) for one in side.records(name, p)
+    ]
+    assert sorted(numbers) == list(range(1, 13))
+    assert side.staging.bytes_held == 0
+
+
 def test_rows_for_a_queue_that_is_gone_wait_until_it_is_back() -> None:
     side = Side()
     side.stage(0, "t", [*rows("1"), *rows("2", queue="other"), *rows("3")])

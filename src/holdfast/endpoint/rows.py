@@ -119,6 +119,8 @@ class RowReader:
         self._default = default
         self._found: dict[tuple[str | None, str | None], str] = {}
         """What rows say of where they go -> the queue."""
+        self._actions: set[str] = set()
+        """Those that were looked at."""
 
     def read(self, data: bytes, now: float) -> PartRead:
         """The rows of a part as they are to be staged, and what is wrong with others.
@@ -153,7 +155,9 @@ class RowReader:
             raise RowRefused("action", "the row has no action", "Every message has one, such as 'urn:orders/Submit'.")
         if row.body is None:
             raise RowRefused("body", "the row has no body", "Give it one XML element; b'' for an empty Body.")
-        _check("action", check_action, row.action)
+        if row.action not in self._actions:
+            _check("action", check_action, row.action)
+            self._actions.add(row.action)
         texts = row.message_id, row.to, row.reply_to, row.relates_to
         if texts != _NO_TEXTS:
             for column in ("message_id", "relates_to", "reply_to"):

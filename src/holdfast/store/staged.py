@@ -7,7 +7,6 @@ A row in a block is what :func:`~holdfast.store.records.encode_record` writes be
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from zlib import crc32
 
 import msgspec
@@ -17,7 +16,6 @@ from holdfast.core.staged import ROW_BYTES, Block, EncodedRow, Run, blocks_of
 from holdfast.store.records import RECORD_BEGINNING, decode_record
 
 _encode = msgspec.msgpack.Encoder().encode
-_encoded_text = lru_cache(maxsize=256)(_encode)
 _TIME_BYTES = len(_encode(0.0))
 _UINT64 = b"\xcf"
 _DIGITS = 12
@@ -38,6 +36,8 @@ class RowEncoder:
         self.received_at = received_at
         self._received = _encode(received_at)
         self._alone = self._received + _ALONE
+        self._fronts: dict[tuple[str, int], bytes] = {}
+        """What stands before a body, by the action and the length of the body."""
 
     def encode(
         self,
@@ -53,7 +53,9 @@ class RowEncoder:
     ) -> EncodedRow:
         """A row for that queue. Rows with the same key stay in order; the rest is as in a record."""
         octets = len(body)
-        front: bytes = _encoded_text(action) + _bytes_head(octets)
+        front = self._fronts.get((action, octets))
+        if front is None:
+            front = self._fronts[action, octets] = _encode(action) + _bytes_head(octets)
         if message_id is to is reply_to is relates_to is None and not headers:
             back = self._alone
         else:

@@ -129,7 +129,9 @@ def _adds_no_name(data: bytes, start: int) -> bool:
     if not data.isascii() or (data.find(b"&", start) >= 0 and b"&#" in data):
         return False
     # One sign is found many times as fast as several: without it there is no attribute.
-    return data.find(b"=", start) < 0 or (data.find(b"mlns", start) < 0 and data.find(b"ml:", start) < 0)
+    if data.find(b"=", start) < 0 or data.find(b"ml", start) < 0:
+        return True
+    return data.find(b"mlns", start) < 0 and data.find(b"ml:", start) < 0
 
 
 def _check_first(data: bytes) -> None:
