@@ -1,4 +1,4 @@
-"""Sources for Spark that ask nobody: what a query costs with any source that is written in Python."""
+"""Sources and a sink for Spark that ask nobody: what a query costs with any that is written in Python."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     SimpleDataSourceStreamReader,
+    WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -132,6 +135,39 @@ class Mapped(DataSource):
 
     def _file(self) -> Any:
         return opened(self.options["path"])
+
+
+class Dropping(DataSource):
+    """A sink, ``format("dropping")``: takes all rows, and does nothing with them."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "dropping"
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        """Of a batch."""
+        return DropBatch()
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Of a stream."""
+        return DropStream()
+
+
+class _Drop:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Look at none."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+class DropBatch(_Drop, DataSourceArrowWriter):
+    """See :class:`Dropping`."""
+
+
+class DropStream(_Drop, DataSourceStreamArrowWriter):
+    """See :class:`Dropping`."""
 
 
 def opened(path: str) -> Any:

@@ -21,7 +21,8 @@ Spark, its default compression). Then, in alternation, each is asked the same of
 A ratio is the source's rate over Parquet's (of ``sink`` and ``write`` over that of dropping), best and median of the
 rounds; CPU is that of all processes together (the server, the Python workers, Spark's Java), and the server's share
 of it. ``floor`` is a source in Python that asks nobody: it gives the very same record batches out of a file that is
-mapped into memory, in as many tasks. What is above it is ours, what is between it and Parquet is Spark's.
+mapped into memory, in as many tasks. What is above it is ours, what is between it and Parquet is Spark's. Of ``sink``
+and ``write`` it is a sink in Python that drops all rows.
 The floor of a micro-batch is that of batches of 20 rows, beside those of ``rate-micro-batch`` and of Python
 sources that ask nobody and give constant rows, in tasks and by Spark's simple reader: what is above the first and not
 above the second is Spark's. For memory, messages come in while a stream that is kept slow reads: what the server, the
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 
 SENT = "sent"
 """The queue that rows are written to."""
+WRITTEN = ("body", "action", "sequence")
+"""The columns that are written."""
 Way = Callable[[], float | None]
 """Asks something, and may say how many seconds of it count."""
 
@@ -167,6 +170,7 @@ class Measured:
     def __init__(self, spark: SparkSession, server: Server, place: Path, options: argparse.Namespace) -> None:
         self.spark, self.server, self.place, self.options = spark, server, place, options
         self._checkpoints = 0
+        self._sent = 0
 
     def all(self) -> dict[str, Any]:
         """Everything that was asked for."""
@@ -223,7 +227,7 @@ class Measured:
                 writer.write_batch(batch)
         assert writer is not None
         writer.close()
-        for source in (constant.Constant, constant.Simple, constant.Mapped):
+        for source in (constant.Constant, constant.Simple, constant.Mapped, constant.Dropping):
             self.spark.dataSource.register(source)
 
     def mapped(self, **options: str) -> DataFrame:
@@ -271,8 +275,12 @@ class Measured:
             "group by": ways(group, False),
             "group by, columns": ways(group, False, "sequence,message_number"),
             "stream": (self.stream, self.parquet_stream, self.mapped_stream),
-            "sink": (self.stream_to_sink, self.stream),
-            "write": (self.write_to_sink, lambda: drop(self.parquet().select("body", "action", "sequence"))),
+            "sink": (self.stream_to_sink, self.stream, self.stream_to_python),
+            "write": (
+                self.write_to_sink,
+                lambda: drop(self.parquet().select(*WRITTEN)),
+                lambda: self.parquet().select(*WRITTEN).write.format("dropping").mode("append").save(),
+            ),
         }
 
     def right(self, count: int) -> None:
@@ -304,19 +312,25 @@ class Measured:
 
     def stream_to_sink(self) -> float:
         """The queue in four micro-batches, each row a message of another queue."""
+        self._sent += self.options.rows
         return self.run(self.wsrm_stream(str(self.options.rows // 4)), self.write_on)
+
+    def stream_to_python(self) -> float:
+        """The queue in four micro-batches, into a sink in Python that drops it."""
+        return self.run(
+            self.wsrm_stream(str(self.options.rows // 4)),
+            lambda frame: self.write(frame.select(*WRITTEN)).format("dropping"),
+        )
 
     def write_to_sink(self) -> None:
         """The rows in Parquet, each a message of another queue."""
-        write = self.parquet().select("body", "action", "sequence").write.format("wsrm").mode("append")
+        self._sent += self.options.rows
+        write = self.parquet().select(*WRITTEN).write.format("wsrm").mode("append")
         write.options(broker=self.server.admin, queue=SENT, sequenceKey="sequence").save()
 
     def settle(self) -> None:
-        """Let what was published come into its queue."""
-        while True:
-            with urllib.request.urlopen(f"{self.server.admin}/sinks") as answer:
-                if not any(one["moving"] for one in json.load(answer)["sinks"]):
-                    return
+        """Let what was published come into its queue, also from sinks that are forgotten."""
+        while self.end(SENT) < self._sent:
             time.sleep(0.1)
 
     def run(self, frame: DataFrame, write: Callable[[DataFrame], Any] | None = None) -> float:
@@ -340,7 +354,7 @@ class Measured:
     def write_on(self, frame: DataFrame) -> Any:
         """A stream of the queue into the ``wsrm`` sink."""
         self._checkpoints += 1
-        rows = frame.select("body", "action", "sequence").writeStream.format("wsrm")
+        rows = frame.select(*WRITTEN).writeStream.format("wsrm")
         rows = rows.options(broker=self.server.admin, queue=SENT, sequenceKey="sequence")
         return rows.option("checkpointLocation", str(self.place / f"checkpoint-{self._checkpoints}"))
 
@@ -394,7 +408,7 @@ class Measured:
             while len(query.recentProgress) < 5:
                 time.sleep(0.1)
             before, most = resident(self.server), Counted()
-            ends = self.end()
+            ends = self.end(QUEUE)
             watching = threading.Thread(target=most.watch, args=(self.server,))
             watching.start()
             load.in_process(
@@ -413,14 +427,14 @@ class Measured:
             )
             most.done.set()
             watching.join()
-            grown = self.end() - ends
+            grown = self.end(QUEUE) - ends
         finally:
             query.stop()
-        return {"came": grown, "waiting": self.end(), "before": before, "most": most.most}
+        return {"came": grown, "waiting": self.end(QUEUE), "before": before, "most": most.most}
 
-    def end(self) -> int:
-        """How many messages the queue ever had."""
-        with urllib.request.urlopen(f"{self.server.admin}/queues/{QUEUE}/ends") as answer:
+    def end(self, queue: str) -> int:
+        """How many messages a queue ever had."""
+        with urllib.request.urlopen(f"{self.server.admin}/queues/{queue}/ends") as answer:
             partitions: dict[str, dict[str, int]] = json.load(answer)["partitions"]
         return sum(one["end"] for one in partitions.values())
 
@@ -490,6 +504,7 @@ def compared(ours: Taken, parquet: Taken, floor: Taken | None = None, *, rows: i
         "ratio_median": statistics.median(ratios),
         "cpu_us": 1e6 * min(ours.cpu) / rows,
         "server_cpu_us": 1e6 * min(ours.server) / rows,
+        "parquet_server_cpu_us": 1e6 * min(parquet.server) / rows,
         "parquet_cpu_us": 1e6 * min(parquet.cpu) / rows,
     }
 
