@@ -46,7 +46,7 @@ async def served(serve: Any, tmp_path: Path, files: int = 1, **where: Any) -> Se
         async with Source(service.url, ":memory:") as source:
             await source.send("<n/>", action=ACTION)
             await source.flush(60)
-        await until(lambda before=before: app.journal.written > before)
+        await until(lambda before=before: before < app.journal.written == app.journal.collector.count)
     return service
 
 
@@ -62,7 +62,7 @@ async def test_every_file_is_listed_and_given_out_as_it_lies_also_the_one_that_i
     for one in listed["files"]:
         status, data = await get(service, f"/journal/{one['file']}?to={one['bytes']}")
         assert (status, len(data)) == (200, one["bytes"])
-        assert one["begun"] <= one["written"] + 0.001
+        assert one["begun"] <= one["written"] + 1.0  # clocks of files are coarse
         assert one["worker"] is None
         told += [row["event"] for row in rows_of(io.BytesIO(data))]
     assert told.count("delivered") == 3
@@ -71,6 +71,7 @@ async def test_every_file_is_listed_and_given_out_as_it_lies_also_the_one_that_i
 
 async def test_the_list_comes_in_pages_that_go_on_when_what_they_end_with_became_parquet_or_is_gone(serve, tmp_path):
     service = await served(serve, tmp_path, 3)
+    await service.app.journal.close()  # nothing more is written
     directory = tmp_path / "inbox" / "journal"
     _, whole = await get(service, "/journal")
     _, first = await get(service, "/journal?limit=1")

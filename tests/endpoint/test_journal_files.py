@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import runpy
 import sys
 import time
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.endpoint import journal_files
+from holdfast.endpoint import journal_parquet
 from holdfast.endpoint.journal_columns import NAMES
 from holdfast.endpoint.journal_events import ACKNOWLEDGED, APPENDED, ROWS
 from holdfast.endpoint.journal_files import (
@@ -228,6 +227,6 @@ def test_the_process_that_makes_parquet_is_a_nice_one(tmp_path, monkeypatch):
     nice: list[int] = []
     monkeypatch.setattr(os, "nice", nice.append)
     monkeypatch.setattr(sys, "argv", ["journal_parquet", str(tmp_path)])
-    runpy.run_path(str(Path(journal_files.__file__).with_name("journal_parquet.py")), run_name="__main__")
+    journal_parquet.main()
     assert [one.file for one in segments(tmp_path)] == ["1-a-1.parquet"]
     assert nice == [10]

@@ -12,6 +12,12 @@ from pathlib import Path
 
 from holdfast.endpoint.journal_files import to_parquet_all
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Do it, and let everybody else go first."""
     os.nice(10)
     to_parquet_all(Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()
