@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from staged import PARTITIONS, Side, row, rows
+from staged import PARTITIONS, Row, Side, row, rows
 
 from holdfast.core import sinks, staged, staging
 from holdfast.core.events import Delivered, Incident
@@ -20,6 +20,7 @@ from holdfast.core.limit import QueueLimit
 from holdfast.core.policy import StagingPolicy
 from holdfast.core.sinks import NoRoomToStage, NoSuchSink, NotStaged, Why
 from holdfast.exceptions import ConfigurationError
+from holdfast.store.staged import blocks_of_records
 
 
 @pytest.fixture
@@ -155,6 +156,34 @@ def test_rows_for_a_queue_that_is_gone_wait_until_it_is_back() -> None:
     side.start()
     side.settle()
     assert (side.bodies(), side.bodies("other")) == (["1", "3"], ["2"])
+
+
+def test_a_block_with_a_changed_bit_moves_no_row_and_is_told_and_nothing_else_is_stopped() -> None:
+    whole = block_of([row("a", "ä", "other"), row("b"), row("c", "k")])
+    for place in range(len(whole)):
+        side = Side()
+        side.stage(0, "t", [row("a", "ä", "other"), row("b"), row("c", "k")])
+        side.publish(0, "t", count=3)
+        side.stage(0, "t", rows("1", "2"), sink="u")
+        side.publish(0, "t", count=2, sink="u")
+        side.take()
+        spoilt = bytearray(whole)
+        spoilt[place] ^= 1 << place % 8
+        (part,) = [one for one in side.taken[0].appends if one[3].body == whole]
+        part[3].body = bytes(spoilt)
+        side.settle()
+        side.wait(staging.LOOK_AGAIN)
+        assert (side.bodies(), side.bodies("other")) == (["1", "2"], []), place
+        shown = side.staging.sink("s").describe()
+        assert (shown["moving"], shown["staged"]) == (3, 0)
+        assert shown["waits_for"].endswith("are not what was stored: part 't', from its row 0 on")
+        assert [one.name for one in side.told if isinstance(one, Incident) and one.level == "warning"] == ["sink waits"]
+
+
+def block_of(some: list[Row]) -> bytes:
+    """The one block of these rows, as it is staged by a side that is new."""
+    (block,) = blocks_of_records(some, 1000.0)
+    return block.data
 
 
 def test_what_nobody_publishes_goes_when_it_is_too_old_and_not_before() -> None:

@@ -4,7 +4,9 @@ A row is an encoded record without what only its publication decides: its Sequen
 queue, and its MessageID if it has none. The store's layer encodes rows, and fills in the rest when they move; here they
 are octets. So what is staged is written and read a block at a time, and a row that moves is not decoded.
 
-A block is a head, the names of the queues that its rows are for, an entry for each row, and the rows.
+A block is a head, the names of the queues that its rows are for, an entry for each row, and the rows; and before all of
+that its checksum. One changed bit would make rows of what is none, in queues where nobody can read past them, or lose
+some: so a block is whole, or no row of it moves.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from zlib import crc32
+
+from holdfast.exceptions import StoreDamaged, StoreFormatError
 
 MOST_ROWS = 1000
 """In a block: they move together, which takes some milliseconds."""
@@ -21,6 +26,7 @@ ROW_BYTES = 128
 """What a row counts besides its body and its headers."""
 
 _VERSION = 1
+_CHECKSUM = struct.Struct("<I")
 _HEAD = struct.Struct("<BHIQd")
 """Version, names, rows, what the rows count, when they came."""
 _NAME = struct.Struct("<H")
@@ -111,7 +117,8 @@ def pack(rows: Iterable[EncodedRow], received_at: float) -> Block:
     head = [_HEAD.pack(_VERSION, len(names), len(entries), size, received_at)]
     for encoded in map(str.encode, names):
         head += (_NAME.pack(len(encoded)), encoded)
-    return Block(len(entries), size, b"".join((*head, *entries, *pieces)))
+    content = b"".join((*head, *entries, *pieces))
+    return Block(len(entries), size, _CHECKSUM.pack(crc32(content)) + content)
 
 
 def blocks_of(rows: Iterable[EncodedRow], received_at: float) -> Iterator[Block]:
@@ -129,10 +136,24 @@ def blocks_of(rows: Iterable[EncodedRow], received_at: float) -> Iterator[Block]
 
 
 def unpack(data: bytes) -> Rows:
-    """What :func:`pack` wrote."""
-    version, count, rows, size, received_at = _HEAD.unpack_from(data)
-    assert version == _VERSION, version
-    at = _HEAD.size
+    """What :func:`pack` wrote.
+
+    Raises:
+        StoreDamaged: it is not that any more.
+        StoreFormatError: a newer version wrote it.
+    """
+    at = _CHECKSUM.size
+    if len(data) < at + _HEAD.size or _CHECKSUM.unpack_from(data)[0] != crc32(memoryview(data)[at:]):
+        raise StoreDamaged(
+            f"{len(data):,} bytes of staged rows are not what was stored", remedy="Restore the store from a copy."
+        )
+    version, count, rows, size, received_at = _HEAD.unpack_from(data, at)
+    if version != _VERSION:
+        raise StoreFormatError(
+            f"staged rows have format {version}; this version reads {_VERSION}",
+            remedy="Use the version of Holdfast that wrote them, or a newer one.",
+        )
+    at += _HEAD.size
     names: list[str] = []
     for _ in range(count):
         (length,) = _NAME.unpack_from(data, at)

@@ -40,6 +40,7 @@ from holdfast.core.sinks import (
     key_of,
 )
 from holdfast.core.staged import ROW_BYTES, Block, Place, Rows, Run, unpack
+from holdfast.exceptions import StoreError
 
 STAGING = "staging"
 """What the description of a queue would say that holds a part, if it had one; and its name's first part."""
@@ -389,7 +390,10 @@ class Staging:
         """Rows of the part's first block into their queues, as far as these take them, and why not all."""
         assert part.first_number is not None, part.token
         block = found[0][1].body
-        rows = unpack(block)
+        try:
+            rows = unpack(block)
+        except StoreError as error:
+            return [], f"{error.message}: part {part.token!r}, from its row {part.moved} on"
         gathered, waits_for = self._gather(rows, part.begun, part.first_number + part.moved)
         arriving: list[Arriving] = []
         for (name, partition), (numbers, places) in gathered.items():
