@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -71,8 +71,12 @@ class Died(Exception):
     """A process of the query is no more."""
 
 
-def attempt(server: Server, query: Query, batch: int, place: str) -> None:
-    """One attempt of Spark at a batch, which something happens to."""
+def attempt(
+    server: Server, query: Query, batch: int, place: str, tasks: Sequence[dict[str, list[Any]]] | None = None
+) -> None:
+    """One attempt of Spark at a batch, of these rows or some, which something happens to."""
+    if tasks is None:
+        tasks = [bodies(*(f"r{batch}-{task}-{row}" for row in range(3))) for task in range(2)]
     lost = {
         "publish before": "/batches/",
         "publish after": "/batches/",
@@ -86,13 +90,13 @@ def attempt(server: Server, query: Query, batch: int, place: str) -> None:
 
     server.on_sink = fail
     staged: list[Any] = []
-    for task in range(2):
+    for task, rows in enumerate(tasks):
         if task == 1 and place == "staging":
             raise Died
-        staged.append(query.task(batch, task, bodies(*(f"r{batch}-{task}-{row}" for row in range(3)))))
+        staged.append(query.task(batch, task, rows))
     if place == "staged":
         raise Died
-    query.writer("body").commit(staged, batch)
+    query.writer(*tasks[0]).commit(staged, batch)
     if place == "published":
         raise Died
 

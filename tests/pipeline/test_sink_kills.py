@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow.dataset
 import pytest
 from crew import Crew
 from meddler import Meddler
@@ -24,6 +25,7 @@ from spark_cluster import Cluster
 
 import holdfast
 from holdfast.pipeline.client import DataPlane
+from holdfast.testing.ports import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -61,25 +63,35 @@ def server(tmp_path: Path) -> Iterator[Meddler]:
     """A server with messages of two Sequences, in a process of its own, behind a meddler."""
     crew = Crew(tmp_path, "--port", "0", "--admin", "0", module=SERVED)
     url, admin = crew.url(), crew.url()
-    for name in ("one", "two"):
-        with holdfast.sync.Source(url, store=":memory:") as source:
-            for number in range(ROWS // 2):
-                source.send(f"<{name}>{number}</{name}>", action="urn:test:submit")
-            source.flush(60)
+    send(url)
     meddler = Meddler(admin)
     yield meddler
     meddler.stop()
     crew.clean()
 
 
+def send(url: str) -> None:
+    """The messages, in two Sequences."""
+    for name in ("one", "two"):
+        with holdfast.sync.Source(url, store=":memory:") as source:
+            for number in range(ROWS // 2):
+                source.send(f"<{name}>{number}</{name}>", action="urn:test:submit")
+            source.flush(60)
+
+
 def assert_exact(server: Meddler) -> None:
     """Every row once, those of one Sequence in their order."""
-    (sink,) = DataPlane(server.target)._json("GET", "/sinks")["sinks"]
-    found = Sent(server.target).bodies(sink["name"])
+    found = sent(server)
     for name in ("one", "two"):
-        sent = [body for body in found if body.startswith(f"<{name}>")]
-        assert sent == [f"<{name}>{number}</{name}>" for number in range(ROWS // 2)]
+        of_one = [body for body in found if body.startswith(f"<{name}>")]
+        assert of_one == [f"<{name}>{number}</{name}>" for number in range(ROWS // 2)]
     assert len(found) == ROWS
+
+
+def sent(server: Meddler) -> list[str]:
+    """The bodies of the rows that the query's sink has sent."""
+    (sink,) = DataPlane(server.target)._json("GET", "/sinks")["sinks"]
+    return Sent(server.target).bodies(sink["name"])
 
 
 def test_a_driver_that_is_killed_at_each_step_of_a_batch_sends_every_row_once(server: Meddler, tmp_path: Path) -> None:
@@ -88,6 +100,15 @@ def test_a_driver_that_is_killed_at_each_step_of_a_batch_sends_every_row_once(se
         ("batches", 0, "before"),
         ("batches", 1, "after"),
     ]
+    died = killed_at(steps, server, lambda: Child(tmp_path, "local[2]", server.url, str(tmp_path / "checkpoint")))
+    assert died == steps
+    assert_exact(server)
+
+
+def killed_at(
+    steps: list[tuple[str, int, str]], server: Meddler, start: Callable[[], Child]
+) -> list[tuple[str, int, str]]:
+    """Kill a driver at each of these, and start it again until it ends by itself; at which it died."""
     ahead, died = list(steps), list[tuple[str, int, str]]()
     lock = threading.Lock()
 
@@ -105,14 +126,72 @@ def test_a_driver_that_is_killed_at_each_step_of_a_batch_sends_every_row_once(se
 
     server.on_sink = meddle
     while True:
-        child = Child(tmp_path, "local[2]", server.url, str(tmp_path / "checkpoint"))
+        child = start()
         code = child.end()
         if len(died) > len(steps) - len(ahead):
             ahead.pop(0)
         if code == 0:
-            break
-    assert died == steps
-    assert_exact(server)
+            return died
+
+
+def test_a_driver_that_is_killed_around_a_publication_leaves_each_row_sent_or_in_the_table_once(
+    server: Meddler, tmp_path: Path
+) -> None:
+    steps = [("batches", 0, "before"), ("batches", 1, "after"), ("parts", 2, "after")]
+    table = tmp_path / "refused"
+    arguments = ("local[2]", server.url, str(tmp_path / "checkpoint"), f"refused={table}")
+    assert killed_at(steps, server, lambda: Child(tmp_path, *arguments)) == steps
+    found = pyarrow.dataset.dataset(table, partitioning="hive").to_table().to_pylist()
+    assert all(one["refused_reason"] and one["refused_column"] == "body" for one in found)
+    refused = [f"<{one['body']}" for one in found]
+    for name in ("one", "two"):
+        every = [f"<{name}>{number}</{name}>" for number in range(ROWS // 2)]
+        bad = [one for one in every if one.endswith((f"3</{name}>", f"8</{name}>"))]
+        assert sorted(one for one in refused if one.startswith(f"<{name}>")) == sorted(bad)
+        assert [one for one in sent(server) if one.startswith(f"<{name}>")] == [one for one in every if one not in bad]
+    assert len(refused) == 8
+
+
+def test_a_server_that_is_killed_under_a_running_query_has_every_row_once(tmp_path: Path) -> None:
+    port, admin = free_ports(2)
+
+    def serve() -> Crew:
+        made = Crew(tmp_path, "--port", str(port), "--admin", str(admin), module=SERVED)
+        assert made.url() and made.url()
+        return made
+
+    crew = serve()
+    send(f"http://127.0.0.1:{port}/")
+    server = Meddler(f"http://127.0.0.1:{admin}")
+    ahead = [("/parts", 0, "before"), ("/batches/", 1, "before"), ("/batches/", 2, "after"), ("/parts", 3, "after")]
+    lock = threading.Lock()
+
+    def meddle(request: str) -> str | None:
+        nonlocal crew
+        with lock:
+            what, batch, when = ahead[0] if ahead else ("nothing", 0, "")
+            if what not in request or not re.search(rf"batch={batch}&|/batches/{batch}$", request):
+                return None
+            ahead.pop(0)
+            if when == "after":  # while it is at work on it, or just after
+                threading.Timer(0.002, again).start()
+            else:
+                again()
+        return when
+
+    def again() -> None:
+        nonlocal crew
+        crew.clean()
+        crew = serve()
+
+    server.on_sink = meddle
+    try:
+        assert Child(tmp_path, "local[2]", server.url, str(tmp_path / "checkpoint")).end() == 0
+        assert not ahead
+        assert_exact(server)
+    finally:
+        server.stop()
+        crew.clean()
 
 
 @pytest.fixture(scope="module")

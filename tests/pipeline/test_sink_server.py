@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +15,8 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 from crew import Crew
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from meddler import Meddler
 from sink_steps import SERVED, Died, Query, Sent, attempt, bodies, failures, schema
 
@@ -127,6 +131,51 @@ def test_a_row_that_is_no_xml_is_named_or_goes_to_the_table(server: Meddler, tmp
     assert sorted(Sent(server.target).bodies("diverted")) == ["<a/>", "<b/>", "<d/>"]
     found = pyarrow.dataset.dataset(tmp_path, partitioning="hive").to_table().to_pylist()
     assert [(row["carrier"], row["refused_row"], row["refused_column"]) for row in found] == [(9, 2, "body")]
+
+
+KINDS = {
+    "good": ("<{0}/>", "urn:a", "out"),
+    "no XML": ("{0}", "urn:a", "out"),
+    "cut off": ("<{0}>", "urn:a", "out"),
+    "null": (None, "urn:a", "out"),
+    "no action": ("<{0}/>", None, "out"),
+    "nowhere": ("<{0}/>", "urn:a", "nowhere"),
+    "no queue": ("<{0}/>", "urn:a", None),
+}
+"""Rows: body, action and queue. The first can be sent."""
+numbers = itertools.count()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    kinds=st.lists(st.lists(st.sampled_from(["good", "good", *KINDS]), max_size=6), min_size=1, max_size=3),
+    place=st.sampled_from(sorted({one for pair in failures() for one in pair})),
+    size=st.sampled_from([60, 1 << 20]),
+)
+def test_every_row_is_sent_or_in_the_table_once_whatever_it_is_and_whatever_fails(
+    server: Meddler, tmp_path: Path, kinds: list[list[str]], place: str, size: int
+) -> None:
+    name = f"mixed{next(numbers)}"
+    query = Query(server, name, refused=str(tmp_path / name), queue="", action="", awaySeconds="60")
+    rows = [(task, row, kind) for task, some in enumerate(kinds) for row, kind in enumerate(some)]
+
+    def of(task: int) -> dict[str, list[str | None]]:
+        mine = [(f"r{task}-{row}", KINDS[kind]) for one, row, kind in rows if one == task]
+        bodies = [body and body.format(name) for name, (body, _, _) in mine]
+        return {"body": bodies, "action": [kind[1] for _, kind in mine], "queue": [kind[2] for _, kind in mine]}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_room, "PART_BYTES", size)
+        patch.setattr("holdfast.pipeline.sink.Patience", partial(Patience, sleep=lambda seconds: None))
+        for where in (place, "none"):
+            with contextlib.suppress(Died):
+                attempt(server, query, 0, where, [of(task) for task in range(len(kinds))])
+    assert Sent(server.target).bodies(name) == [f"<r{task}-{row}/>" for task, row, kind in rows if kind == "good"]
+    table = pyarrow.dataset.dataset(tmp_path / name, partitioning="hive") if (tmp_path / name).exists() else None
+    found = table.to_table().to_pylist() if table is not None and table.files else []
+    places = sorted((one["refused_partition"], one["refused_row"]) for one in found)
+    assert places == [(task, row) for task, row, kind in rows if kind != "good"]
+    assert all(one["refused_reason"] for one in found)
 
 
 def test_a_queue_or_an_address_that_the_server_does_not_know_is_a_row_that_cannot_be_sent(server: Meddler) -> None:
