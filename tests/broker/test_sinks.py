@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import struct
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ import msgspec
 import pytest
 from processes import broker, kept, service
 
+from holdfast import Destination, Message
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, QueueConfig
 from holdfast.core.policy import StagingPolicy
 from holdfast.core.staged import unpack
+from holdfast.endpoint.serve import Listeners, Service
 
 ACTION = "urn:test:note"
 KEYS = "abcde"
@@ -162,6 +166,61 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     async with aiohttp.ClientSession() as session:
         yield Served(running, session)
     await running.service.close(0.0)
+
+
+async def test_behind_a_broker_that_was_put_back_each_row_arrives_that_the_store_has_and_none_twice(
+    tmp_path: Path,
+) -> None:
+    app = Destination(":memory:", partitions=1)
+    arrived: list[str] = []
+
+    @app.on(ACTION)
+    async def note(message: Message) -> None:
+        arrived.append(message.body.text or "")
+
+    behind = Service(app, Listeners(port=0))
+    await behind.start()
+    config = BrokerConfig(
+        store=str(tmp_path / "broker"),
+        partitions=1,
+        listen=ListenConfig(port=0),
+        admin=AdminConfig(port=0),
+        queues=(QueueConfig("alerts"),),
+        forwarders=(ForwarderConfig("all", queue="alerts", to=behind.url),),
+    )
+    held = replace(config, forwarders=(ForwarderConfig("all", queue="alerts", to=behind.url, paused=True),))
+
+    async def write(batch: int, *bodies: str, told: BrokerConfig = config, restored: bool = False) -> None:
+        """A batch through a broker that runs for it."""
+        running = Broker(told, restored=restored)
+        await running.service.start()
+        async with aiohttp.ClientSession() as session:
+            writer = Writer(session, str(running.service.admin_url), behind.url)
+            await writer.write(batch, [[("k", f"<n>{body}</n>") for body in bodies]])
+            await writer.moved()
+        outboxes = running.destination.engine.protocol.outbound.outboxes
+        async with asyncio.timeout(60):
+            while told is config and any(one.waiting for one in outboxes.values()):
+                await asyncio.sleep(0.01)
+        await running.service.close(5.0)
+
+    await write(0, "sent")
+    await write(1, "in the copy, and sent since", told=held)
+    shutil.copytree(tmp_path / "broker", tmp_path / "copy")
+    await write(2, *(f"lost {number}" for number in range(5)))
+    shutil.rmtree(tmp_path / "broker")
+    (tmp_path / "copy").rename(tmp_path / "broker")
+    await write(2, *(f"new {number}" for number in range(9)), restored=True)
+    await write(3, "last")
+    await app.handled()
+    await behind.close(0.0)
+    assert arrived == [
+        "sent",
+        "in the copy, and sent since",
+        *(f"lost {number}" for number in range(5)),
+        *(f"new {number}" for number in range(9)),
+        "last",
+    ]
 
 
 async def test_an_address_stands_for_the_queue_of_the_forwarder_that_alone_reads_it(served: Served) -> None:

@@ -277,6 +277,22 @@ def test_after_a_crash_numbers_mean_what_they_meant_and_what_is_unacknowledged_i
     assert acknowledge(again, (1, 5), now=9.1) == [(3, 3), (5, 5)]
 
 
+def test_after_its_store_was_put_back_it_ends_with_what_it_has_and_hears_of_no_more() -> None:
+    source = opened(5)
+    assert send(source) == [1, 2, 3, 4]
+    acknowledge(source, (1, 2))
+    for restart in range(3):
+        source = RMSource.from_state(source.to_state(), source.policy, 5 + restart, 10.0)
+        if not restart:
+            source.restored()
+        assert (source.limit, source.is_full) == (5, False)
+        heard = source.known_part(SequenceAcknowledgement("urn:s", ((1, 3), (5, 9), (12, 12))))
+        assert heard.ranges == ((1, 3), (5, 5))
+    assert send(source, 10.0) == [3, 4, 5]  # and not 6, which another message had
+    acknowledge(source, *source.known_part(SequenceAcknowledgement("urn:s", ((1, 40),))).ranges, now=10.1)
+    assert source.is_full and source.is_complete
+
+
 def test_a_sequence_that_waited_to_be_durable_does_not_wait_for_ever_after_a_crash() -> None:
     source = RMSource("urn:local", "key", Versions(), SourcePolicy(), 0.0)
     source.create(0.0)

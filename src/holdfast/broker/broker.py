@@ -34,6 +34,7 @@ class Broker:
         config: What it is told; None: as without a file.
         post: Where this process stands among several that do the same; None if it is the only one.
         read_again: Reads its configuration again, for :meth:`reload`; is given the one that it runs by.
+        restored: Whether its store was put back from an older copy; see :class:`holdfast.Destination`.
 
     Raises:
         ConfigurationError: what it is told does not go together.
@@ -44,6 +45,8 @@ class Broker:
         config: BrokerConfig | None = None,
         post: Post | None = None,
         read_again: Callable[[BrokerConfig], BrokerConfig] | None = None,
+        *,
+        restored: bool = False,
     ) -> None:
         self.config = config = config or BrokerConfig()
         check_config(config)
@@ -65,6 +68,7 @@ class Broker:
             allow_addresses=config.allow_addresses,
             limits=config.limits.http,
             wire_limits=config.limits.envelopes,
+            restored=restored,
             journal=config.journal.policy() or False,
             staging=config.sinks,
         )

@@ -13,7 +13,7 @@ import click
 
 from holdfast.cli.failure import failure_facts
 from holdfast.cli.program import log_options, run_loop, tell_traces, trace_option
-from holdfast.cli.serve import journal_option
+from holdfast.cli.serve import journal_option, restored_option
 from holdfast.cli.workers import become_worker, tell_ready, worker_options
 from holdfast.exceptions import ConfigurationError
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="What it is told: a TOML file.")
 @click.option("--store", metavar="PLACE", help="Where everything is kept, before what the file says.")
+@restored_option
 @journal_option
 @worker_options
 @trace_option
@@ -34,6 +35,7 @@ def broker(
     context: click.Context,
     config: str | None,
     store: str | None,
+    restored: bool,
     journal: str | None,
     workers: int | None,
     traces: bool,
@@ -75,7 +77,7 @@ def broker(
         ready = post.tell_ready
         if post.hang_ups() and read_again is not None:  # it takes the place of one that died since
             told = _newest(told, read_again)
-    made = Broker(told, post, read_again)
+    made = Broker(told, post, read_again, restored=restored)
     tell_traces(made.destination, traces)
     run_loop(_run(made, ready))
 

@@ -92,6 +92,13 @@ journal_option = click.option(
 )
 
 
+restored_option = click.option(
+    "--restored",
+    is_flag=True,
+    help="The store was put back from an older copy: nothing new gets a name that something else had. Say it once.",
+)
+
+
 def to_journal(given: str | None) -> bool | JournalPolicy | None:
     """What is said of the journal by that option; None: nothing."""
     from holdfast.endpoint.journal_policy import JournalPolicy
@@ -108,11 +115,7 @@ def queue_options(command: Any) -> Any:
                 metavar="WORDS",
                 help='How long the queue keeps messages, whoever reads: "7d", "12h 10GB", "none", "7d readers 30d".',
             ),
-            click.option(
-                "--restored",
-                is_flag=True,
-                help="The store was put back from an older copy: its queue gets a new epoch. Say it once.",
-            ),
+            restored_option,
             journal_option,
         ]
     ):

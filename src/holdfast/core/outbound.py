@@ -472,6 +472,8 @@ class Outbound:
         if outbox is None or outbox.source is None:
             return sequence_fault(UNKNOWN_SEQUENCE, ack.identifier)
         source = outbox.source
+        if source.is_restored:
+            ack = source.known_part(ack)
         self.requests.named(source, ack.ranges)
         if outbox.quiet is not None:
             self.forwarders.giving_up.acknowledged(outbox, ack)

@@ -202,6 +202,16 @@ class RMProtocol:
         self.replies.recover(now)
         self.staging.recover(snapshot, now)
 
+    def restored(self) -> None:
+        """The store was put back to an older copy, and this has recovered from it. What is new gets no name that
+        something else had in the time that is lost: sinks get new identifiers, and forwarders new Sequences."""
+        self.staging.restored()
+        for outbox in self.outbound.outboxes.values():
+            source = outbox.source
+            if source is not None and not source.polled and not outbox.is_for_replies:
+                source.restored()
+                self.commit.save(source.local_id, source)
+
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def submit(self, outbox: Outbox, record: Record, now: float) -> int:

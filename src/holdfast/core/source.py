@@ -7,6 +7,7 @@ Sequence's beginning is durable, so that after a crash the same message gets the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from holdfast.core.flight import Flight, InFlight
 from holdfast.core.messages import IncompleteSequenceBehavior, SequenceAcknowledgement
@@ -52,9 +53,9 @@ _OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
 
 _SLOTS = (
     "_state _window acknowledged attempts available behavior buffer_remaining created_at doubt due "
-    "durable_mark end expires expires_at flight identifier is_cut key last_fault last_heard last_number limit "
-    "local_id mark message_ids next_number offer outlives policy polled reduced_at replying request_sent_at "
-    "requests requests_before round_trip sent_before start state to unreplied versions"
+    "durable_mark end expires expires_at flight identifier is_cut is_restored key last_fault last_heard "
+    "last_number limit local_id mark message_ids next_number offer outlives policy polled reduced_at replying "
+    "request_sent_at requests requests_before round_trip sent_before start state to unreplied versions"
 )
 
 
@@ -89,6 +90,8 @@ class RMSource:
         self.available = 0
         """The highest number that has a durable message."""
         self.is_cut = False
+        self.is_restored = False
+        """Whether its store was put back to an older copy since it began."""
         """Whether what follows ``available`` belongs to the next Sequence: a message between them was given up."""
         self.next_number = 1
         """The number to transmit next for the first time."""
@@ -590,6 +593,21 @@ class RMSource:
         self.limit = min(self.limit, self.available)  # no LastMessage: where its time is up too, that is refused
         self.want_end()
 
+    def restored(self) -> None:
+        """The store was put back to an older copy. Any of the messages that are here may have been transmitted with
+        their numbers, and others that are lost with those that follow. So what is stored from now on goes to the next
+        Sequence."""
+        self.is_restored = True
+        self.limit = min(self.limit, self.available)
+        self.mark = self.durable_mark = max(self.mark, self.available)
+        self.sent_before = self.last_number or self.available
+
+    def known_part(self, ack: SequenceAcknowledgement) -> SequenceAcknowledgement:
+        """What an acknowledgement says of messages that are still known, where the store was put back."""
+        known = self.last_number or self.limit
+        ranges = tuple((lower, min(upper, known)) for lower, upper in ack.ranges if lower <= known)
+        return replace(ack, ranges=ranges, nacks=tuple(number for number in ack.nacks if number <= known))
+
     def move_rest(self) -> None:
         """The peer closed it: what it does not have, and what is submitted from now on, goes to the next Sequence."""
         self.sent_before = max(self.sent_before, self.highest_sent)
@@ -707,6 +725,7 @@ class RMSource:
         state["limit"] = self.limit
         state["mark"] = self.mark
         state["in_doubt"] = self.in_doubt
+        state["restored"] = self.is_restored
         state["is_limit_known"] = self.doubt is not DoubtState.ASKING_FOR_LIMIT
         acknowledged = self.acknowledged.copy()
         for number in self.replying:
@@ -741,6 +760,7 @@ class RMSource:
         source.available = available
         source.last_number = state["last_number"]
         source.limit = min(source.limit, state["limit"])
+        source.is_restored = state.get("restored", False)
         source.acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
         source.offer = state["offer"]
         source.message_ids = dict(state["message_ids"])

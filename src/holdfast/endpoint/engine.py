@@ -168,8 +168,8 @@ class Engine:
         epochs: Mapping[str, str] = MappingProxyType({}),
     ) -> Snapshot:
         """Recover what the store holds and run in the current loop; the arguments are :class:`RMProtocol`'s, and
-        ``is_restored``: whether the store was put back to an earlier state, so that its queues need a new epoch and
-        its sinks new identifiers;
+        ``is_restored``: whether the store was put back to an earlier state, so that its queues need a new epoch,
+        its sinks new identifiers and its forwarders new Sequences;
         ``epochs``: those of queues that are made now, by name, where they are not to be random.
 
         Returns:
@@ -199,7 +199,7 @@ class Engine:
         self._reading = Reading(self.store, self._loop, self._read, self.fail)
         self.protocol.recover(snapshot, self.clock())
         if is_restored:
-            self.protocol.staging.restored()
+            self.protocol.restored()
         for one in self.protocol.inbound.queues.values():
             if is_restored:
                 one.begin(secrets.token_hex(8))
