@@ -23,6 +23,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.alike import AlikeReader, nullable
 from holdfast.pipeline.bodies import BodyReader
 from holdfast.pipeline.reading import MAX_ELEMENTS
+from holdfast.pipeline.workers import spare_collections
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,6 +92,7 @@ class BodyColumns:
         """In a task: the batches with their new columns."""
         import pyarrow as pa
 
+        spare_collections()
         bodies = Bodies(self._fields, self._lenient, self._max_elements)
         for batch in batches:
             for part in parts_of(batch, "body"):

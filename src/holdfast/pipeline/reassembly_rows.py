@@ -27,6 +27,7 @@ from holdfast.core.refusals import refusal
 from holdfast.core.versions import RM
 from holdfast.exceptions import EnvelopeError
 from holdfast.pipeline.captures import Piece, pieces
+from holdfast.pipeline.workers import spare_collections
 from holdfast.wire.decode import decode
 from holdfast.wire.limits import DEFAULT
 
@@ -269,6 +270,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 def decode_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For ``mapInArrow``: the columns of ``CAPTURE`` into those of ``DECODED``."""
+    spare_collections()
     schema = arrow_schema(DECODED)
     reader = Reader()
     for batch in batches:

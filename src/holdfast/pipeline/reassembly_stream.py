@@ -52,6 +52,7 @@ from holdfast.pipeline.reassembly_rows import (
     first_of,
     record_batch,
 )
+from holdfast.pipeline.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,6 +98,7 @@ def _packs(messages: Iterable[Message]) -> Iterator[bytes]:
 
 def pack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For ``mapInArrow``: the columns of ``CAPTURE`` into those of ``PACKED``."""
+    spare_collections()
     schema = arrow_schema(PACKED)
     reader = Reader()
     for batch in batches:
@@ -145,6 +147,7 @@ class Reassembling(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Name the states."""
+        spare_collections()
         self._handle = handle
         self._known = handle.getValueState("sequence", "packed BINARY, held BIGINT, active BIGINT, timer BIGINT")
         self._held = handle.getListState("held", "packed BINARY")
@@ -244,6 +247,7 @@ def _late(message: Message) -> Unplaced:
 def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For ``mapInArrow``: the columns of ``PACKED`` into those of ``DECODED``, with the kinds "message", "duplicate",
     "state" and why something is unplaced."""
+    spare_collections()
     schema = arrow_schema(DECODED)
     for batch in batches:
         for key, kind, packed in zip(*(column.to_pylist() for column in batch.columns), strict=True):

@@ -19,7 +19,7 @@ def spare_collections() -> None:
     garbage, so it is frozen: at the first task, and at one before which something more was imported. What tasks leave
     is collected as before.
 
-    To be called first thing where Spark calls us.
+    To be called first where Spark calls us, in a task or to plan one.
     """
     global _seen
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)

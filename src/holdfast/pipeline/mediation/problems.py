@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.body_columns import arrow_of, parts_of
+from holdfast.pipeline.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,6 +95,7 @@ class _Worker:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_type
 
+        spare_collections()
         work = self._work()
         kind = to_arrow_type(self._kind, timezone="UTC")
         for batch in (part for whole in batches for part in self._parts(whole)):
