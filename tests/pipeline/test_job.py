@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from holdfast.cli.main import EXTRAS
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.job import _schema, in_a_sentence, sentence, tell_of_flags
 from holdfast.pipeline.land_job import land_command
@@ -113,16 +116,39 @@ def test_a_file_without_a_schema_and_two_schemas_are_refused(tmp_path: Path):
     assert "--schema and --schema-file exclude each other" in result.output
 
 
-@pytest.mark.parametrize(
-    "command",
-    [["land", "--broker", "http://b", "--checkpoint", "c", "--out", "o"], ["reland", "--landed", "l", "--out", "o"]],
-)
-def test_without_spark_a_command_shows_its_options_and_names_what_to_install(command: list[str]):
-    code = "import sys; sys.modules['pyspark'] = None; from holdfast.cli.main import main; main()"
-    python = [sys.executable, "-c", code]
+_WITHOUT_SPARK = "import sys; sys.modules['pyspark'] = None; from holdfast.cli.main import main; main()"
+_COMMANDS = [
+    ["land", "--broker", "http://b", "--checkpoint", "c", "--out", "o"],
+    ["reland", "--landed", "l", "--out", "o"],
+    ["compact", "--out", "o"],
+    ["reassemble", "FILE", "--out", "o"],
+    ["audit", "."],
+    ["pipeline", "run", "FILE"],
+    ["pipeline", "check", "FILE"],
+    ["simulate", "--grid", "loss=0", "--out", "o"],
+]
+
+
+@pytest.mark.parametrize("command", _COMMANDS, ids=" ".join)
+def test_without_spark_a_command_shows_its_options_and_names_what_to_install(command: list[str], tmp_path: Path):
+    (tmp_path / "FILE").write_text("")
+    python = [sys.executable, "-c", _WITHOUT_SPARK]
     shown = subprocess.run([*python, command[0], "--help"], capture_output=True, text=True, check=True)
-    assert "--lenient" in shown.stdout
-    done = subprocess.run([*python, *command], capture_output=True, text=True, check=False)
+    assert f"holdfast {command[0]} " in shown.stdout
+    done = subprocess.run([*python, *command], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stderr.startswith("holdfast: the pipeline needs pyspark")
-    assert "pip install 'holdfast[spark]'" in done.stderr
+    assert re.match(
+        r"holdfast: (the pipeline|this command) needs pyspark.*\n  pip install 'holdfast\[spark\]'\n$", done.stderr
+    )
+
+
+def test_each_package_of_an_extra_of_the_pipeline_is_known_to_the_commands():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    packages = {
+        re.match(r"[\w-]+", requirement)[0]: extra
+        for extra in ("spark", "delta", "report")
+        for requirement in extras[extra]
+        if not requirement.startswith("holdfast")
+    }
+    assert packages | {"py4j": "spark"} == EXTRAS

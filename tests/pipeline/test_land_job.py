@@ -252,6 +252,23 @@ def test_it_ends_at_so_many_rows_or_when_it_is_told_to():
     assert (query.stopped, sorted(landed)) == (True, [0])
 
 
+class StoppedQuery(Query):
+    """A query that is done with one more batch when it is stopped, and with another that it does not come to note."""
+
+    def stop(self) -> None:
+        super().awaitTermination(0)
+        self.written[2] = LandedBatch(2, 5, 0, None)
+
+
+def test_what_is_landed_while_the_query_is_stopped_is_told_and_counted(capsys: pytest.CaptureFixture[str]):
+    stop = threading.Event()
+    stop.set()
+    query, landed = StoppedQuery(), dict[int, LandedBatch]()
+    _follow(query, landed, query.written, None, stop)  # type: ignore[arg-type]
+    assert {batch: done.rows for batch, done in landed.items()} == {0: 10, 1: 10, 2: 5}
+    assert [json.loads(line)["batch"] for line in capsys.readouterr().out.splitlines()] == [0, 1]
+
+
 def test_wrong_usage_is_told_before_spark_is_started():
     required = ["--broker", "http://127.0.0.1:9", "--out", "o", "--checkpoint", "c"]
     result = CliRunner().invoke(land_command, [*required, "--available-now", "--interval", "1"])

@@ -180,8 +180,16 @@ def test_every_row_is_sent_or_in_the_table_once_whatever_it_is_and_whatever_fail
 
 def test_a_queue_or_an_address_that_the_server_does_not_know_is_a_row_that_cannot_be_sent(server: Meddler) -> None:
     with pytest.raises(WriteRefused, match=r"column queue: .*nowhere"):
-        Query(server, "lost", queue="nowhere").task(0, 0, bodies("a"))
+        Query(server, "lost", queue="").task(0, 0, bodies("a") | {"queue": ["nowhere"]})
     with pytest.raises(WriteRefused, match=r"column to: .*http://elsewhere/"):
+        Query(server, "lost", queue="").task(0, 0, bodies("a") | {"to": ["http://elsewhere/"]})
+
+
+def test_where_an_option_is_to_blame_that_is_said_with_what_there_is(server: Meddler) -> None:
+    with pytest.raises(WriteRefused, match=r"option queue: .*nowhere") as caught:
+        Query(server, "lost", queue="nowhere").task(0, 0, bodies("a"))
+    assert "There is " in caught.value.remedy and "Correct the option" in caught.value.remedy
+    with pytest.raises(WriteRefused, match=r"option to: .*http://elsewhere/"):
         Query(server, "lost", queue="", to="http://elsewhere/").task(0, 0, bodies("a"))
 
 

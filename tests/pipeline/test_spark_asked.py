@@ -112,6 +112,14 @@ def test_errors_say_what_is_wrong_and_what_to_do(
         load(spark, shop, **options).count()
 
 
+def test_a_session_may_leave_the_python_tracebacks_out(spark: SparkSession, shop: FakeServer):
+    bare = spark.newSession()
+    bare.conf.set("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
+    with pytest.raises(PySparkException, match=r"(?s)has no queue 'order'.*did you mean 'orders'") as caught:
+        load(bare, shop, queue="order").count()
+    assert "Traceback" not in str(caught.value)
+
+
 class Stream:
     """One query: runs over what is there, and collects each batch's rows."""
 

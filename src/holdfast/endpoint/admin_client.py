@@ -141,7 +141,7 @@ def describe_failure(error: Exception, url: str) -> tuple[str, str]:
         return f"TLS failed: {reason}", "See what the server's log says."
     remedy = (
         "Is that the admin listener of a running broker or server (holdfast serve ... --admin 8081)? Say where it is: "
-        "--admin URL, or HOLDFAST_ADMIN."
+        "--admin URL, or HOLDFAST_ADMIN (holdfast land: --broker; the Spark source and sink: option broker)."
     )
     if isinstance(error, http.client.BadStatusLine | ConnectionResetError):
         # A server of TLS 1.3 learns only after the handshake that there is no certificate, and then closes.

@@ -119,7 +119,9 @@ class Connection:
     def _checked(self, status: int, answer: dict[str, Any]) -> dict[str, Any]:
         if 200 <= status < 300:
             return answer
-        reason = f"the server at {self._broker} answered {status}: {answer.get('error', 'no reason given')}"
+        reason = (
+            f"the server at {self._broker} answered {status}: {str(answer.get('error', 'no reason given')).strip()}"
+        )
         remedy = str(answer.get("remedy", ""))
         if status >= 500:
             raise ServerAway(reason, remedy=remedy)

@@ -48,10 +48,11 @@ class RowRefused(PipelineError):
         row: Which one of its part, from 0.
         reason: Why.
         column: The column that is to blame, "" for none.
+        remedy: What the server says to do about it.
     """
 
-    def __init__(self, row: int, reason: str, column: str = "") -> None:
-        super().__init__(f"row {row} cannot be sent: {reason}")
+    def __init__(self, row: int, reason: str, column: str = "", remedy: str = "") -> None:
+        super().__init__(f"row {row} cannot be sent: {reason}", remedy=remedy)
         self.row = row
         self.reason = reason
         self.column = column

@@ -160,24 +160,32 @@ def _follow(
     """Report batches until the query ends or is to end.
 
     ``written`` is what the query's own thread has written; from there a batch goes to ``landed``, under its id, when
-    the query has noted that it is done: one that is repeated is counted once.
+    the query has noted that it is done: one that is repeated is counted once. What is in the table when the query is
+    stopped counts, too, though it may not come to note it.
     """
     from pyspark.errors import StreamingQueryException
 
     told = -1
+
+    def report() -> None:
+        nonlocal told
+        for progress in query.recentProgress:
+            if progress["batchId"] > told and progress["numInputRows"]:
+                told = progress["batchId"]
+                landed[told] = written.pop(told)
+                _report(progress, landed[told], _total(landed))
+
     ended = False
     while not ended:
         try:
             ended = bool(query.awaitTermination(0.2))
         except StreamingQueryException as error:
             raise HoldfastError(sentence(str(error)), remedy="what is landed is safe; start again to go on") from error
-        for progress in query.recentProgress:
-            if progress["batchId"] > told and progress["numInputRows"]:
-                told = progress["batchId"]
-                landed[told] = written.pop(told)
-                _report(progress, landed[told], _total(landed))
+        report()
         if not ended and (stop.is_set() or (until_rows is not None and _total(landed) >= until_rows)):
             query.stop()
+            report()
+            landed.update(written)
             ended = True
 
 

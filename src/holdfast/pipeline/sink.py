@@ -277,7 +277,8 @@ class Staging:
                 bound = True
                 self._patience.call(lambda: self._plane.bind(self._batch.sink, self._batch.query))
             except RowRefused as error:
-                raise self._unsendable(part.refused(error.row, error.reason, error.column)) from error
+                refused = part.refused(error.row, error.reason, error.column)
+                raise self._unsendable(refused, error.remedy) from error
             else:
                 self._patience.succeeded()
                 if not taken.already:
@@ -285,17 +286,20 @@ class Staging:
                     self._rows += taken.rows
                 return taken
 
-    def _unsendable(self, refused: Refused) -> WriteRefused:
+    def _unsendable(self, refused: Refused, remedy: str = "") -> WriteRefused:
         row = refused.batch.slice(refused.index, 1)
         of = {name: name for name in ("to", "queue", "message_id")} | self._plan.columns
         named = {of[field] for field in ("key", "to", "queue", "message_id") if field in self._plan.columns}
         values = ", ".join(f"{name}={_shown(row, name)}" for name in sorted(named))
-        where = f", column {refused.column}" if refused.column else ""
+        by_option = refused.column not in self._plan.columns and refused.column in self._plan.defaults
+        where = f", {'option' if by_option else 'column'} {refused.column}" if refused.column else ""
+        mend = "option and start again"
+        if not by_option:
+            mend = 'row and start again, or let such rows go to a table with .option("refused", "/a/directory")'
         return WriteRefused(
             f"row {refused.position} of partition {self._partition} of batch {self._batch.number} cannot be sent"
             f"{where}: {refused.reason}" + (f" ({values})" if values else ""),
-            remedy="nothing of the batch was sent: correct the row and start again, or let such rows go to a table "
-            'with .option("refused", "/a/directory")',
+            remedy=f"nothing of the batch was sent: {f'{remedy} ' if remedy else ''}Correct the {mend}",
         )
 
 
@@ -317,7 +321,12 @@ def _discard(options: WriteOptions, batch: Batch, tokens: Sequence[str]) -> None
     try:
         plane.discard(batch.sink, list(tokens))
     except Exception as error:  # the failure before it is the one to tell of
-        log.warning("what batch %d of sink %s staged is not discarded: %s", batch.number, batch.sink, error)
+        log.warning(
+            "what batch %d of sink %s staged is dropped only with its next batch, or after a week: %s",
+            batch.number,
+            batch.sink,
+            error.message if isinstance(error, HoldfastError) else error,
+        )
     finally:
         plane.close()
 

@@ -115,7 +115,8 @@ class SinkPlane(Connection):
         """The answer, or the error that it is."""
         if status == 422 and "row" in answer:
             with understood(self._broker):
-                raise RowRefused(int(answer["row"]), str(answer.get("error")), str(answer.get("column") or ""))
+                says = (str(answer.get(name) or "") for name in ("error", "column", "remedy"))
+                raise RowRefused(int(answer["row"]), *says)
         if status == 507:  # worth waiting for: what is published makes room while it comes into its queues
             said = f"{answer.get('error', 'it has no room')} {answer.get('remedy', '')}".strip()
             raise ServerAway(f"the server at {self._broker} answered 507: {said}")
