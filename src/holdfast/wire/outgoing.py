@@ -66,7 +66,7 @@ def body_content(data: bytes) -> bytes:
 def _end_of(root: bytes) -> bytes:
     """With what the end tag begins that belongs to a start tag; b"" if that is not one, whole."""
     found = _START_TAG.match(root)
-    if found is None or not root.isascii():
+    if found is None:
         return b""
     try:
         _parser().Parse(root + b"</" + found[1] + b">", True)
@@ -80,12 +80,12 @@ def known_contents(bodies: Sequence[Any]) -> list[bool]:
     says nothing. Bodies that begin alike are parsed together, for half of what each would take by itself.
 
     Args:
-        bodies: Anything; what is no ASCII as bytes is not sure.
+        bodies: Anything; what is no bytes is not sure.
     """
     sure = [False] * len(bodies)
     alike: dict[bytes, list[int]] = {}
     for number, data in enumerate(bodies):
-        if type(data) is bytes and data.isascii():
+        if type(data) is bytes:
             root = data[: data.find(b">", 0, _MAX_ROOT) + 1]
             if root in _known_roots:
                 alike.setdefault(root, []).append(number)
@@ -125,8 +125,9 @@ def _are_known(root: bytes, bodies: list[bytes]) -> bool:
 
 def _adds_no_name(data: bytes, start: int) -> bool:
     """Whether nothing from ``start`` on declares a namespace, or is of a kind on which parsers differ: what is behind
-    a start tag that was looked at need then be well-formed, no more."""
-    if not data.isascii() or (data.find(b"&", start) >= 0 and b"&#" in data):
+    a start tag that was looked at need then be well-formed, no more. (Of what is no ASCII this parser takes less than
+    the other, wherever it stands.)"""
+    if data.find(b"&", start) >= 0 and b"&#" in data:
         return False
     # One sign is found many times as fast as several: without it there is no attribute.
     if data.find(b"=", start) < 0 or data.find(b"ml", start) < 0:
