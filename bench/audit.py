@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.endpoint.journal_events import NAMES
+from holdfast.endpoint.journal_columns import NAMES
 from holdfast.endpoint.journal_files import HEADER, frames_of, to_parquet_all
 
 MESSAGES = 1_000
@@ -106,7 +106,7 @@ def main() -> None:
         print(json.dumps({"events": events, "bytes": size, "made_seconds": made, "load": os.getloadavg()}), flush=True)
         began = time.monotonic()
         told = [scratch, "--master", "local[2]", "--html", f"{scratch}/page.html"]
-        result = CliRunner().invoke(audit_command, told)
+        result = CliRunner().invoke(audit_command, told, catch_exceptions=False)
         print(result.output, flush=True)
         seconds = round(time.monotonic() - began, 1)
         print(json.dumps({"exit_code": result.exit_code, "seconds": seconds, "load": os.getloadavg()}), flush=True)
