@@ -67,6 +67,8 @@ def test_of_a_failed_querys_report_our_own_sentence_is_told():
     expected = "the server at http://b does not answer (tried for 60 s)\n  nothing is lost: start the server"
     assert sentence(report) == expected
     assert sentence("one\ntwo") == "one"
+    ended = "[STREAM_FAILED] Query [id = 7, runId = 5] terminated with exception: java.io.IOException: No space left"
+    assert sentence(f"{ended} SQLSTATE: XXKST\n=== Streaming Query ===\n") == "java.io.IOException: No space left"
 
 
 REPORT = """[STREAM_FAILED] Query [id = 7, runId = 5] terminated with exception: Traceback (most recent call last):

@@ -165,6 +165,31 @@ def test_a_driver_killed_in_the_middle_of_a_batch_and_restarted_lands_every_mess
     assert list(server.queues["orders"].cursors.values()) == [{"0": 251, "1": 250}]
 
 
+@pytest.mark.spark
+@pytest.mark.crash
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_of_two_drivers_of_one_checkpoint_each_batch_is_landed_by_one(server: FakeServer, job: Job, tmp_path: Path):
+    """As when a scheduler starts a job again that hangs, and it goes on after all."""
+    release, held = threading.Event(), threading.Event()
+    server.on_records = hold(release, held, at=4)
+    hung, again = job, Job(server, tmp_path)
+    lines = hung.start()
+    assert next(lines)["total"] == 100
+    assert held.wait(200), job.errors()
+    try:
+        assert [event["batch"] for event in again.start("--available-now") if event["event"] == "batch"] == [1, 2, 3, 4]
+        assert again.wait() == 0, again.errors()
+        release.set()
+        assert hung.wait() == 1, job.errors()
+    finally:
+        again.kill()
+    assert "by another driver" in job.errors()
+    assert "one of the two is to be stopped" in job.errors()
+    assert job.landed() == [(i, i, "Åre") for i in (*range(250), *range(1000, 1250))]
+    assert list((tmp_path / "landed" / "_attempts").iterdir()) == []
+
+
 class Query:
     """A query that has done one more batch each time it is looked at."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from pyspark.sql.types import StructType
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import compaction, files
 from holdfast.pipeline.alike import nullable
-from holdfast.pipeline.compaction import Compaction, compact
+from holdfast.pipeline.compaction import Compaction, block_of, compact, groups
 from holdfast.pipeline.landed import DAYS, Layout, ParquetTable, Unit, counting, write_rows
 from holdfast.pipeline.landing import read_landed
 
@@ -206,6 +208,66 @@ def test_what_is_large_is_left_alone_and_gaps_are_kept(spark: SparkSession, tmp_
     assert compact(spark, str(out), target=1).made == 0
     with pytest.raises(ConfigurationError, match="nothing has been landed"):
         compact(spark, str(tmp_path / "none"))
+
+
+def test_blocks_that_are_put_together_are_nested_or_apart_whatever_each_run_saw_and_wants():
+    """So no directory is deleted for the sake of one that holds a part of it only, and another run deletes in turn."""
+    chance = random.Random(7)
+    made: set[tuple[int, int]] = set()
+    for _ in range(300):
+        there = sorted(chance.sample(range(70), chance.randint(1, 60)))
+        seen = [one for one in sorted(made) if one[1] < there[-1] and chance.random() < 0.2]
+        units = counting([unit(one) for one in there] + [unit(*one) for one in seen])
+        sizes = {one.name: chance.randint(1, 50) for one in units}
+        for group in groups(units, sizes, chance.choice([20, 100, 1000])):
+            first, last = block_of(group)
+            assert len(group) > 1
+            assert first <= group[0].first and group[-1].last <= last < units[-1].first
+            made.add((first, last))
+    assert len(made) > 20
+    for one in made:
+        assert all(one[1] < other[0] or other[1] < one[0] or contains(one, other) for other in made)
+
+
+def contains(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    spans = sorted((one, other), key=lambda span: span[1] - span[0])
+    return spans[1][0] <= spans[0][0] and spans[0][1] <= spans[1][1]
+
+
+@pytest.mark.spark
+def test_compactions_that_run_at_a_time_and_keep_nothing_lose_and_double_no_row(spark: SparkSession, tmp_path: Path):
+    """Each wants directories of another size, while rows are landed."""
+    out = tmp_path / "landed"
+    for batch in range(9):
+        land(spark, out, batch, n="1")
+    size = files.size(spark, str(out / "batch=3"))
+    failed: list[Exception] = []
+
+    def run(target: int) -> None:
+        for _ in range(3):
+            try:
+                compact(spark, str(out), target=target, keep=0)
+            except Exception as error:  # what it reads is deleted under it, as it was told that nobody reads
+                failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(target * size,)) for target in (3, 5, 9)]
+    for thread in threads:
+        thread.start()
+    for batch in range(9, 12):
+        land(spark, out, batch, n="1")
+    for thread in threads:
+        thread.join()
+    assert offsets(read_landed(spark, str(out))) == list(range(120))
+    assert all("not exist" in str(error) or "FILE_NOT_EXIST" in str(error) for error in failed), failed
+    compact(spark, str(out), keep=0)
+    compact(spark, str(out), keep=0)
+    assert offsets(read_landed(spark, str(out))) == list(range(120))
+    assert sorted(path.name.rpartition("-")[0] or path.name for path in out.glob("*=*")) == [
+        "batch=10",
+        "batch=11",
+        "compacted=0-7",
+        "compacted=8-9",
+    ]
 
 
 @pytest.mark.spark

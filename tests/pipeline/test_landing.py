@@ -16,7 +16,7 @@ from holdfast.pipeline import landed as landed_room
 from holdfast.pipeline import landing
 from holdfast.pipeline.body_columns import BodyColumns
 from holdfast.pipeline.checkpoints import reader_of, settle
-from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.errors import OffsetRefused, PipelineError
 from holdfast.pipeline.landed import Layout, ParquetTable
 from holdfast.pipeline.landing import LandedBatch, land, read_landed, reland
 from holdfast.pipeline.options import ReadOptions
@@ -184,6 +184,29 @@ def test_of_two_drivers_of_one_checkpoint_one_lands_a_batch_and_the_other_says_s
     offsets.with_name(".2.crc").unlink(missing_ok=True)
     with pytest.raises(PipelineError, match="has other messages than this query's batch 2"):
         driver(rows, 2)
+
+
+def test_several_queues_are_landed_in_one_table_and_so_are_those_that_match_a_pattern(
+    spark: SparkSession, place: Place, orders: FakeServer
+):
+    orders.create("returns")
+    orders.append("returns", 0, [record(i) for i in range(3)])
+    place.run(queue="orders,returns", options={})
+    counted = {row.queue: row["count"] for row in place.frame().groupBy("queue").count().collect()}
+    assert counted == {"orders": 100, "returns": 3}
+    with pytest.raises(OffsetRefused, match="not of queue 'others'"):
+        settle(spark, orders.url, str(place.checkpoint), queues=["others"])
+    place.out, place.checkpoint = place.out.with_name("matched"), place.checkpoint.with_name("other")
+    place.run(queue="", options={"queuePattern": "ord.*|ret.*"})
+    orders.create("retours")
+    orders.append("retours", 0, [record(i) for i in range(4)])
+    place.run(queue="", options={"queuePattern": "ord.*|ret.*"})
+    counted = {row.queue: row["count"] for row in place.frame().groupBy("queue").count().collect()}
+    assert counted == {"orders": 100, "returns": 3, "retours": 4}
+    stood = settle(spark, orders.url, str(place.checkpoint))
+    assert stood == {"orders": {0: 100}, "returns": {0: 3}, "retours": {0: 4}}
+    name = reader_of(spark, str(place.checkpoint))
+    assert [orders.queues[queue].cursors[name] for queue in stood] == [{"0": 100}, {"0": 3}, {"0": 4}]
 
 
 def test_whatever_a_body_holds_is_one_row_and_the_others_go_on(spark: SparkSession, server: FakeServer, place: Place):

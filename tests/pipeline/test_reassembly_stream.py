@@ -24,7 +24,8 @@ from holdfast.core.reassembly import Reassembly
 from holdfast.core.versions import RM, RM_OF_NAME, SOAP, Addressing
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import reassembly_rows, reassembly_stream
-from holdfast.pipeline.reassembly import KEY, as_capture, reassemble
+from holdfast.pipeline.compaction import compact
+from holdfast.pipeline.reassembly import KEY, Reassembled, as_capture, reassemble
 from holdfast.pipeline.reassembly_rows import CAPTURE, DECODED, arrow_schema, record_batch
 from holdfast.pipeline.reassembly_stream import (
     PACKED,
@@ -38,7 +39,7 @@ from holdfast.pipeline.reassembly_stream import (
 from holdfast.wire.encode import encode
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 TIMEOUT = 60.0
@@ -223,6 +224,12 @@ def run_until(query: StreamingQuery, is_done: Callable[[StreamingQuery], bool]) 
 
 
 ORDER = ("sequence", "rm")
+
+
+def ordered(done: Reassembled) -> list[DataFrame]:
+    return [done.messages.orderBy(*KEY), done.sequences.orderBy(*ORDER), done.unplaced.orderBy(*PLACES)]
+
+
 PLACES = ("why", "source", "position", "problem", "raw")
 
 
@@ -235,7 +242,10 @@ def test_on_spark_a_stream_over_restarts_knows_what_a_batch_does_and_gives_what_
         put(tmp_path / "captured", name, capture[name * 60 : (name + 1) * 60 if name < 3 else None])
         if name in (1, 3):
             patiently(lambda: run_until(start(spark, tmp_path), is_idle))
+    found = [rows.collect() for rows in ordered(read_streamed(spark, str(tmp_path / "out")))]
+    assert compact(spark, str(tmp_path / "out"), keep=0).made > 0
     done = read_streamed(spark, str(tmp_path / "out"))
+    assert [rows.collect() for rows in ordered(done)] == found
     expected = outcomes(capture)
     found: dict[Key, list[tuple[int, bytes]]] = defaultdict(list)
     for row in done.messages.orderBy(*KEY).collect():

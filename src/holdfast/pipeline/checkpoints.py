@@ -69,6 +69,7 @@ def settle(
     queues: Collection[str] = (),
     reader: str | None = None,
     access: Access | None = None,
+    away: float = 60.0,
 ) -> dict[str, Positions]:
     """Move the cursors to what the checkpoint says is done: Spark itself leaves them one batch behind at a run's end.
 
@@ -79,12 +80,13 @@ def settle(
         queues: Which queues it reads, if that is known: not with a pattern.
         reader: Name of the cursors; None: the checkpoint's own.
         access: What the server demands, if it does.
+        away: Seconds for which a server that is away is waited for.
 
     Returns:
         Queue -> where its cursor stands now; nothing if no batch has been completed yet.
 
     Raises:
-        ServerAway: For a minute; harmless, the next run's first batch moves the cursor.
+        ServerAway: So long; harmless, the next run's first batch moves the cursor.
         OffsetRefused: The checkpoint is of other queues.
     """
     done = _numbers(spark, f"{checkpoint}/commits")
@@ -105,7 +107,7 @@ def settle(
 
     try:
         return {
-            queue: Patience(60.0).call(lambda queue=queue, place=place: moved(queue, place))  # type: ignore[misc]
+            queue: Patience(away).call(lambda queue=queue, place=place: moved(queue, place))  # type: ignore[misc]
             for queue, place in places.queues.items()
         }
     finally:

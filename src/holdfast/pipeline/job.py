@@ -34,11 +34,15 @@ PYTHON_IS_LATE = "Python worker failed to connect back"
 STARTS = 6
 """Spark gives a source's Python process ten seconds to start, and ends the query when a busy machine needs more."""
 
+WAIT_AT_END = 5.0
+"""Seconds for a server that is away when somebody waits for the command to end."""
+
 _OUR_ERROR = re.compile(r"holdfast\.\w[\w.]*: (.+(?:\n  \S.*)?)")
 _CAUSE = re.compile(
     r"^(?:: |Caused by: )?((?:[A-Za-z_$][\w$]*\.)*[A-Z]\w*(?:Error|Exception|Invalid|Interrupt)\b.*)", re.M
 )
 _CARRIERS = ("Py4JJavaError", "An exception was thrown from the Python worker", "SparkException: Job aborted")
+_ENDED = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: (.+?)(?: SQLSTATE: \w+)?$")
 _OFFSETS = re.compile(r"^Current (?:Committed|Available) Offsets: \{(?:[^{}]*: (\{.*\}))?\}$", re.M)
 
 
@@ -176,23 +180,39 @@ def job_session(name: str, arguments: dict[str, Any], stop: threading.Event | No
         yield spark
 
 
-def hear(stop: threading.Event | None) -> None:
-    """Let SIGINT and SIGTERM set ``stop``, so that what runs is ended in order; without it, raise KeyboardInterrupt.
+def hear(stop: threading.Event, *, raises: bool = False) -> None:
+    """Let SIGINT and SIGTERM set ``stop``, so that what runs is ended in order; the second ends the process at once.
 
-    The second ends the process at once.
+    Args:
+        stop: What is set.
+        raises: Whether the first raises KeyboardInterrupt, too.
     """
-    heard = threading.Event() if stop is None else stop
 
     def on_signal(*_: object) -> None:
-        if heard.is_set():
+        if stop.is_set():
             os._exit(130)
-        heard.set()
-        if stop is None:
+        stop.set()
+        if raises:
             logging.disable()  # py4j would tell of the request that this interrupts
             raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
+
+
+def _until(stop: threading.Event) -> int:
+    """A file descriptor; what is written to it goes to standard error until ``stop`` is set: what is cut off then, its
+    workers for instance, Spark tells with pages of tracebacks."""
+    reader, writer = os.pipe()
+
+    def pass_on() -> None:
+        with open(reader, "rb") as lines:
+            for line in lines:
+                if not stop.is_set():
+                    os.write(2, line)
+
+    threading.Thread(target=pass_on, name="errors", daemon=True).start()
+    return writer
 
 
 @contextlib.contextmanager
@@ -212,11 +232,17 @@ def command_session(
         HoldfastError: What ended the command, in a sentence.
         KeyboardInterrupt: One of them came, and there is no ``stop``.
     """
+    heard = stop or threading.Event()
+    errors = os.dup(2) if verbose else _until(heard)
     with in_a_sentence(remedy):
-        spark = session(name, master, apart=True, **{"spark.sql.streaming.numRecentProgressUpdates": "20"})
+        try:
+            settings = {"spark.sql.streaming.numRecentProgressUpdates": "20"}
+            spark = session(name, master, errors=errors, **settings)
+        finally:
+            os.close(errors)
         try:
             if threading.current_thread() is threading.main_thread():
-                hear(stop)  # Spark has put its own in place of what was there
+                hear(heard, raises=stop is None)  # Spark has put its own in place of what was there
             if not verbose:  # what ends the query is told in one sentence
                 log4j = spark._jvm.org.apache.logging.log4j
                 log4j.core.config.Configurator.setLevel("org.apache.spark", log4j.Level.OFF)
@@ -269,7 +295,8 @@ def sentence(text: str) -> str:
         return str(ours[-1])
     causes = [cause for cause in _CAUSE.findall(text) if not any(carrier in cause for carrier in _CARRIERS)]
     if not causes:
-        return text.strip().splitlines()[0]
+        first = text.strip().splitlines()[0]
+        return ended[1] if (ended := _ENDED.match(first)) else first
     return f"the batch{_between(text)} failed: {causes[-1]}" if _OFFSETS.search(text) else str(causes[-1])
 
 

@@ -14,6 +14,7 @@ import click
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.job import (
+    WAIT_AT_END,
     access_options,
     flags,
     hear,
@@ -108,7 +109,8 @@ def _land(spark: SparkSession, arguments: dict[str, Any], options: ReadOptions, 
         **reading(arguments),
     }
     patiently(lambda: _follow(land(spark, **how), landed, written, arguments["until_rows"], stop))
-    settled = settle(spark, **place, queues=options.queues, access=options.access)
+    away = WAIT_AT_END if stop.is_set() else options.away
+    settled = settle(spark, **place, queues=options.queues, access=options.access, away=away)
     rows, flagged = _total(landed), sum(batch.flagged for batch in landed.values())
     print_line({"event": "end", "rows": rows, "flagged": flagged, "cursor": settled})
     if flagged > before:

@@ -145,7 +145,7 @@ def table_of(spark: SparkSession, out: str, kind: str | None = None) -> Table:
     there = "delta" if LOG in files.names(spark, out) else "parquet" if listed(spark, out) else kind or "parquet"
     if kind not in (None, there):
         raise ConfigurationError(
-            f"{out} is a {there} table, not a {kind} one", remedy="land into another directory, or as it is"
+            f"{out} is a {there} table, not a {kind} one", remedy="use another directory, or the kind that it is"
         )
     return kinds[there](spark, out)
 

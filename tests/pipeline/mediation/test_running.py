@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from fake_server import FakeServer, record
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.landing import read_landed
 from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.running import MediatedBatch, Mediation, run, try_out
+from holdfast.pipeline.mediation.settled import Settled
+from holdfast.pipeline.mediation.sinks import write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -196,6 +202,48 @@ def test_a_function_may_make_rows_and_tell_their_problems(
     again.tables["steps"] = made.tables["steps"]
     with pytest.raises(ConfigurationError, match="holds batches, but the checkpoint"):
         run(spark, again.plan(), available_now=True)
+
+
+def test_of_two_drivers_that_settle_and_keep_a_batch_both_go_by_the_first_ones_word(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As when a job is started again while it still lives; one session starts no query twice."""
+    one, other = (Settled(spark, str(tmp_path / "settled"), 3) for _ in range(2))
+    ones = spark.range(3).selectExpr("id AS n")
+
+    def slow(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from rows
+        Path(str(tmp_path), "asked").touch()
+        while not Path(str(tmp_path), "go").exists():
+            time.sleep(0.02)
+
+    told: list[dict[str, int]] = []
+    thread = threading.Thread(target=lambda: told.append(one.settle(9, {"out": ones.mapInArrow(slow, "n BIGINT")})))
+    thread.start()
+    while not (tmp_path / "asked").exists():
+        time.sleep(0.02)
+    assert one.counts() is None
+    assert other.settle(7, {"out": ones.where("n > 0")}) == {"": 7, "out": 2}
+    (tmp_path / "go").touch()
+    thread.join()
+    assert told == [{"": 7, "out": 2}]
+    assert sorted(row.n for row in one.read("out").collect()) == [1, 2]
+
+    table = str(tmp_path / "table")
+    write_table(ones, table, 3, "the origin")
+    write_table(ones, table, 3, "the origin")
+    assert spark.read.parquet(table).count() == 3
+    with pytest.raises(PipelineError, match="has other messages than this query's batch 3"):
+        write_table(ones, table, 3, "another")
+    with pytest.raises(ConfigurationError, match="n is to be tinyint, but is bigint") as caught:
+        write_table(ones.selectExpr("tinyint(n) AS n"), table, 4, "the origin")
+    assert "name another table" in caught.value.remedy
+    # of a table that each batch replaces whole, the older one comes too late
+    write_table(ones, table, 4, "the origin", only=True)
+    assert [row.batch for row in spark.read.parquet(table).select("batch").distinct().collect()] == [4]
+    with pytest.raises(PipelineError, match="by another driver"):
+        write_table(ones, table, 3, "the origin", only=True)
+    assert spark.read.parquet(table).count() == 3
 
 
 def test_what_is_inferred_stays_for_every_later_run(

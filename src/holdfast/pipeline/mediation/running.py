@@ -97,20 +97,24 @@ class Mediation:
         for query in self.queries.values():
             query.stop()
 
-    def settle(self) -> dict[str, Any]:
+    def settle(self, away: float = 60.0) -> dict[str, Any]:
         """Move each query's cursor to what its checkpoint says is done: Spark leaves it a batch behind at a run's end.
+
+        Args:
+            away: Seconds for which a server that is away is waited for.
 
         Returns:
             Query -> queue -> where its cursor stands now; without a batch, none.
 
         Raises:
-            ServerAway: For a minute; harmless, the next run's first batch moves the cursor.
+            ServerAway: So long; harmless, the next run's first batch moves the cursor.
         """
         stood = {}
         for name, query in self._of.items():
             options = ReadOptions.parse(source_options(query.source))
             place, broker = _checkpoint(self._plan, name), query.source.broker
-            stood[name] = settle(self._spark, broker, place, queues=options.queues, access=options.access)
+            how: dict[str, Any] = {"queues": options.queues, "access": options.access, "away": away}
+            stood[name] = settle(self._spark, broker, place, **how)
         return stood
 
 

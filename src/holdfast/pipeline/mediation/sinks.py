@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.checkpoints import is_there
 from holdfast.pipeline.landed import Layout, ParquetTable
@@ -115,10 +116,15 @@ def write_table(
         ConfigurationError: It is of another kind, or a column has another type there.
         PipelineError: Another driver has written it meanwhile, or it has other messages there.
     """
-    table, layout = table_of(rows.sparkSession, path, kind), Layout(rows.schema)
-    if is_there(table, batch, origin, path):
-        return
-    table.prepare(layout)
+    layout = Layout(rows.schema)
+    try:
+        table = table_of(rows.sparkSession, path, kind)
+        if is_there(table, batch, origin, path):
+            return
+        table.prepare(layout)
+    except ConfigurationError as error:  # its remedies are those of a landing
+        remedy = "let the rows be as those that are there, by a cast for instance, or name another table"
+        raise ConfigurationError(error.message, remedy=remedy) from error
     if isinstance(table, ParquetTable):
         table.write(rows, batch, layout, origin, only=only)
     else:
