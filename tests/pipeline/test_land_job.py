@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from fake_server import FakeServer, record
-from processes import kill_session
+from processes import signal_session
 from pyspark.errors import StreamingQueryException
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
@@ -66,10 +66,14 @@ class Job:
         assert self._process
         return self._process.wait(200)
 
+    def signal_all(self, number: int) -> None:
+        assert self._process
+        signal_session(self._process.pid, number)
+
     def kill(self) -> None:
         """Everything it started, at once, like a machine that loses power."""
         if self._process and self._process.poll() is None:
-            kill_session(self._process.pid)
+            signal_session(self._process.pid, signal.SIGKILL)
             self._process.wait(200)
 
     def landed(self) -> list[tuple[int, int, str]]:
@@ -177,10 +181,13 @@ def test_of_two_drivers_of_one_checkpoint_each_batch_is_landed_by_one(server: Fa
     lines = hung.start()
     assert next(lines)["total"] == 100
     assert held.wait(200), job.errors()
+    hung.signal_all(signal.SIGSTOP)
+    release.set()
     try:
-        assert [event["batch"] for event in again.start("--available-now") if event["event"] == "batch"] == [1, 2, 3, 4]
+        batches = [event["batch"] for event in again.start("--available-now") if event["event"] == "batch"]
         assert again.wait() == 0, again.errors()
-        release.set()
+        assert batches == [1, 2, 3, 4]
+        hung.signal_all(signal.SIGCONT)
         assert hung.wait() == 1, job.errors()
     finally:
         again.kill()

@@ -206,7 +206,8 @@ def test_several_queues_are_landed_in_one_table_and_so_are_those_that_match_a_pa
     stood = settle(spark, orders.url, str(place.checkpoint))
     assert stood == {"orders": {0: 100}, "returns": {0: 3}, "retours": {0: 4}}
     name = reader_of(spark, str(place.checkpoint))
-    assert [orders.queues[queue].cursors[name] for queue in stood] == [{"0": 100}, {"0": 3}, {"0": 4}]
+    cursors = {queue: orders.queues[queue].cursors[name] for queue in stood}
+    assert cursors == {"orders": {"0": 100}, "returns": {"0": 3}, "retours": {"0": 4}}
 
 
 def test_whatever_a_body_holds_is_one_row_and_the_others_go_on(spark: SparkSession, server: FakeServer, place: Place):

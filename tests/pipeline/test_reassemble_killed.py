@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from captured import Captured, Key, outcomes, wild_capture
-from processes import kill_session
+from processes import signal_session
 
 from holdfast.pipeline.reassembly_rows import CAPTURE, arrow_schema, record_batch
 
@@ -62,7 +63,7 @@ class Job:
 
     def kill(self) -> None:
         assert self.process is not None
-        kill_session(self.process.pid)
+        signal_session(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 

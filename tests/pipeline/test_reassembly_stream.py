@@ -238,9 +238,9 @@ def test_on_spark_a_stream_over_restarts_knows_what_a_batch_does_and_gives_what_
     spark: SparkSession, tmp_path: Path, patiently: Callable[[Callable[[], None]], None]
 ) -> None:
     capture = wild_capture(11, size=200)
-    for name in range(4):
-        put(tmp_path / "captured", name, capture[name * 60 : (name + 1) * 60 if name < 3 else None])
-        if name in (1, 3):
+    for name in range(6):
+        put(tmp_path / "captured", name, capture[name * 40 : (name + 1) * 40 if name < 5 else None])
+        if name in (3, 5):
             patiently(lambda: run_until(start(spark, tmp_path), is_idle))
     found = [rows.collect() for rows in ordered(read_streamed(spark, str(tmp_path / "out")))]
     assert compact(spark, str(tmp_path / "out"), keep=0).made > 0

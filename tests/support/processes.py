@@ -238,9 +238,9 @@ def first_wrong(numbers: list[int]) -> str:
     return f"{len(numbers)} of them"
 
 
-def kill_session(leader: int) -> None:
-    """Kill every process of a session at once, like a machine that loses power: Spark's Java has a group of its own."""
+def signal_session(leader: int, number: int) -> None:
+    """Signal every process of a session: Spark's Java has a group of its own. SIGKILL is like a loss of power."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             if int(stat.read_text().rpartition(")")[2].split()[3]) == leader:
-                os.kill(int(stat.parent.name), signal.SIGKILL)
+                os.kill(int(stat.parent.name), number)

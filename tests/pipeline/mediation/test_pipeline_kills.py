@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.dataset
 import pytest
 from meddler import Meddler
-from processes import Process, kill_session
+from processes import Process, signal_session
 
 import holdfast
 from holdfast.pipeline.client import DataPlane, Patience, read_range
@@ -98,7 +98,7 @@ class Driver:
 
     def kill(self) -> None:
         assert self.process is not None
-        kill_session(self.process.pid)
+        signal_session(self.process.pid, signal.SIGKILL)
 
     def end(self) -> None:
         """As Ctrl-C does, but only to the command itself."""

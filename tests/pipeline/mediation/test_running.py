@@ -209,7 +209,7 @@ def test_of_two_drivers_that_settle_and_keep_a_batch_both_go_by_the_first_ones_w
 ) -> None:
     """As when a job is started again while it still lives; one session starts no query twice."""
     one, other = (Settled(spark, str(tmp_path / "settled"), 3) for _ in range(2))
-    ones = spark.range(3).selectExpr("id AS n")
+    ones = spark.range(0, 3, 1, 1).selectExpr("id AS n")  # one task: the other has a core of its own
 
     def slow(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from rows
