@@ -1,12 +1,28 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from lxml import html
 
-from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.page import Heading, Table, Text, check_installed, drawn, new_figure, render
+from holdfast.cli.main import cli
+from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline import audit_job, grid_job, reassemble_job
+from holdfast.pipeline.page import (
+    Heading,
+    Table,
+    Text,
+    check_installed,
+    check_writable,
+    drawn,
+    new_figure,
+    render,
+    write_report,
+)
 
 HOSTILE = "<script>alert('x')</script><img src=http://evil.test/>"
 
@@ -38,3 +54,37 @@ def test_what_is_missing_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConfigurationError, match="needs matplotlib and jinja2") as caught:
         check_installed()
     assert "holdfast[report]" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["audit", "HERE", "--html"],
+        ["reassemble", "HERE", "--out", "out", "--report"],
+        ["simulate", "--grid", "loss=0", "--out", "out", "--html"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_report_that_cannot_be_written_is_told_before_spark_starts(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def started(*_given: Any, **_settings: Any) -> None:
+        pytest.fail("Spark was started")
+
+    for room in (audit_job, grid_job, reassemble_job):
+        monkeypatch.setattr(room, "command_session", started)
+    (tmp_path / "file").touch()
+    words = [str(tmp_path) if word == "HERE" else word for word in command]
+    result = CliRunner().invoke(cli, [*words, str(tmp_path / "file" / "page.html")])
+    told = result.output + str(result.exception)
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit | HoldfastError)
+    assert re.search("the report cannot be written to .*/file/page.html", told)
+
+
+def test_a_report_makes_its_directory_and_leaves_what_was_there_until_it_is_written(tmp_path: Path):
+    file = tmp_path / "reports" / "page.html"
+    check_writable(file)
+    assert not file.exists()
+    write_report(file, "old")
+    check_writable(file)
+    assert file.read_text() == "old"

@@ -14,7 +14,7 @@ from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.job import access_options, command_session, print_line, source_access
 from holdfast.pipeline.journal import is_address
 from holdfast.pipeline.options import ReadOptions
-from holdfast.pipeline.page import check_installed
+from holdfast.pipeline.page import check_installed, check_writable, write_report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,6 +66,7 @@ def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
     try:
         if arguments["html"] is not None:
             check_installed()
+            check_writable(arguments["html"])
         remedy = "audit again: nothing was changed"
         with command_session(
             "holdfast audit", arguments["master"], verbose=arguments["verbose"], remedy=remedy
@@ -121,7 +122,7 @@ def _audit(
     if html is not None:
         from holdfast.pipeline.audit_report import report
 
-        html.write_text(report(audited, [str(one) for one in place]), encoding="utf-8")
+        write_report(html, report(audited, [str(one) for one in place]))
     for cached in (journal, *tables.values()):
         cached.unpersist()
     audited.release()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.grid import Grid
 from holdfast.pipeline.job import command_session, print_line
 
@@ -36,9 +35,10 @@ def run_grid(grid: Grid, out: str, html: Path | None, master: str | None, *, as_
         HoldfastError: It cannot be done; says why.
     """
     if html is not None:
-        from holdfast.pipeline.page import check_installed
+        from holdfast.pipeline.page import check_installed, check_writable
 
         check_installed()
+        check_writable(html)
     began = time.monotonic()
     with command_session("holdfast simulate", master, verbose=False, remedy="simulate again") as spark:
         from holdfast.pipeline.simulation import simulate, summarize
@@ -59,16 +59,9 @@ def run_grid(grid: Grid, out: str, html: Path | None, master: str | None, *, as_
     else:
         click.echo("\n".join(reading(rows)))
     if html is not None:
-        from holdfast.pipeline.page import render
+        from holdfast.pipeline.page import render, write_report
 
-        _write(html, render("Simulated Sequences", parts(grid, rows, seconds)))
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {file}: {error.strerror}", remedy="name another with --html") from error
+        write_report(html, render("Simulated Sequences", parts(grid, rows, seconds)))
 
 
 @contextlib.contextmanager

@@ -5,11 +5,13 @@ What is shown may come from peers, so all of it is escaped. Needs the extra ``re
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.exceptions import ConfigurationError
@@ -88,6 +90,41 @@ def check_installed() -> None:
             f"an HTML report needs {' and '.join(missing)}",
             remedy="pip install 'holdfast[report]', or leave out --html.",
         )
+
+
+def check_writable(file: Path) -> None:
+    """See that a report can be written to a file, before anything is computed for it; its directory is made.
+
+    Raises:
+        ConfigurationError: It cannot.
+    """
+    with _in_a_sentence(file):
+        is_new = not file.exists()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.open("ab").close()
+        if is_new:
+            file.unlink()
+
+
+def write_report(file: Path, text: str) -> None:
+    """Write a report.
+
+    Raises:
+        ConfigurationError: It cannot be written.
+    """
+    with _in_a_sentence(file):
+        file.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _in_a_sentence(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"the report cannot be written to {file}: {error.strerror}",
+            remedy="name a file in a directory where this user may write",
+        ) from error
 
 
 def drawn(figure: Figure, caption: str = "") -> Plot:

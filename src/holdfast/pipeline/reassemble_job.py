@@ -13,7 +13,7 @@ import click
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.job import command_session, hear, patiently, print_line
-from holdfast.pipeline.page import check_installed
+from holdfast.pipeline.page import check_installed, check_writable, write_report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,6 +93,8 @@ def _check(arguments: dict[str, Any]) -> None:
         raise click.UsageError(f"--report is to end with .json or .html, not {report.suffix or 'without either'!r}")
     if report is not None and report.suffix == ".html":
         check_installed()
+    if report is not None:
+        check_writable(report)
     for path in arguments["capture"]:
         is_here = not _ELSEWHERE.search(path)  # what is elsewhere, or a pattern, only Spark can look for
         if is_here and not Path(path).exists():
@@ -175,7 +177,7 @@ def _figures(done: Reassembled, file: Path | None) -> str:
     else:
         gathered = reassembly_report.report(done)
         write = reassembly_report.as_html if file.suffix == ".html" else reassembly_report.as_json
-        file.write_text(write(gathered), encoding="utf-8")
+        write_report(file, write(gathered))
         counted = gathered.figures
     print_line({"event": "end", **asdict(counted)})
     return reassembly_report.in_a_sentence(counted)
