@@ -561,3 +561,72 @@ def test_a_queue_that_appears_while_the_first_batch_is_away_joins_at_its_beginni
     again = stream(shop, queuePattern="orders.*", startingOffsets="latest")
     assert rows(again, again.partitions(again.initialOffset(), end)) == found == of("orders", 0, 10, 11)
     assert next_batch(again, end)[1] == of("orders-new", 0, 4)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_queue_that_was_left_and_comes_back_is_read_on_from_there_and_another_of_its_name_anew(
+    shop: FakeServer, is_restarted: bool
+):
+    options = {"queuePattern": "orders.*", "failOnDataLoss": "false"}
+    reader, found = stream(shop, **options), []
+    start = reader.initialOffset()
+
+    def read() -> None:
+        nonlocal reader, start
+        end, some = next_batch(reader, start)
+        again = stream(shop, **options)
+        assert rows(again, again.partitions(start, end)) == some
+        reader.commit(end)
+        found.extend(some)
+        start = end
+        if is_restarted:
+            reader = stream(shop, **options)
+
+    for number in range(10, 14):
+        shop.append("orders", 0, [record(number)])
+        if number in (11, 13):  # it goes, before the batch that has it was said to be done
+            end, some = next_batch(reader, start)
+            found += some
+            start = end
+            late = shop.queues.pop("orders-late")
+            shop.append("orders", 1, [record(number)])
+            read()
+            assert start["orders-late/left"] == 1
+            shop.queues["orders-late"] = late
+        shop.append("orders-late", 0, [record(number)])
+        read()
+        assert "orders-late/left" not in start
+    assert sorted(found) == [*of("orders", 0, 14), *of("orders", 1, 5), *of("orders-late", 0, 14)]
+    del shop.queues["orders-late"]
+    shop.append("orders", 0, [record(14)])
+    read()
+    shop.create("orders-late", partitions=2, epoch="e4")
+    shop.append("orders-late", 0, [record(0), record(1)])
+    found.clear()
+    read()
+    assert found == of("orders-late", 0, 2)
+
+
+def test_a_queue_that_comes_back_with_other_records_below_where_it_was_left_is_refused(shop: FakeServer):
+    reader = stream(shop, queuePattern="orders.*", failOnDataLoss="false")
+    end, _ = next_batch(reader, reader.initialOffset())
+    late = shop.queues.pop("orders-late")
+    shop.append("orders", 0, [record(10)])
+    end, _ = next_batch(reader, end)
+    late.partitions[0][5:] = late.partitions[0][:8]
+    shop.queues["orders-late"] = late
+    with pytest.raises(OffsetRefused, match="older copy"):
+        reader.latestOffset(end, ALL)
+
+
+@pytest.mark.parametrize("start", [{"startingOffsets": "latest"}, {"startingTimestamp": "9999999999999"}])
+def test_a_run_of_what_is_available_begins_at_the_end_also_while_writers_go_on(shop: FakeServer, start: dict[str, str]):
+    reader = stream(shop, queue="orders", **start)
+    reader.prepareForTriggerAvailableNow()  # which Spark does first
+    shop.append("orders", 0, [record(i) for i in range(10, 15)])
+    begin = reader.initialOffset()
+    shop.append("orders", 0, [record(15)])
+    assert next_batch(reader, begin) == (begin, [])
+    again = stream(shop, queue="orders", **start)
+    again.prepareForTriggerAvailableNow()
+    assert next_batch(again, begin)[1] == of("orders", 0, 15, 16)

@@ -6,7 +6,8 @@ one that was put back to an older copy and grew on:
 has the fingerprint of the last record below a position, where the server knew one. A partition that is absent stands
 at 0. What a batch holds follows from the two offsets around it alone: where it does not begin at what the one before
 ended with, since a queue joined or records were deleted unread, its end says so, ``"orders/begins": "0:700"``.
-``skipped`` counts the records that were deleted before the stream could read them. Versions 1 and 2 were of one queue,
+``skipped`` counts the records that were deleted before the stream could read them. ``"orders/left": 1`` says that the
+queue is not read any more, and from where on it is if it comes back. Versions 1 and 2 were of one queue,
 ``{"v": 2, "queue": "orders", "epoch": "6f1c", "before": "0:9f3c", "0": 1200}``, and are still read.
 """
 
@@ -105,18 +106,27 @@ class Places:
     Args:
         queues: In each queue.
         skipped: Records that were deleted before it could read them, since it began.
+        left: Where it stood in queues that it does not read any more.
     """
 
     queues: dict[str, Place]
     skipped: int = 0
+    left: dict[str, Place] = field(default_factory=dict)
+
+    def left_at(self, queue: str, epoch: str) -> Place | None:
+        """Where it stood in that queue when it left it; None if it never did, or that was another of this name."""
+        place = self.left.get(queue)
+        return place if place is not None and place.epoch == epoch else None
 
     def to_json(self) -> Offset:
         """The offset as Spark keeps it; always in the same order, for Spark compares texts."""
         offset: Offset = {"v": VERSION}
         if self.skipped:
             offset["skipped"] = self.skipped
-        for queue, place in sorted(self.queues.items()):
+        for queue, place in sorted([*self.queues.items(), *self.left.items()], key=lambda one: one[0]):
             offset[f"{queue}/epoch"] = place.epoch
+            if queue in self.left:
+                offset[f"{queue}/left"] = 1
             for name, pairs in (("before", place.fingerprints), ("begins", place.begins)):
                 if text := ",".join(f"{one}:{value}" for one, value in sorted(pairs.items()) if value != ""):
                     offset[f"{queue}/{name}"] = text
@@ -153,7 +163,10 @@ def parse(offset: Mapping[str, Any]) -> Places:
     skipped = offset.get("skipped", 0)
     if type(skipped) is not int or skipped < 0:
         raise _unreadable(offset)
-    return Places({queue: _place(part, offset) for queue, part in parts.items()}, skipped)
+    left = {queue for queue, part in parts.items() if part.pop("left", 0)}
+    places = {queue: _place(part, offset) for queue, part in parts.items()}
+    there = {queue: place for queue, place in places.items() if queue not in left}
+    return Places(there, skipped, {queue: places[queue] for queue in left})
 
 
 def _parse_one_queue(offset: Mapping[str, Any]) -> Places:
@@ -267,7 +280,7 @@ def advance(
     Args:
         start: Where the stream stands.
         there: What each queue holds that is read.
-        joining: Of the queues that ``start`` does not know, where to begin.
+        joining: Of the queues that ``start`` does not know, or had left, where to begin.
         max_rows: None for no limit.
 
     Returns:
@@ -302,7 +315,7 @@ def advance(
         same = before.fingerprints if before is not None and before.positions == positions else {}
         queues[queue] = Place(one.epoch, positions, same, begins[queue])
     skipped = start.skipped + sum(part.rows for _, part in lost)
-    return Places(queues, skipped), lost
+    return Places(queues, skipped, {queue: place for queue, place in start.left.items() if queue not in there}), lost
 
 
 def has_moved(start: Places, end: Places) -> bool:

@@ -85,6 +85,8 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         """
         if self._start is None:
             self._start = self._patience.call(self._initial)
+            if self._target is not None:  # where it begins was asked for later, and may lie behind that
+                self.prepareForTriggerAvailableNow()
         return self._start
 
     def _initial(self) -> dict[str, Any]:
@@ -125,8 +127,14 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         log.warning("the stream goes on where reader %s of queue %s stood: %s", reader, queue, positions)
         return {**ends.firsts, **positions}
 
-    def _join(self, ends: Ends) -> Positions:
-        """Where a queue begins that the checkpoint does not know: at its first record, unless its cursor is there."""
+    def _join(self, ends: Ends, left: Place | None) -> Positions:
+        """Where a queue begins that the checkpoint does not know: at its first record, unless its cursor is there; or
+        where it was left."""
+        if left is not None:
+            if ends.queue in self._left:
+                self._left.remove(ends.queue)
+                log.warning("queue %s is back, and read on from %s", ends.queue, left.positions)
+            return left.positions
         queue = (ends.queue, ends.epoch)
         if queue not in self._joined:
             self._joined[queue] = self._patience.call(lambda: self._begin(ends, lambda: ends.firsts))
@@ -149,7 +157,8 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
             self._known = there
         self._tell_of_holes(there)
         places = self._still_there(places, there)
-        joining = {queue: self._join(ends) for queue, ends in there.items() if queue not in places.queues}
+        new = {queue: ends for queue, ends in there.items() if queue not in places.queues}
+        joining = {queue: self._join(ends, places.left_at(queue, ends.epoch)) for queue, ends in new.items()}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end, lost = offsets.advance(places, there, joining, most)
         bounds.refuse_or_tell(lost, self._options, "this stream has not read")
@@ -191,8 +200,8 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
             if queue not in self._left:
                 self._left.add(queue)
                 log.warning("queue %s is left at %s, since failOnDataLoss is false", queue, places.queues[queue])
-        left = {queue: place for queue, place in places.queues.items() if queue not in queues}
-        return Places(left, places.skipped)
+        read = {queue: place for queue, place in places.queues.items() if queue not in queues}
+        return Places(read, places.skipped, {**places.left, **{queue: places.queues[queue] for queue in queues}})
 
     def _look(self, places: Places) -> dict[str, Ends]:
         """What there is, as soon as there is more than is known, or after a while. One attempt."""
@@ -226,7 +235,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
     def _counted(self, end: Places) -> Places:
         """With what was found to be skipped in a batch that was repeated."""
         skipped, self._skipped = self._skipped, 0
-        return Places(end.queues, end.skipped + skipped)
+        return replace(end, skipped=end.skipped + skipped)
 
     def _with_fingerprints(self, start: Places, end: Places) -> Places:
         """With what tells the last records from others; raises OffsetRefused if what is known is not what is there:
@@ -235,6 +244,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         for queue, place in end.queues.items():
             before = start.queues.get(queue)
             if before is None or before.positions != place.positions:
+                before = before or start.left_at(queue, place.epoch)
                 known = before.known if before is not None else []
                 found[queue] = self._plane.fingerprints(queue, place.epoch, place.positions, known)
         return offsets.with_fingerprints(end, found)
