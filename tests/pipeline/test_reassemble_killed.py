@@ -83,7 +83,10 @@ def test_killed_in_its_batches_a_stream_loses_and_doubles_nothing(tmp_path: Path
         job.put(1, capture[80:160])
         written = tmp_path / "out"
         job.until(
-            lambda: len([*written.glob("batch=*/kind=state")]) > 1 or len([*written.glob("_attempts/*/_temporary")]) > 0
+            lambda: (
+                len([*written.glob("batch=*/kind=state")]) > 1
+                or len([*written.glob("_attempts/*/content/_temporary")]) > 0
+            )
         )
         job.kill()
         job.put(2, capture[160:])

@@ -22,7 +22,7 @@ from holdfast.pipeline import files
 from holdfast.pipeline.delta import DeltaTable
 from holdfast.pipeline.landed import COMPACTED, Unit, complete, counting, listed, note, nothing, read_units, write_rows
 from holdfast.pipeline.landing import table_of
-from holdfast.pipeline.publishing import ATTEMPTS, WithdrawnError, publish
+from holdfast.pipeline.publishing import ATTEMPTS, WithdrawnError, discard, publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,7 +123,7 @@ def block_of(group: list[Unit]) -> tuple[int, int]:
 
 
 def _made(spark: SparkSession, out: str, group: list[Unit]) -> str:
-    """A directory with the rows of others; "" if another compaction was faster."""
+    """A directory with the rows of others; "" if another compaction was faster, or took this one for dead."""
     first, last = block_of(group)
     name = f"{COMPACTED}={first}-{last}-{secrets.token_hex(4)}"
     layout = group[0].layout
@@ -136,26 +136,32 @@ def _made(spark: SparkSession, out: str, group: list[Unit]) -> str:
         note(spark, place, layout)
 
     try:
-        publish(spark, out, name, write)
+        return name if publish(spark, out, name, write) else ""
     except WithdrawnError:
         return ""
-    return name
 
 
 def _swept(spark: SparkSession, out: str, keep: float) -> int:
     """How many directories that count no longer, or never will, were deleted."""
     before = time.time() - keep
+    begun = [name for name in listed(spark, out) if name.startswith(COMPACTED)]  # first: what comes later is whole
     found = complete(spark, out)
     chosen = counting(found)
     known = {unit.name for unit in found}
-    left = [name for name in listed(spark, out) if name.startswith(COMPACTED) and name not in known]
-    left += [f"{ATTEMPTS}/{name}" for name in files.names(spark, f"{out}/{ATTEMPTS}") if name.startswith(COMPACTED)]
-    # One that is being written may be another run's, whatever this one was told to keep.
-    old = [name for name in left if files.modified(spark, f"{out}/{name}") <= time.time() - max(keep, KEEP)]
+    left = [name for name in begun if name not in known]
+    attempts = [name for name in files.names(spark, f"{out}/{ATTEMPTS}") if name.startswith(COMPACTED)]
+
+    def is_left(name: str) -> bool:  # one that is being written may be another run's, whatever this is told to keep
+        return files.modified(spark, f"{out}/{name}") <= time.time() - max(keep, KEEP)
+
+    attempts = [name for name in attempts if is_left(f"{ATTEMPTS}/{name}")]
+    old = [name for name in left if is_left(name)]
     for unit in (unit for unit in found if unit not in chosen):
         by = next((one for one in chosen if one.compacted and one.first <= unit.first and unit.last <= one.last), None)
         if by is not None and files.modified(spark, f"{out}/{by.name}/{by.layout.note}") <= before:
             old.append(unit.name)
+    for name in attempts:
+        discard(spark, out, name)
     for name in old:
         files.delete(spark, f"{out}/{name}")
-    return len(old)
+    return len(attempts) + len(old)

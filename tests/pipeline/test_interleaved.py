@@ -1,0 +1,340 @@
+"""A table of Parquet whose drivers and compactions stop anywhere, for an hour or for good, while the others go on: at
+every moment each batch that was landed is there, whole and once. Every step of the file system is the test's to choose;
+what Spark would write are lines of text."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline import checkpoints, compaction, files, landed
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.landed import Layout, ParquetTable, complete, counting
+
+LAYOUT = Layout(StructType([StructField("x", StringType())]))
+HOUR = 3600.0
+SMALL, LARGE = 40, 1 << 20
+"""Bytes of a compacted directory: of two batches, and of all."""
+
+
+BORNE = {PipelineError, ConfigurationError, FileNotFoundError}
+"""What ends somebody who is not alone: another was faster, or has swept what this one reads."""
+
+
+class Killed(BaseException):
+    """Nothing that is written for errors runs, as after kill -9."""
+
+
+class Actor:
+    """Somebody who does something with a table, one step of the file system at a time, in a thread of its own."""
+
+    def __init__(self, world: World, do: Callable[[], object]) -> None:
+        self.is_over = self._is_killed = False
+        self.error: Exception | None = None
+        self._go, self._stands = threading.Semaphore(0), threading.Semaphore(0)
+        threading.Thread(target=self._run, args=(world, do), daemon=True).start()
+
+    def _run(self, world: World, do: Callable[[], object]) -> None:
+        world.local.actor = self
+        self._go.acquire()
+        try:
+            if not self._is_killed:
+                do()
+        except Killed:
+            pass
+        except Exception as error:
+            self.error = error
+        self.is_over = True
+        self._stands.release()
+
+    def pause(self) -> None:
+        self._stands.release()
+        self._go.acquire()
+        if self._is_killed:
+            raise Killed
+
+    def step(self) -> None:
+        self._go.release()
+        self._stands.acquire()
+
+    def finish(self) -> Actor:
+        while not self.is_over:
+            self.step()
+        return self
+
+    def kill(self) -> None:
+        if not self.is_over:
+            self._is_killed = True
+            self.step()
+
+
+class Rows:
+    """What Spark would call a DataFrame."""
+
+    def __init__(self, world: World, lines: Callable[[], list[str]]) -> None:
+        self.sparkSession, self.lines = world, lines
+
+    def coalesce(self, files: int) -> Rows:
+        return self
+
+    def sortWithinPartitions(self, *columns: str) -> Rows:
+        return self
+
+
+class World:
+    """A table, a file system, and a clock. It stands for a Spark session, too, of which nobody asks anything."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = str(out)
+        self.now = 1_000_000_000.0
+        self.local = threading.local()
+        self.said: set[int] = set()
+        """Batches that somebody was told are landed."""
+        self.seen: dict[int, str] = {}
+        """Batch -> whose rows are in the table."""
+        self._times: dict[str, float] = {}
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+
+    def newSession(self) -> World:
+        return self
+
+    def step(self) -> None:
+        actor = getattr(self.local, "actor", None)
+        if actor is not None:
+            actor.pause()
+
+    def _touch(self, *places: str) -> None:
+        self._times.update(dict.fromkeys(places, self.now))
+
+    # --- what files does ------------------------------------------------------------------------------------------
+
+    def names(self, directory: str) -> list[str]:
+        self.step()
+        return sorted(os.listdir(directory)) if os.path.isdir(directory) else []
+
+    def read_text(self, file: str) -> str:
+        self.step()
+        return Path(file).read_text()
+
+    def write_text(self, file: str, text: str) -> None:
+        for content in ("", text):
+            self.step()
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+            Path(file).write_text(content)
+            self._touch(file, os.path.dirname(file))
+
+    def publish_text(self, file: str, text: str) -> None:
+        hidden = f"{os.path.dirname(file)}/.{os.path.basename(file)}"
+        self.write_text(hidden, text)
+        self.step()
+        os.rename(hidden, file)
+        self._touch(file)
+
+    def rename_unless_there(self, directory: str, name: str) -> bool:
+        self.step()
+        try:
+            os.rename(directory, name)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise ConfigurationError(str(error), remedy="") from error
+            return False
+        return True
+
+    def size(self, place: str) -> int:
+        self.step()
+        return sum(file.stat().st_size for file in Path(place).glob("part-*"))
+
+    def modified(self, place: str) -> float:
+        self.step()
+        os.stat(place)
+        return self._times.get(place, self.now)
+
+    def delete(self, place: str) -> None:
+        for directory, _, inside in os.walk(place, topdown=False):
+            for file in sorted(inside):
+                self.step()
+                Path(directory, file).unlink(missing_ok=True)
+            self.step()
+            try:
+                os.rmdir(directory)
+            except OSError:
+                return
+
+    # --- what Spark does ------------------------------------------------------------------------------------------
+
+    def read_units(self, out: str, units: list[Any], layout: Layout) -> Rows:
+        parts: list[Path] = []
+        for unit in units:
+            self.step()
+            parts += sorted(Path(out, unit.name).glob("part-*"))
+        return Rows(self, lambda: [line for part in parts for line in self.read_text(str(part)).splitlines()])
+
+    def write_rows(self, rows: Rows, place: str, layout: Layout) -> None:
+        self.step()
+        shutil.rmtree(place, ignore_errors=True)
+        Path(place, "_temporary").mkdir(parents=True)
+        lines = rows.lines()
+        for number, some in enumerate((lines[: len(lines) // 2], lines[len(lines) // 2 :])):
+            self.step()
+            Path(place, "_temporary", str(number)).write_text("".join(f"{line}\n" for line in some))
+            self.step()
+            os.rename(f"{place}/_temporary/{number}", f"{place}/part-{number}")
+        self.step()
+        os.rmdir(f"{place}/_temporary")
+        self.step()
+        Path(place, "_SUCCESS").touch()
+        self._touch(place, f"{place}/_SUCCESS")
+
+    # --- who is there ---------------------------------------------------------------------------------------------
+
+    def land(self, *batches: int, who: str = "one") -> Actor:
+        """A driver; one of another name has other messages in its batches."""
+
+        def go() -> None:
+            table = ParquetTable(self, self.out)  # type: ignore[arg-type]
+            for batch in batches:
+                if not checkpoints.is_there(table, batch, who, self.out):
+                    lines = [f"{batch} {who} {number}" for number in range(3)]
+                    table.write(Rows(self, lambda lines=lines: lines), batch, LAYOUT, who)  # type: ignore[misc,arg-type]
+                self.said.add(batch)
+
+        return Actor(self, go)
+
+    def compact(self, target: int = LARGE, keep: float = HOUR) -> Actor:
+        return Actor(self, lambda: compaction.compact(self, self.out, target=target, keep=keep))  # type: ignore[arg-type]
+
+    def check(self) -> None:
+        """What a reader sees now."""
+        seen: dict[int, list[str]] = {}
+        for unit in counting(complete(self, self.out)):  # type: ignore[arg-type]
+            for part in sorted(Path(self.out, unit.name).glob("part-*")):
+                for line in part.read_text().splitlines():
+                    seen.setdefault(int(line.split()[0]), []).append(line)
+        for batch, lines in seen.items():
+            who = lines[0].split()[1]
+            assert sorted(lines) == [f"{batch} {who} {number}" for number in range(3)]
+            assert self.seen.setdefault(batch, who) == who
+        assert seen.keys() == self.seen.keys() >= self.said
+
+
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], World]:
+    def told(name: str) -> Callable[..., Any]:
+        return lambda world, *arguments: getattr(world, name)(*arguments)
+
+    for name in ("names", "read_text", "write_text", "publish_text", "rename_unless_there", "size", "modified"):
+        monkeypatch.setattr(files, name, told(name))
+    monkeypatch.setattr(files, "delete", told("delete"))
+    monkeypatch.setattr(files, "renames_at_once", lambda world, out: True)
+    for room in (landed, compaction):
+        monkeypatch.setattr(room, "write_rows", lambda rows, *arguments: rows.sparkSession.write_rows(rows, *arguments))
+    monkeypatch.setattr(compaction, "read_units", told("read_units"))
+    worlds: list[World] = []
+    monkeypatch.setattr(compaction, "time", SimpleNamespace(time=lambda: worlds[-1].now))
+
+    def begun() -> World:
+        worlds.append(World(tmp_path / "table"))
+        return worlds[-1]
+
+    return begun
+
+
+def errors(*actors: Actor) -> set[type[Exception]]:
+    return {type(one.error) for one in actors if one.error is not None}
+
+
+SLEEPERS: dict[str, Callable[[World], Actor]] = {
+    "compaction": lambda world: world.compact(),
+    "compaction that keeps nothing": lambda world: world.compact(keep=0.0),
+    "driver": lambda world: world.land(4),
+}
+
+
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("sleeper", SLEEPERS)
+def test_who_sleeps_for_hours_or_dies_at_any_step_takes_nothing_away_from_what_others_did_meanwhile(
+    begin: Callable[[], World], sleeper: str, every: int
+) -> None:
+    for is_killed in (False, True):
+        steps = 0
+        while not sleeps(begin(), SLEEPERS[sleeper], steps := steps + every, is_killed=is_killed):
+            pass
+        assert steps > 20
+
+
+def sleeps(world: World, sleeper: Callable[[World], Actor], steps: int, *, is_killed: bool) -> bool:
+    """One does so many steps, and sleeps while others land, compact and sweep; whether it was at its end before."""
+    assert not errors(world.land(0, 1, 2, 3).finish())
+    one = sleeper(world)
+    for _ in range(steps):
+        if not one.is_over:
+            one.step()
+    was_over = one.is_over
+    world.check()
+    if is_killed:
+        one.kill()
+    world.now += 2 * HOUR
+    others = [world.compact(SMALL).finish(), world.land(4, 5).finish(), world.compact(SMALL).finish()]
+    world.now += 2 * HOUR
+    others.append(world.compact(SMALL, 0.0).finish())
+    world.check()
+    while not one.is_over:
+        one.step()
+        world.check()
+    assert errors(one) <= BORNE, (steps, one.error)
+    world.now += 2 * HOUR
+    assert not errors(*others, world.compact(keep=0.0).finish(), world.compact(keep=0.0).finish()), steps
+    world.check()
+    assert world.said == {0, 1, 2, 3, 4, 5}
+    return was_over
+
+
+def lives(begin: Callable[[], World], seed: int) -> None:
+    """Two drivers, of one checkpoint or of two, and two compactions; each dies and comes again, and clocks are set."""
+    draw, world, batches = random.Random(seed), begin(), range(6)
+    names = ("one", draw.choice(("one", "other")))
+    keep = draw.choice((0.0, HOUR))
+    makers: list[Callable[[], Actor]] = [
+        *[lambda name=name: world.land(*batches, who=name) for name in names],  # type: ignore[misc]
+        *[lambda: world.compact(draw.choice((SMALL, 2 * SMALL, LARGE)), keep)] * 2,
+    ]
+    actors = [make() for make in makers]
+    one = 0
+    for _ in range(1500):
+        if draw.random() < 0.15:
+            one = draw.randrange(4)
+        if actors[one].is_over or draw.random() < 0.005:
+            actors[one].kill()
+            assert errors(actors[one]) <= BORNE, actors[one].error
+            actors[one] = makers[one]()
+        actors[one].step()
+        world.now += draw.choice((2 * HOUR, 2 * HOUR, -3 * HOUR)) if draw.random() < 0.02 else 0.01
+        world.check()
+    for actor in actors:
+        actor.kill()
+    world.check()
+
+
+def test_drivers_and_compactions_side_by_side_lose_and_double_nothing(begin: Callable[[], World]) -> None:
+    for seed in range(3):
+        lives(begin, seed)
+
+
+@pytest.mark.nightly
+def test_drivers_and_compactions_side_by_side_lose_and_double_nothing_in_many_lives(
+    begin: Callable[[], World],
+) -> None:
+    for seed in range(100, 250):
+        lives(begin, seed)
