@@ -251,6 +251,31 @@ def test_what_is_planted_in_a_simulated_history_breaks_its_rule_and_no_other(rul
     assert planted >= 5
 
 
+def test_what_comes_again_since_the_store_was_put_back_is_no_violation_and_twice_since_then_is() -> None:
+    """Messages whose acknowledgement was lost, and rows of a sink that move again under their names."""
+    names = journals(loses=False)[0][0].keys()
+    inbox = {"queue": "inbox", "partition": 0}
+
+    def run(name: str, epoch: str, *more: Row) -> Rows:
+        stands = {"event": "queue stands", "offset": 1 if epoch == "new" else 0, "detail": epoch, **inbox}
+        told = [{"event": "started"}, stands, *more]
+        attempt = 2 if epoch == "new" else 1
+        usual = dict.fromkeys(names) | {"run": name, "attempt": attempt, "at": 1.0}
+        return [usual | one | {"ordinal": ordinal} for ordinal, one in enumerate(told)]
+
+    def delivered(number: int, offset: int) -> Row:
+        return {"event": "delivered", "sequence": "s", "number": number, "offset": offset, "count": 1, **inbox}
+
+    created = {"event": "created", "sequence": "s", "detail": "exactly-once in-order, NoDiscard"}
+    known = {"event": "stands", "sequence": "s", "number": 1, "count": 1, "detail": "created, exactly-once in-order"}
+    before = run("one", "old", created, delivered(1, 0), delivered(2, 1), delivered(3, 2))
+    again = [delivered(2, 1), delivered(3, 2)]
+    assert broken([*before, *run("two", "new", known, *again)]) == set()
+    assert broken([*before, *run("two", "new", known, *again, delivered(3, 3))]) == {"delivered twice"}
+    assert broken([*before, *run("two", "new", known, delivered(1, 1))]) == {"delivered twice"}
+    assert "delivered twice" in broken([*before, *run("two", "old", *again)])
+
+
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
 _NUMBERS = st.frozensets(st.integers(1, 40))

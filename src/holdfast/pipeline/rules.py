@@ -72,7 +72,8 @@ class OfInbound:
         self._said, self._placed = Ranges(), self._gaps.there
         self._waited, self._gone, self._standing = Ranges(), Ranges(), Ranges()
         self._waits: dict[int, tuple[int, int | None]] = {}
-        self._delivered: dict[str | None, Ranges] = defaultdict(Ranges)
+        self._delivered: dict[tuple[str | None, str | None], Ranges] = defaultdict(Ranges)
+        """By queue; of a store that was put back each epoch for itself: what was lost with one comes again."""
         self._tops: dict[tuple[Any, ...], tuple[int, int]] = {}
         self._handed: dict[tuple[Any, ...], Ranges] = defaultdict(Ranges)
         # Of the latest run that says what stands: what runs before it had said, and what it knows.
@@ -226,7 +227,7 @@ class OfInbound:
         self._gone.add(number)
         if number in self._waits:
             self._released(told, *self._waits.pop(number))
-        is_new = self._delivered[told.queue].add(number)
+        is_new = self._delivered[told.queue, told.epoch if told.restored else None].add(number)
         if not is_new or number in self._stood:
             self._tell("delivered twice", told)
             return
