@@ -1,21 +1,31 @@
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from holdfast.cli.main import EXTRAS
 from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline import grid_job
+from holdfast.pipeline.audit_job import _audit
+from holdfast.pipeline.grid import parse_grid
+from holdfast.pipeline.grid_job import run_grid
 from holdfast.pipeline.job import _schema, in_a_sentence, sentence, tell_of_flags
 from holdfast.pipeline.land_job import land_command
+from holdfast.pipeline.reassemble_job import _reassemble
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("no answer")])
@@ -35,6 +45,44 @@ def test_what_spark_refuses_is_a_sentence():
     ):
         raise PySparkException("[PARSE_SYNTAX_ERROR] near 'INTT'\nand a page of SQL")
     assert str(caught.value) == "[PARSE_SYNTAX_ERROR] near 'INTT'\n  what is landed is safe"
+
+
+class JavaError(Py4JJavaError):
+    """What py4j raises of an exception that PySpark has no class for, with the text that the JVM gives it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def test_an_exception_of_java_is_its_first_cause():
+    text = (
+        "An error occurred while calling o5382.save.\n: org.apache.spark.SparkException: Job aborted due to stage "
+        "failure: Task 0 in stage 65.0 failed 1 times, most recent failure: java.io.IOException: No space left\n"
+        "\tat org.apache.hadoop.fs.FileSystem.create(FileSystem.java:1234)\n"
+        "Caused by: java.io.IOException: No space left on device\n\tat java.base/java.lang.Thread.run\n"
+    )
+    with pytest.raises(HoldfastError) as caught, in_a_sentence("audit again"):
+        raise JavaError(text)
+    assert str(caught.value) == "java.io.IOException: No space left on device\n  audit again"
+
+
+@pytest.mark.spark
+def test_a_place_for_tables_that_cannot_be_written_is_told_before_anything_is_computed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(grid_job, "command_session", lambda *_given, **_settings: contextlib.nullcontext(spark))
+    (tmp_path / "file").touch()
+    out = str(tmp_path / "file" / "out")
+    for run in (
+        lambda: _reassemble(spark, {"capture": ["nowhere"], "column": None, "out": out}),
+        lambda: _audit(spark, ("nowhere",), {}, out, "parquet", None),
+        lambda: run_grid(parse_grid(["loss=0"]), out, None, None),
+    ):
+        with pytest.raises(ConfigurationError, match=r"file/out/.* cannot be written"):
+            run()
 
 
 @pytest.mark.parametrize("error", [HoldfastError("ours"), RuntimeError("a mistake")])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline import files
 from holdfast.pipeline.job import access_options, command_session, print_line, source_access
 from holdfast.pipeline.journal import is_address
 from holdfast.pipeline.options import ReadOptions
@@ -94,6 +95,8 @@ def _audit(
     from holdfast.pipeline.journal import read_journal
 
     began = time.monotonic()
+    if out is not None:
+        files.check_writable(spark, out)
     journal = read_journal(spark, *place, **options)
     if any(map(is_address, place)):
         journal = journal.cache()  # it is gone through several times, and comes over the network once

@@ -25,6 +25,10 @@ BACKOFFS = {
 """By name: the defaults; as soon as the measured round trip allows; each second, without growing; seldom."""
 
 
+MOST, MOST_EACH = 10**10, 10**6
+"""Sequences of a grid, and messages of each: more is a slip of the finger, or a row that no task can hold."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One combination.
@@ -82,6 +86,15 @@ class Grid:
                 f"sequences={self.sequences}, seed={self.seed}: there is nothing to simulate",
                 remedy="sequences is at least 1, seed at least 0.",
             )
+        for name, given, most in (
+            ("Sequences", self.total, MOST),
+            ("messages of each Sequence", self.messages, MOST_EACH),
+        ):
+            if given > most:
+                raise ConfigurationError(
+                    f"the grid has {given:,} {name}, and {most:,} can be simulated",
+                    remedy="Name fewer: two cores do a million Sequences of ten messages in some minutes.",
+                )
         for cell in self.cells:  # says at once what would fail in a task
             self.trial(cell)
 

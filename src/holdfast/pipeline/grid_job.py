@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.pipeline import files
 from holdfast.pipeline.grid import Grid
 from holdfast.pipeline.job import command_session, print_line
 
@@ -43,6 +44,7 @@ def run_grid(grid: Grid, out: str, html: Path | None, master: str | None, *, as_
     with command_session("holdfast simulate", master, verbose=False, remedy="simulate again") as spark:
         from holdfast.pipeline.simulation import simulate, summarize
 
+        files.check_writable(spark, out)
         tasks = simulate(spark, grid)
         with _progress(spark, grid.total):
             tasks.write.mode("overwrite").parquet(f"{out}/outcomes")

@@ -245,7 +245,8 @@ def command_session(
                 hear(heard, raises=stop is None)  # Spark has put its own in place of what was there
             if not verbose:  # what ends the query is told in one sentence
                 log4j = spark._jvm.org.apache.logging.log4j
-                log4j.core.config.Configurator.setLevel("org.apache.spark", log4j.Level.OFF)
+                for package in ("org.apache.spark", "org.apache.hadoop"):
+                    log4j.core.config.Configurator.setLevel(package, log4j.Level.OFF)
                 logging.getLogger("py4j").setLevel(logging.CRITICAL)
             yield spark
         finally:
@@ -276,10 +277,10 @@ def in_a_sentence(remedy: str) -> Iterator[None]:
     except HoldfastError:
         raise
     except Exception as error:
-        from py4j.protocol import Py4JNetworkError
+        from py4j.protocol import Py4JJavaError, Py4JNetworkError
         from pyspark.errors import PySparkException
 
-        if isinstance(error, PySparkException):
+        if isinstance(error, PySparkException | Py4JJavaError):
             raise HoldfastError(sentence(str(error)), remedy=remedy) from error
         if isinstance(error, Py4JNetworkError | ConnectionError):
             raise HoldfastError("Spark's Java process has ended", remedy=f"{remedy}; start again to go on") from error

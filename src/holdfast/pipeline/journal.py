@@ -59,7 +59,8 @@ def read_journal(spark: SparkSession, *places: str | Path, **options: str) -> Da
         options: Further ones of the ``wsrm`` source for those servers, such as ``tokenFile`` and ``caFile``.
 
     Returns:
-        The columns of docs/reference/journal.md; in no order.
+        The columns of docs/reference/journal.md; in no order. What several places have in common is there once, such
+        as of a copy, or of a directory and the server that writes it.
 
     Raises:
         ConfigurationError: There is no journal in one of the directories.
@@ -70,7 +71,8 @@ def read_journal(spark: SparkSession, *places: str | Path, **options: str) -> Da
     read = spark.read.format("wsrm").options(**options, read="journal")
     found = [read.option("broker", address).load() for address in addresses]
     found += [_read_directories(spark, directories)] if directories else []
-    return reduce(lambda one, other: one.unionByName(other), found)
+    journal = reduce(lambda one, other: one.unionByName(other), found)
+    return journal if len(places) < 2 else journal.dropDuplicates(["run", "ordinal"])
 
 
 def _read_directories(spark: SparkSession, directories: Iterable[Path]) -> DataFrame:

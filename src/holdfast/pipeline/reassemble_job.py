@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline import files
 from holdfast.pipeline.job import command_session, hear, patiently, print_line
 from holdfast.pipeline.page import check_installed, check_writable, write_report
 
@@ -115,6 +116,7 @@ def _reassemble(spark: SparkSession, arguments: dict[str, Any]) -> Reassembled:
     def told(step: str, count: int | None) -> None:
         print_line({"event": "step", "done": step, **({} if count is None else {"messages": count})})
 
+    files.check_writable(spark, arguments["out"])
     return reassemble(_capture(spark, arguments), arguments["out"], on_step=told)
 
 
