@@ -630,3 +630,23 @@ def test_a_run_of_what_is_available_begins_at_the_end_also_while_writers_go_on(s
     again = stream(shop, queue="orders", **start)
     again.prepareForTriggerAvailableNow()
     assert next_batch(again, begin)[1] == of("orders", 0, 15, 16)
+
+
+def test_of_two_queries_that_use_one_name_the_one_that_lags_is_told_once(
+    shop: FakeServer, caplog: pytest.LogCaptureFixture
+):
+    slow, quick = stream(shop, queue="orders"), stream(shop, queue="orders")
+    start = slow.initialOffset()
+    assert quick.initialOffset() == start
+    first, _ = next_batch(slow, start, ReadMaxRows(4))
+    second, _ = next_batch(slow, first, ReadMaxRows(4))
+    slow.commit(first)
+    end, _ = next_batch(quick, start)
+    with caplog.at_level(logging.WARNING):
+        caplog.clear()
+        quick.commit(end)
+        assert not caplog.messages
+        for offset in (first, second, end):
+            slow.commit(offset)
+    (told,) = caplog.messages
+    assert "stands at {0: 10, 1: 3}, and this query has come to {0: 5, 1: 3}: another query uses the name" in told

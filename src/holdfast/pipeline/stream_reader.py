@@ -59,6 +59,8 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         """Of each queue that joined, by its epoch, where."""
         self._left: set[str] = set()
         self._committed: dict[str, Positions] = {}
+        self._shared: set[str] = set()
+        """Queues whose cursor somebody else moves."""
         self._planned: dict[str, Any] = {}
         """The last offset that was given, in this run."""
         self._skipped = 0
@@ -298,14 +300,30 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
             if self._committed.get(queue) == place.positions or not bounds.is_read(self._options, queue):
                 continue
             try:
-                self._plane.advance_cursor(queue, reader, place.epoch, place.positions, place.known)
+                stands = self._plane.advance_cursor(queue, reader, place.epoch, place.positions, place.known)
                 self._committed[queue] = place.positions
+                self._tell_of_another(queue, place.positions, stands)
             except ServerAway as error:
                 log.warning("cursor %s of queue %s not moved, the next batch will: %s", reader, queue, error)
             except (RecordsTrimmed, UnknownQueue) as error:
                 if self._options.fail_on_loss:
                     raise
                 log.warning("cursor %s of queue %s not moved: %s", reader, queue, error)
+
+    def _tell_of_another(self, queue: str, positions: Positions, stands: Positions) -> None:
+        """A cursor that stands beyond what this query is done with was moved by somebody else."""
+        ahead = {one: at for one, at in stands.items() if one in positions and at > positions[one]}
+        if ahead and queue not in self._shared:
+            self._shared.add(queue)
+            log.warning(
+                "cursor %s of queue %s stands at %s, and this query has come to %s: another query uses the name, or "
+                "the checkpoint was put back. What lies between may be deleted before this query reads it. Give each query "
+                "a reader of its own",
+                self._options.reader,
+                queue,
+                ahead,
+                {one: positions[one] for one in ahead},
+            )
 
     def stop(self) -> None:
         """In the driver, at the end of most runs."""
