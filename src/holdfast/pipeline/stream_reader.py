@@ -317,8 +317,8 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
             self._shared.add(queue)
             log.warning(
                 "cursor %s of queue %s stands at %s, and this query has come to %s: another query uses the name, or "
-                "the checkpoint was put back. What lies between may be deleted before this query reads it. Give each query "
-                "a reader of its own",
+                "the checkpoint was put back. What lies between may be deleted before this query reads it. Give each "
+                "query a reader of its own",
                 self._options.reader,
                 queue,
                 ahead,
