@@ -20,7 +20,7 @@ from holdfast.pipeline import grid_job
 from holdfast.pipeline.audit_job import _audit
 from holdfast.pipeline.grid import parse_grid
 from holdfast.pipeline.grid_job import run_grid
-from holdfast.pipeline.job import _schema, in_a_sentence, sentence, tell_of_flags
+from holdfast.pipeline.job import _schema, _told, in_a_sentence, sentence, tell_of_flags
 from holdfast.pipeline.land_job import land_command
 from holdfast.pipeline.reassemble_job import _reassemble
 
@@ -45,6 +45,26 @@ def test_what_spark_refuses_is_a_sentence():
     ):
         raise PySparkException("[PARSE_SYNTAX_ERROR] near 'INTT'\nand a page of SQL")
     assert str(caught.value) == "[PARSE_SYNTAX_ERROR] near 'INTT'\n  what is landed is safe"
+
+
+def test_of_sparks_standard_error_a_command_tells_what_is_no_chatter_and_no_stack():
+    said = b"""WARNING: Using incubator modules: jdk.incubator.vector
+Setting default log level to "WARN".
+To adjust logging level use sc.setLogLevel(newLevel). For SparkR, use setLogLevel(newLevel).
+Starting Streaming TransformWithStateInPandas Python worker.
+
+Traceback (most recent call last):
+  File "pyspark/daemon.py", line 264, in manager
+BrokenPipeError: [Errno 32] Broken pipe
+java.lang.OutOfMemoryError: Java heap space
+Exception in thread "stream execution thread for reassemble [id = 7]" java.lang.StackOverflowError
+\tat java.base/java.util.regex.Pattern$Loop.match(Pattern.java:4870)
+\t... 12 more
+the stream goes on where reader r of queue orders stood
+"""
+    assert b"".join(_told(said.splitlines(keepends=True))) == (
+        b"java.lang.OutOfMemoryError: Java heap space\nthe stream goes on where reader r of queue orders stood\n"
+    )
 
 
 class JavaError(Py4JJavaError):

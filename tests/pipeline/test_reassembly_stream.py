@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from itertools import pairwise
@@ -288,4 +289,10 @@ def test_a_checkpoint_that_is_not_the_tables_own_is_refused(spark: SparkSession,
         read_streamed(spark, str(tmp_path / "out"))
     (tmp_path / "out" / "messages").mkdir()
     with pytest.raises(ConfigurationError, match="another run without a stream"):
+        start(spark, tmp_path)
+    shutil.rmtree(tmp_path / "out")
+    for log in ("offsets", "commits"):
+        (tmp_path / "checkpoint" / log).mkdir(parents=True)
+        (tmp_path / "checkpoint" / log / "0").touch()
+    with pytest.raises(ConfigurationError, match=r"has come to batch 0, but there is nothing in .*out"):
         start(spark, tmp_path)

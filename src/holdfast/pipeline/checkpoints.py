@@ -155,7 +155,9 @@ def is_there(table: Table, batch: int, origin: str, out: str) -> bool:
     return True
 
 
-def refuse_foreign_data(spark: SparkSession, table: Table, out: str, checkpoint: str, *, every: bool = False) -> None:
+def refuse_foreign_data(
+    spark: SparkSession, table: Table, out: str, checkpoint: str, *, every: bool = False, only: bool = False
+) -> None:
     """See that a table and a checkpoint go together.
 
     Args:
@@ -164,6 +166,7 @@ def refuse_foreign_data(spark: SparkSession, table: Table, out: str, checkpoint:
         out: Its directory.
         checkpoint: The query's.
         every: Every batch of the query is in the table, also one without rows.
+        only: The query has written to no other directory since it began: there is something once a batch is done.
 
     Raises:
         ConfigurationError: They do not; or there is a table that was not written so; or nothing can be written there.
@@ -185,6 +188,11 @@ def refuse_foreign_data(spark: SparkSession, table: Table, out: str, checkpoint:
         raise ConfigurationError(
             f"the checkpoint {checkpoint} has come to batch {done}, but {out} "
             + (f"only to {newest}" if newest >= 0 else "has no batch"),
+            remedy="use the directory that was written with it; to begin another, use a new checkpoint",
+        )
+    if only and done >= 0 and not files.names(spark, out):
+        raise ConfigurationError(
+            f"the checkpoint {checkpoint} has come to batch {done}, but there is nothing in {out}",
             remedy="use the directory that was written with it; to begin another, use a new checkpoint",
         )
     if newest > max(known, default=-1):

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -200,14 +200,37 @@ def hear(stop: threading.Event, *, raises: bool = False) -> None:
         signal.signal(number, on_signal)
 
 
+_CHATTER = re.compile(
+    rb"\s*$|\s+at |\s+\.\.\. \d+ more|Exception in thread \"stream execution thread|WARNING: Using incubator modules"
+    rb"|Setting default log level|To adjust logging level|(Starting )?Streaming TransformWithState"
+)
+"""What Spark's Java and its workers say of themselves, and the lines of a stack."""
+
+
+def _told(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """What of Spark's standard error is for whoever runs a command: no chatter, no stacks.
+
+    What ends the command is told in a sentence; the end of a query that is being stopped, and of a worker that Spark no
+    longer waits for, is nobody's concern.
+    """
+    in_traceback = False
+    for line in lines:
+        if line.startswith(b"Traceback "):
+            in_traceback = True
+        elif in_traceback:  # its last line, the error, is the first that is not indented
+            in_traceback = line.startswith(b" ")
+        elif not _CHATTER.match(line):
+            yield line
+
+
 def _until(stop: threading.Event) -> int:
-    """A file descriptor; what is written to it goes to standard error until ``stop`` is set: what is cut off then, its
-    workers for instance, Spark tells with pages of tracebacks."""
+    """A file descriptor; what is written to it goes to standard error as ``_told``, until ``stop`` is set: what is cut
+    off then, its workers for instance, Spark tells with pages of tracebacks."""
     reader, writer = os.pipe()
 
     def pass_on() -> None:
         with open(reader, "rb") as lines:
-            for line in lines:
+            for line in _told(lines):
                 if not stop.is_set():
                     os.write(2, line)
 

@@ -326,7 +326,7 @@ def reassemble_stream(
     spark = capture.sparkSession
     refuse_unless(spark, out, streamed=True)
     table = ParquetTable(spark, out)
-    refuse_foreign_data(spark, table, out, checkpoint)
+    refuse_foreign_data(spark, table, out, checkpoint, only=True)
     layout = Layout(StructType([field for field in StructType.fromDDL(DECODED) if field.name != _BY]), _BY)
     table.prepare(layout)
 
