@@ -232,8 +232,8 @@ async def test_a_store_that_is_put_back_gives_no_name_to_another_row_and_asks_ab
         shutil.copytree(tmp_path / "inbox", tmp_path / "copy")
         service, writer = await begin()
         for batch in (1, 2):
-            await writer.stage(batch, "b", [row(f"<a>{batch}</a>")])
-            await writer.publish(batch, "b", rows=1)
+            await writer.stage(batch, f"b{batch}", [row(f"<a>{batch}</a>")])  # a token names a part until it has moved
+            assert (await writer.publish(batch, f"b{batch}", rows=1))[0] == 200
         await look(writer)
         await service.close(5.0)
         shutil.rmtree(tmp_path / "inbox")
