@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import count
@@ -335,6 +335,44 @@ def test_killed_after_any_event_every_row_is_there_once_and_in_order(monkeypatch
         if not deaths:
             break
     assert event > 50
+
+
+class Narrow(Side):
+    """One whose queue takes one row more each time that it is full."""
+
+    room = 1
+
+    def start(self) -> None:
+        super().start()
+        self.widen(0)
+
+    def widen(self, more: int) -> None:
+        self.room += more
+        self.protocol.inbound.limits["inbox"] = QueueLimit(self.protocol.inbound.queue, self.room)
+        self.now += staging.LOOK_AGAIN
+        self.protocol.pump(self.now)
+
+
+def test_killed_after_any_event_while_a_queue_is_full_in_the_middle_of_a_block_every_row_is_there_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(staged, "MOST_ROWS", 3)
+    for event in count():
+        side, events = Narrow(), iter(range(1_000_000))
+
+        def dies(events: Iterator[int] = events, event: int = event) -> bool:
+            return next(events) == event
+
+        deaths = write(side, 1, dies)
+        while side.staging.sink("s").rows_moving:
+            side.widen(1)
+            deaths += not _settled(side, dies)
+        assert side.bodies() == EXACT[:8], event
+        assert side.staging.bytes_held == 0
+        assert side.room <= 9  # a death costs a look at most
+        if not deaths:
+            break
+    assert event > 40
 
 
 def test_after_the_store_was_put_back_nothing_new_has_a_name_that_something_else_had(side: Side) -> None:

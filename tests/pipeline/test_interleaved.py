@@ -336,5 +336,5 @@ def test_drivers_and_compactions_side_by_side_lose_and_double_nothing(begin: Cal
 def test_drivers_and_compactions_side_by_side_lose_and_double_nothing_in_many_lives(
     begin: Callable[[], World],
 ) -> None:
-    for seed in range(100, 250):
+    for seed in range(100, 160):
         lives(begin, seed)
