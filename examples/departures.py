@@ -1,10 +1,11 @@
 """Departures of a year, as SOAP messages in a broker's queue, into tables; late ones go back out as reliable messages.
 
-    holdfast broker --config departures.toml                   # queues: departures, and alerts with its forwarder
+    holdfast broker --config departures.toml                   # beside this file
     python departures.py http://127.0.0.1:8081 out tables      # tables: airlines, airports, planes, weather as CSV
     python departures.py http://127.0.0.1:8081 out tables --available-now
 
 Three queries, each exactly once, each with its place in its own checkpoint. Kill it when you like and start it again.
+In a clone, python -m demo.whole makes the tables, sends the departures, runs this, and kills each of them.
 """
 
 import sys

@@ -182,6 +182,15 @@ def test_the_page_on_processors_shows_what_the_example_runs() -> None:
     assert shown == classes((EXAMPLES / "checked.py").read_text(encoding="utf-8"))
 
 
+def test_the_broker_of_the_departures_has_the_queues_that_the_program_names() -> None:
+    command = [sys.executable, "-m", "holdfast", "broker", "check", str(EXAMPLES / "departures.toml")]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    program = (EXAMPLES / "departures.py").read_text(encoding="utf-8")
+    for queue in ("departures", "alerts"):
+        assert f"queue       {queue}," in told and f'.option("queue", "{queue}")' in program
+    assert "else departures" in told and "forwarder   alerts, alerts to " in told
+
+
 def test_every_example_is_listed_and_run_here() -> None:
     files = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".sh")}
     readme = (EXAMPLES / "README.md").read_text(encoding="utf-8")
