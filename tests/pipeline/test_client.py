@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from dataclasses import replace
 
 import pytest
@@ -145,6 +146,7 @@ def test_patience_ends_with_the_reason_and_the_option_to_wait_longer(server: Fak
         numbers(plane, Range(0, 0, 1), time.patience(5))
     assert "awaySeconds" in caught.value.remedy
     assert sum(time.slept) == pytest.approx(5)
+    assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1
 
 
 def test_a_connection_the_server_closed_while_idle_is_opened_again_at_once(server: FakeServer):

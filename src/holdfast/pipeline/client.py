@@ -72,7 +72,7 @@ class Patience:
                 f"{error.message} (tried for {self._seconds:g} s)",
                 remedy="nothing is lost: start the server, then the query again with the same checkpoint; "
                 "option awaySeconds is how long a query waits",
-            ) from error
+            ) from None  # Spark prints the whole chain, and all of it says the same
         self._sleep(min(self._pause, left))
         self._pause = min(2 * self._pause, 2.0)
 
