@@ -95,6 +95,7 @@ def test_a_body_has_the_size_it_is_to_have() -> None:
     assert [len(whole.body_of(size)) for size in whole.SIZES] == list(whole.SIZES)
 
 
+@pytest.mark.nightly
 def test_the_runs_are_drawn(rows: list[paper.Row], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="plots need it: pip install 'holdfast[bench]'")
     files = plots.draw(rows, tmp_path / "figures")

@@ -413,7 +413,8 @@ def _sequences(landed: list[Row]) -> dict[str, str]:
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_in_the_middle_it_leaves_no_process(start: Callable[..., Run], number: signal.Signals):
     run = start("--messages", "100000")
     run.wait_for("acknowledged, ")

@@ -231,7 +231,7 @@ print("ROWS", frame.count(), spark.sql("SELECT max(message_number) FROM orders")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_pip_installs_is_found_by_a_session_of_ones_own(shop: FakeServer, tmp_path: Path):
     """The wheel, unpacked where pip puts it, and nothing registered: in Python and in SQL."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
