@@ -53,7 +53,7 @@ def test_send_shows_its_certificate_and_the_handler_sees_whose_it_is(start: Any,
     assert json.loads(result.out.splitlines()[-1])["acknowledged"] == 1
     assert service.line() == "from ('email:client@holdfast.example',)"
     for store, options, why in (
-        ("no-certificate", ("--ca", "ca.pem"), "without an answer"),
+        ("no-certificate", ("--ca", "ca.pem"), "it may want a client certificate"),
         ("wrong-authority", (*OURS, "--ca", "other.pem"), "no trusted TLS connection"),
     ):
         result = run(*sending, "--store", store, *options, "--timeout", "2")

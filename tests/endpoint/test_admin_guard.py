@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from holdfast import Destination
-from holdfast.endpoint.admin_client import Access, describe_failure
+from holdfast.endpoint.admin_client import CUT_OFF, Access, describe_failure
 from holdfast.endpoint.admin_token import TOKEN_VARIABLE, read_token
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import server_context
@@ -150,6 +150,12 @@ async def test_mutual_tls_keeps_out_who_has_no_certificate(serve: Any, tmp_path:
     assert "certificate is not trusted" in (await asyncio.to_thread(attempt, Access()))[1]
     plain = service.admin_url.replace("https:", "http:")
     assert "say https://" in (await asyncio.to_thread(attempt, mutual, plain))[1]
+
+
+@pytest.mark.parametrize("error", CUT_OFF, ids=lambda error: error.__name__)
+def test_however_a_connection_was_cut_off_the_hint_is_the_same(error: type[Exception]) -> None:
+    assert "client certificate" in describe_failure(error("gone"), "https://127.0.0.1")[1]
+    assert "say https://" in describe_failure(error("gone"), "http://127.0.0.1")[1]
 
 
 async def test_https_to_a_listener_that_speaks_http_says_so(service: Any) -> None:

@@ -122,6 +122,10 @@ CLIENT_CERTIFICATE = (
     "It may want a client certificate that it trusts: --cert and --cert-key (the Spark source: options "
     "certificateFile and keyFile)."
 )
+CUT_OFF = (
+    http.client.BadStatusLine, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLEOFError
+)  # fmt: skip
+"""How it looks that a server closed the connection: which of them is seen, the network decides."""
 
 
 def describe_failure(error: Exception, url: str) -> tuple[str, str]:
@@ -132,6 +136,14 @@ def describe_failure(error: Exception, url: str) -> tuple[str, str]:
             "Name the authority that signed it (--ca FILE; the Spark source: option caFile), and ask by a name or "
             "address that the certificate is for.",
         )
+    remedy = (
+        "Is that the admin listener of a running broker or server (holdfast serve ... --admin 8081)? Say where it is: "
+        "--admin URL, or HOLDFAST_ADMIN (holdfast land: --broker; the Spark source and sink: option broker)."
+    )
+    if isinstance(error, CUT_OFF):
+        # A server of TLS 1.3 learns only after the handshake that there is no certificate, and then closes.
+        hint = CLIENT_CERTIFICATE if url.startswith("https:") else f"{remedy} If it speaks TLS, say https://."
+        return "it closed the connection without an answer", hint
     if isinstance(error, ssl.SSLError):
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
@@ -139,14 +151,6 @@ def describe_failure(error: Exception, url: str) -> tuple[str, str]:
         if error.reason and ("CERTIFICATE" in error.reason or "ALERT" in error.reason):
             return f"TLS failed: {reason}", CLIENT_CERTIFICATE
         return f"TLS failed: {reason}", "See what the server's log says."
-    remedy = (
-        "Is that the admin listener of a running broker or server (holdfast serve ... --admin 8081)? Say where it is: "
-        "--admin URL, or HOLDFAST_ADMIN (holdfast land: --broker; the Spark source and sink: option broker)."
-    )
-    if isinstance(error, http.client.BadStatusLine | ConnectionResetError):
-        # A server of TLS 1.3 learns only after the handshake that there is no certificate, and then closes.
-        hint = CLIENT_CERTIFICATE if url.startswith("https:") else f"{remedy} If it speaks TLS, say https://."
-        return "it closed the connection without an answer", hint
     if isinstance(error, OSError):
         return reason_of(error), remedy
     return f"{type(error).__name__}: {error}", remedy
