@@ -273,6 +273,10 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(404, f"there is no {self.path} here")
         elif steps[2] == "cursors" and method == "GET":
             self._json(200, fake.cursor(steps[1], steps[3]))
+        elif steps[2] == "cursors" and method == "DELETE":
+            fake._queue(steps[1]).cursors.pop(steps[3], None)
+            self.send_response(204)
+            self.end_headers()
         elif steps[2] == "cursors":
             self._json(200, fake.put_cursor(steps[1], steps[3], json.loads(body)))
         else:

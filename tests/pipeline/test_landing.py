@@ -269,6 +269,18 @@ def test_landed_rows_are_read_again_by_another_schema_and_the_landing_goes_on_th
         reland(spark, str(place.out), str(out), schema=wider, lenient=["empty"], on_batch=again.append)
         assert again == [LandedBatch(i, rows, 0, None) for i, rows in enumerate((40, 40, 22, 1))]
     assert place.rows() == before
+    for how, what in (
+        ({"schema": "id STRING", "lenient": ["empty"]}, "another schema"),
+        ({"schema": wider}, "another leniency"),
+        ({"schema": wider, "lenient": ["empty"], "max_elements": 9}, "another limit of elements"),
+        ({"schema": "b_id BIGINT, b_city STRING", "prefix": "b_"}, "another schema, prefix, leniency"),
+    ):  # what is there would be kept as it is
+        with pytest.raises(ConfigurationError, match=f"{what}, and what is there is not read again") as caught:
+            reland(spark, str(place.out), str(out), **how)
+        assert "another directory" in caught.value.remedy
+    shutil.copytree(place.out, out.with_name("landed-twice"))
+    with pytest.raises(ConfigurationError, match="landed by something else"):
+        reland(spark, str(place.out), str(out.with_name("landed-twice")), schema=wider)
     orders.append("orders", 0, [record(103, "<order><id>2147483650</id></order>")])
     place.out = out
     place.run(schema=wider)

@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 import re
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from fake_server import FakeServer, record
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from holdfast.pipeline.client import DataPlane
 from holdfast.pipeline.errors import OffsetRefused, PipelineError, RecordsTrimmed, UnknownQueue
 from holdfast.pipeline.offsets import parse
 from holdfast.pipeline.options import ReadOptions
@@ -561,6 +563,68 @@ def test_a_queue_that_appears_while_the_first_batch_is_away_joins_at_its_beginni
     again = stream(shop, queuePattern="orders.*", startingOffsets="latest")
     assert rows(again, again.partitions(again.initialOffset(), end)) == found == of("orders", 0, 10, 11)
     assert next_batch(again, end)[1] == of("orders-new", 0, 4)
+
+
+@pytest.mark.parametrize("how", [{"queuePattern": "orders(-.*)?"}, {"queue": "orders,orders-late"}])
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"orders": {"0": 4}, "orders-late": {"0": 6, "1": -1}}'},
+        {"startingTimestamp": "1700000004000"},
+        {},
+    ],
+)
+def test_a_first_start_that_dies_between_any_two_requests_begins_every_queue_at_one_time(
+    shop: FakeServer, monkeypatch: pytest.MonkeyPatch, start: dict[str, str], how: dict[str, str]
+):
+    """Before there is a cursor a restart is a first start; from then on each queue begins where it was to begin."""
+    asked = DataPlane._request
+    queues = ("orders", "orders-late")
+    allowed, is_whole = 0, False
+    while not is_whole:
+        reader, left = f"dies-at-{allowed}", allowed
+        options = {**how, **start, "reader": reader}
+
+        def request(plane: DataPlane, *args: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise MemoryError
+            return asked(plane, *args, **named)
+
+        monkeypatch.setattr(DataPlane, "_request", request)
+        with suppress(MemoryError):
+            stream(shop, **options).initialOffset()
+            is_whole = True
+        monkeypatch.setattr(DataPlane, "_request", asked)
+        before = begins(shop, reader)
+        at_first = begins(shop, reader, options)
+        for queue in queues:  # time goes on
+            shop.append(queue, 0, [record(99)])
+        late = f"orders-{allowed}"
+        if "queuePattern" in how:
+            shop.create(late, epoch="late")
+            shop.append(late, 0, [record(0)])
+        found = parse(stream(shop, **options).initialOffset())
+        expected = at_first if before else begins(shop, reader, options)
+        assert {queue: found.queues[queue].positions for queue in queues} == expected, allowed
+        if before and "queuePattern" in how:
+            assert found.queues[late].positions == {0: 0}
+        assert [name for one in shop.queues.values() for name in one.cursors if "begins" in name] == []
+        shop.queues.pop(late, None)
+        allowed += 1
+    assert allowed > 6
+
+
+def begins(shop: FakeServer, reader: str, options: dict[str, str] | None = None) -> Any:
+    """Whether a reader has a cursor; with options, where it would begin now."""
+    if options is None:
+        return any(reader in queue.cursors for queue in shop.queues.values())
+    fresh = parse(stream(shop, **{**options, "reader": f"{reader}-fresh"}).initialOffset())
+    for queue in shop.queues.values():
+        queue.cursors.pop(f"{reader}-fresh", None)
+    return {queue: place.positions for queue, place in fresh.queues.items() if queue in ("orders", "orders-late")}
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

@@ -235,6 +235,12 @@ class DataPlane(Connection):
         with understood(self._broker):
             return {int(p): int(o) for p, o in answer["offsets"].items()}
 
+    def drop_cursor(self, queue: str, name: str) -> None:
+        """See that there is no cursor of that name."""
+        status, answer = self._request("DELETE", self._cursor_path(queue, name))
+        if status != 404:
+            self._checked(status, answer)
+
     def records(
         self, queue: str, epoch: str, part: Range, known: Iterable[Known] = (), without: Iterable[str] = ()
     ) -> Iterator[Block]:

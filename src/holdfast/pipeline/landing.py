@@ -6,6 +6,7 @@ is landed whole. That holds as long as batch ids do not start again, so data wit
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,18 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 Table = ParquetTable | DeltaTable
+
+
+_RELANDED = "_relanded"
+"""In a directory that ``reland`` has begun: of what, and how bodies are read."""
+_SAID = {
+    "of": "source",
+    "by": "partitioning by day",
+    "schema": "schema",
+    "prefix": "prefix",
+    "lenient": "leniency",
+    "max_elements": "limit of elements",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +239,7 @@ def reland(
     the bodies are in the rows.
 
     The batches of ``out`` are those of ``landed``, which stays as it is: ``land`` goes on into ``out`` with the
-    checkpoint of ``landed``. May be ended at any time and run again.
+    checkpoint of ``landed``. May be ended at any time and run again with the same arguments: what is there stays.
 
     Args:
         spark: A classic session.
@@ -235,11 +248,13 @@ def reland(
         schema, prefix, lenient, max_elements, by_day, table, on_batch: As of ``land``.
 
     Raises:
-        ConfigurationError: There is nothing in ``landed``; ``out`` is the same directory, or holds other batches; the
-            schema cannot be used.
+        ConfigurationError: There is nothing in ``landed``; ``out`` is the same directory, or holds other batches, or
+            rows that were read otherwise; the schema cannot be used.
     """
     parser = BodyColumns(_schema_of(schema), prefix, lenient, max_elements)
     layout = _layout(parser, by_day)
+    how = {"of": files.qualified(spark, landed), **json.loads(layout.text()), "prefix": prefix}
+    how |= {"lenient": sorted(lenient), "max_elements": max_elements}
     session = spark.newSession()  # whose settings are nobody else's
     old, new = table_of(session, landed), table_of(session, out, table)
     messages = old.read()
@@ -250,9 +265,25 @@ def reland(
             f"{out} holds batch {others[0]}, which {landed} does not" if others else f"{out} is where they are from",
             remedy="land again into another directory",
         )
+    _begin_reland(session, new, out, how)
     new.prepare(layout)
     for batch in batches:
         rows = messages.where(f"batch = {batch}")
         done = _there(new, batch) if new.has(batch) else _write(rows, new, batch, parser, layout, old.origin(batch))
         if on_batch is not None:
             on_batch(done)
+
+
+def _begin_reland(spark: SparkSession, table: Table, out: str, how: dict[str, Any]) -> None:
+    """See that what is in a directory comes of these arguments, and note them there before the first batch is."""
+    told = files.read_text(spark, f"{out}/{_RELANDED}") if _RELANDED in files.names(spark, out) else ""
+    before: dict[str, Any] = json.loads(told or "{}")
+    if not table.begun():
+        files.publish_text(spark, f"{out}/{_RELANDED}", json.dumps(how))
+    elif before != how:
+        other = ", ".join(_SAID[name] for name in how if before.get(name) != how[name])
+        raise ConfigurationError(
+            f"{out} holds rows that were landed {f'again with another {other}' if before else 'by something else'}, "
+            "and what is there is not read again",
+            remedy="land again into another directory, or delete that one first; to go on give what it was begun with",
+        )

@@ -9,6 +9,7 @@ import io
 import logging
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -95,30 +96,67 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         there = bounds.queues_there(self._plane, self._options)
         if not there:
             log.warning("nothing is read yet: %s", bounds.no_match(self._options))
-        # Asked again, after a crash: what matches the pattern only now joins at its beginning, as it would have.
-        reader = self._options.reader
-        is_again = bool(self._options.pattern) and any(self._plane.cursor(queue, reader) for queue in there)
+        starts = self._starts(there)
         places = {}
         for queue, ends in there.items():
-            positions = self._begin(
-                ends,
-                lambda one=ends: one.firsts if is_again else bounds.start_of(self._plane, self._options, one),  # type: ignore[misc]
-            )
+            positions = self._begin(ends, starts.get(queue, {}))
             prints = self._plane.fingerprints(queue, ends.epoch, positions)
             places[queue] = Place(ends.epoch, positions, prints)
+        if self._is_of_several:
+            for queue in there:
+                self._plane.drop_cursor(queue, self._note)
         return Places(places).to_json()
 
-    def _begin(self, ends: Ends, start: Callable[[], Positions]) -> Positions:
+    @property
+    def _is_of_several(self) -> bool:
+        return bool(self._options.pattern) or len(self._options.queues) > 1
+
+    @property
+    def _note(self) -> str:
+        """The name under which a queue keeps where the stream is to begin there, until all cursors are made."""
+        reader = self._options.reader
+        return f"{reader[:80]}.begins-{zlib.crc32(reader.encode()):08x}"
+
+    def _starts(self, there: Mapping[str, Ends]) -> dict[str, Positions]:
+        """Where the cursors are to be made that are not there yet.
+
+        A crash may come between two of them, and what the options say is another place by then: the latest has moved,
+        and a queue that has appeared is to be read whole. So all places are noted before the first cursor is made. Who
+        finds a cursor goes by the notes, and a queue without one was not there then: it joins at its beginning.
+        """
+        plane, options = self._plane, self._options
+        new = [ends for queue, ends in there.items() if plane.cursor(queue, options.reader) is None]
+        if len(new) < len(there):
+            return {ends.queue: self._noted(ends) for ends in new}
+        starts = {ends.queue: self._wanted(ends) for ends in new}
+        if self._is_of_several:
+            for ends in new:
+                plane.drop_cursor(ends.queue, self._note)  # of a start that came to no cursor
+                plane.advance_cursor(ends.queue, self._note, ends.epoch, starts[ends.queue])
+        return starts
+
+    def _wanted(self, ends: Ends) -> Positions:
+        return self._kept_of(ends, bounds.start_of(self._plane, self._options, ends))
+
+    def _noted(self, ends: Ends) -> Positions:
+        epoch, positions = self._plane.cursor(ends.queue, self._note) or ("", {})
+        if epoch == ends.epoch:
+            return self._kept_of(ends, {**ends.firsts, **positions})
+        return ends.firsts if self._options.pattern else self._wanted(ends)
+
+    def _kept_of(self, ends: Ends, asked: Positions) -> Positions:
+        """These places; behind what is deleted already, if the options bear that."""
+        wanted = [(ends.queue, offsets.Range(p, at, ends.ends[p])) for p, at in asked.items()]
+        _, gone = offsets.split_trimmed(wanted, {ends.queue: ends})
+        bounds.refuse_or_tell(gone, self._options, "are asked for")
+        return {**asked, **{part.partition: part.end for _, part in gone}}
+
+    def _begin(self, ends: Ends, start: Positions) -> Positions:
         """Where the cursor in a queue stands; it is created at ``start`` if there is none."""
         queue, reader = ends.queue, self._options.reader
         found = self._plane.cursor(queue, reader)
         if found is None:
-            wanted = [(queue, offsets.Range(p, at, ends.ends[p])) for p, at in start().items()]
-            _, gone = offsets.split_trimmed(wanted, {queue: ends})
-            bounds.refuse_or_tell(gone, self._options, "are asked for")
-            positions = {part.partition: part.start for _, part in wanted}
-            positions |= {part.partition: part.end for _, part in gone}
-            return self._plane.advance_cursor(queue, reader, ends.epoch, positions)
+            return self._plane.advance_cursor(queue, reader, ends.epoch, start)
         epoch, positions = found
         if epoch != ends.epoch:
             raise OffsetRefused(
@@ -139,7 +177,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
             return left.positions
         queue = (ends.queue, ends.epoch)
         if queue not in self._joined:
-            self._joined[queue] = self._patience.call(lambda: self._begin(ends, lambda: ends.firsts))
+            self._joined[queue] = self._patience.call(lambda: self._begin(ends, ends.firsts))
             log.info("queue %s joins, from %s on", ends.queue, self._joined[queue])
         return self._joined[queue]
 
