@@ -48,6 +48,23 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return call
 
 
+@pytest.fixture
+def run_out_of_time(run: Run) -> Run:
+    """Runs a command that cannot succeed with ever more time, until it says ``what``: so long as what it says needs,
+    however busy the machine is."""
+
+    def call(*arguments: str, what: str) -> Result:
+        for seconds in ("0.5", "5", "60"):
+            # Messages of a try that was cut short would be there in the next one's store.
+            store = () if "--store" in arguments else ("--store", f"outbox-{seconds}")
+            result = run(*arguments, *store, "--timeout", seconds)
+            if what in result.out + result.err:
+                break
+        return result
+
+    return call
+
+
 class Started:
     """A command in a process of its own."""
 

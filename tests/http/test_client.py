@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import re
 import socket
 import ssl
+import struct
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -14,6 +17,7 @@ import pytest
 import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until
 
 from holdfast.http.client import HTTPClient
 from holdfast.http.client_connection import MAX_HEAD_BYTES, REDIRECTS, Call, ClientConnection
@@ -248,6 +252,63 @@ async def test_what_is_wrong_with_tls_is_told_with_what_to_do() -> None:
             async with HTTPClient(ssl_context=trusted) as client:
                 with pytest.raises(TransportError, match=what):
                     await post(client, f"{scheme}:{url.partition(':')[2]}", b"x", {})
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("how", ["at once", "with bytes unread", "in its order"])
+async def test_however_a_peer_ends_its_first_connection_the_hint_is_the_same(scheme: str, how: str) -> None:
+    async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if how == "in its order":
+            await reader.read(65536)
+        elif how == "with bytes unread":  # the system answers with a reset
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await reader.read(10)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(end, "127.0.0.1", 0)
+    url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    async with HTTPClient() as client:
+        with pytest.raises(TransportError) as caught:
+            await post(client, url, b"x", {})
+    server.close()
+    why, _, hint = str(caught.value).partition("; it may ")
+    assert hint == ("speak https, not http" if scheme == "http" else "want a client certificate")
+    assert re.search(r"closed the connection|Connection reset by peer|Broken pipe", why)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=str)
+@pytest.mark.parametrize("seen", ["as soon as it is made", "afterwards"])
+async def test_a_server_that_wants_a_certificate_is_told_whenever_its_alert_is_seen(
+    version: ssl.TLSVersion, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, trust = trustme.CA(), ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version, context.verify_mode = version, ssl.CERT_REQUIRED
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(trust)
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, pytest.raises(ssl.SSLError):
+            context.wrap_socket(connection, server_side=True)
+
+    opened = Pool._open
+
+    async def opened_late(pool: Pool) -> ClientConnection:
+        connection = await opened(pool)
+        await until(connection.transport.is_closing)
+        return connection
+
+    if seen == "as soon as it is made":
+        monkeypatch.setattr(Pool, "_open", opened_late)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        async with HTTPClient(ssl_context=trust) as client:
+            with pytest.raises(TransportError, match="; it may want a client certificate") as caught:
+                await post(client, f"https://127.0.0.1:{listener.getsockname()[1]}/", b"x", {})
+        thread.join()
+    assert "not permitted" not in str(caught.value), "OpenSSL's numbers are not the system's"
 
 
 async def test_a_closed_client_sends_nothing() -> None:

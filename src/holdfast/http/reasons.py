@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import ssl
@@ -13,10 +14,11 @@ def why_not_connected(url: str, error: Exception) -> str:
         case ssl.SSLCertVerificationError():
             return f"no trusted TLS connection to {url}: {tls_reason(error)}{_what_to_trust(error)}"
         case ssl.SSLError():
-            hint = "; it may speak http, not https" if error.reason in _NO_TLS else ""
-            return f"no TLS connection to {url}: {tls_reason(error)}{hint}"
+            return f"no TLS connection to {url}: {tls_reason(error)}{_what_alert_means(error)}"
         case TimeoutError():
             return f"connecting to {url} took too long"
+        case ConnectionResetError() | BrokenPipeError():
+            return f"cannot connect to {url}: {reason_of(error)}{_what_it_may_want(url)}"
         case OSError():
             return f"cannot connect to {url}: {reason_of(error)}"
         case _:
@@ -29,10 +31,22 @@ def why_not_answered(url: str, error: Exception | None, *, is_first: bool) -> st
         reason = f"the connection to {url} broke: {reason_of(error)}"
     else:
         reason = f"{url} closed the connection without an answer"
-    if not is_first:
-        return reason
-    # A server of TLS 1.3 learns only after the handshake that there is no certificate.
-    return f"{reason}; it may {'want a client certificate' if url.startswith('https:') else 'speak https, not http'}"
+    return f"{reason}{_what_it_may_want(url)}" if is_first else reason
+
+
+def _what_it_may_want(url: str) -> str:
+    """What a peer may want that ends its first connection: how that looks, and whether it is seen before the request
+    is written, the network decides, for a server of TLS 1.3 learns only after the handshake that there is no
+    certificate."""
+    return f"; it may {'want a client certificate' if url.startswith('https:') else 'speak https, not http'}"
+
+
+def _what_alert_means(error: ssl.SSLError) -> str:
+    if error.reason in _NO_TLS:
+        return "; it may speak http, not https"
+    # A server of TLS 1.2 learns within the handshake that there is no certificate.
+    wants = error.reason is not None and ("CERTIFICATE" in error.reason or "HANDSHAKE_FAILURE" in error.reason)
+    return "; it may want a client certificate" if wants else ""
 
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
@@ -59,7 +73,11 @@ def tls_reason(error: Exception) -> str:
 
 def reason_of(error: OSError) -> str:
     """The system's own words for what went wrong."""
+    if isinstance(error, ssl.SSLError):
+        return tls_reason(error)  # its number is OpenSSL's, not the system's
     # asyncio puts its own words and the address into strerror; the system's word is behind the number.
     if error.errno is not None and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)
+    if isinstance(error, ConnectionResetError) and not error.args:
+        return os.strerror(errno.ECONNRESET)  # asyncio's own, for a connection that ended within a TLS handshake
     return error.strerror or str(error)
