@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
@@ -175,3 +176,12 @@ def test_a_schema_is_needed_for_nothing_but_its_columns(spark: SparkSession, tmp
     assert table.has(0)
     land(table, rows(spark, 1), 1)
     assert seen_by_delta(tmp_path / "landed") == list(range(10, 20))
+
+
+@pytest.mark.parametrize(("keep", "left"), [(0.0, 1), (0.5, 4), (1800.0, 4), (5400.0, 4)])
+def test_what_is_replaced_is_kept_no_shorter_than_is_said(tmp_path: Path, keep: float, left: int):
+    """Delta counts in hours; who reads meanwhile has files open, or their names."""
+    for number in range(3):
+        deltalake.write_deltalake(str(tmp_path), pa.table({"n": [number]}), mode="append")
+    assert DeltaTable(None, str(tmp_path)).compact(1 << 20, keep) == (3, 1)  # type: ignore[arg-type]
+    assert len(list(tmp_path.glob("*.parquet"))) == left

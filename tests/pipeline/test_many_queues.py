@@ -339,6 +339,37 @@ def test_a_batch_whose_records_are_all_gone_has_no_rows_and_the_stream_goes_on(s
 
 
 @pytest.mark.parametrize("bears", [True, False])
+@pytest.mark.parametrize("which", [{"queue": "orders"}, {"queuePattern": "orders"}])
+def test_what_is_deleted_during_a_run_of_what_is_available_is_told_before_a_batch_reads(
+    shop: FakeServer, caplog: pytest.LogCaptureFixture, bears: bool, which: dict[str, str]
+):
+    """A run over a long backlog, and a retention that overtakes it."""
+    reader = stream(shop, **which, failOnDataLoss=str(not bears).lower())
+    reader.prepareForTriggerAvailableNow()
+    start, found = next_batch(reader, reader.initialOffset(), ReadMaxRows(2))
+    shop.append("orders", 0, [record(i) for i in range(5)])
+    shop.queues["orders"].firsts[0] = 8
+    if not bears:
+        with pytest.raises(RecordsTrimmed, match="7 records that this stream has not read are deleted"):
+            reader.latestOffset(start, ALL)
+        return
+    end, more = next_batch(reader, start)
+    assert [*found, *more] == [
+        *of("orders", 0, 0, 1),
+        *of("orders", 1, 0, 1),
+        *of("orders", 0, 8, 10),
+        *of("orders", 1, 1, 3),
+    ]
+    assert end["skipped"] == 7
+    assert "7 records that this stream has not read are deleted, and skipped" in caplog.text
+    shop.queues["orders"].firsts[0] = 15
+    assert reader.latestOffset(end, ALL) == end, "what is beyond the run's end is the next run's"
+    shop.create("orders", partitions=2, epoch="another")
+    with pytest.raises(OffsetRefused, match="its epoch is another"):
+        reader.latestOffset(end, ALL)
+
+
+@pytest.mark.parametrize("bears", [True, False])
 def test_what_is_deleted_while_a_task_reads_is_skipped_in_its_log_or_fails_it(
     shop: FakeServer, caplog: pytest.LogCaptureFixture, bears: bool
 ):

@@ -216,6 +216,16 @@ def test_rows_are_shared_fairly_and_what_one_partition_does_not_need_goes_to_the
     assert offsets.share({0: 0, 1: 0, 2: 4}, {0: 100, 1: 2, 2: 100}, 30) == {0: 14, 1: 2, 2: 18}
 
 
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 14))
+def test_no_partition_waits_for_ever_while_others_grow_faster_than_they_are_read(starts: list[int], limit: int):
+    """Also where a batch may have fewer rows than there are partitions."""
+    since = dict(enumerate(starts))
+    at = dict(since)
+    for _ in range(3 * len(since)):
+        at = offsets.share(at, {p: position + limit for p, position in at.items()}, limit)
+    assert [at[p] - since[p] for p in since] == [3 * limit] * len(since)
+
+
 shapes = st.dictionaries(st.integers(0, 20), st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1)
 
 

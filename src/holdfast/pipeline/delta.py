@@ -10,6 +10,7 @@ says whose count.
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -194,14 +195,15 @@ class DeltaTable:
         return rows.withColumn(layout.by, day_of(layout.by)) if layout.by else rows
 
     def compact(self, target: int, keep: float) -> tuple[int, int]:
-        """Put small files together, by the table's own means; and delete what is replaced since ``keep`` seconds.
+        """Put small files together, by the table's own means; and delete what is replaced since ``keep`` seconds, or
+        since the whole hours, which these means count in, that are no less.
 
         Returns:
             How many files were replaced, and by how many.
         """
         table = self._table()
         done = table.optimize.compact(target_size=target)
-        table.vacuum(retention_hours=int(keep // 3600), dry_run=False, enforce_retention_duration=False)
+        table.vacuum(retention_hours=math.ceil(keep / 3600), dry_run=False, enforce_retention_duration=False)
         return done["numFilesRemoved"], done["numFilesAdded"]
 
     def _table(self) -> Table:

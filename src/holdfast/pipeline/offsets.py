@@ -58,6 +58,12 @@ class Ends:
         return {partition: end for partition, (_, end) in self.partitions.items()}
 
 
+def cut(ends: Ends, at: Positions) -> Ends:
+    """What a queue holds below some positions, in the partitions that these name."""
+    firsts = ends.firsts
+    return Ends(ends.queue, ends.epoch, {one: (min(firsts.get(one, 0), end), end) for one, end in at.items()})
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """Records start <= offset < end of one partition of a queue."""
@@ -345,8 +351,11 @@ def with_fingerprints(places: Places, fingerprints: Mapping[str, Mapping[int, st
 
 
 def share(since: Mapping[K, int], ends: Mapping[K, int], max_rows: int) -> dict[K, int]:
-    """Positions at most ``max_rows`` rows further: equal shares, and what some do not need goes to the others."""
-    until = {partition: since.get(partition, 0) for partition in sorted(ends)}
+    """Positions at most ``max_rows`` rows further: equal shares, and what some do not need goes to the others. Where
+    there are fewer rows than partitions, the next batch goes on with those that had none in this one."""
+    order = sorted(ends)
+    turn = sum(since.get(partition, 0) for partition in order) % len(order) if order else 0
+    until = {partition: since.get(partition, 0) for partition in [*order[turn:], *order[:turn]]}
     while max_rows > 0 and (behind := [p for p in until if until[p] < ends[p]]):
         quota = max(1, max_rows // len(behind))
         for partition in behind:

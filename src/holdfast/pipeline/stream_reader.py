@@ -186,8 +186,9 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """In the driver: how far the next batch goes; ``start`` itself if nothing is new, or the server is away."""
         places = self._still_read(offsets.parse(start))
-        there = self._target
-        if there is None:
+        if self._target is not None:
+            there = self._left_of(self._target)
+        else:
             try:
                 there = self._look(places)
             except ServerAway as error:
@@ -208,6 +209,11 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         end = self._counted(end)
         self._planned = self._patience.call(lambda: self._with_fingerprints(places, end)).to_json()
         return self._planned
+
+    def _left_of(self, target: Mapping[str, Ends]) -> dict[str, Ends]:
+        """What a run is to read that ends at a target, without what was deleted since that was set."""
+        now = self._patience.call(lambda: bounds.queues_there(self._plane, self._options))
+        return {queue: offsets.cut(now[queue], ends.ends) for queue, ends in target.items() if queue in now}
 
     def _still_read(self, places: Places) -> Places:
         """See that the options still mean the queues of the checkpoint."""

@@ -320,3 +320,38 @@ def test_a_dry_run_tells_every_step_and_moves_nothing(spark: SparkSession, order
     assert orders.queues["orders"].cursors == {}
     assert orders.sinks.sinks == {}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_of_a_settled_batch_are_not_lost_when_their_sink_is_called_otherwise(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    """As when a sink fails, and the file is changed before the next start."""
+    put(orders, order(1), order(2))
+
+    def called(pipeline: str, sink: str) -> Here:
+        made = told(tmp_path, orders)
+        made.settings(name=pipeline, checkpoint=str(tmp_path / "checkpoint"))
+        made.sink("first", queue="first", action="'urn:x'")
+        made.sink(sink, queue="out", action="'urn:x'")
+        made.route("orders", ["first", sink])
+        return Here(spark, patiently, made.plan())
+
+    real = orders.sinks.answer
+
+    def full(method: str, steps: list[str], *rest: Any) -> Any:
+        if steps[1] == "p.out":
+            from fake_sinks import SinkRefusal
+
+            raise SinkRefusal(400, "not now")
+        return real(method, steps, *rest)
+
+    orders.sinks.answer = full  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="not now"):
+        called("p", "out").run()
+    orders.sinks.answer = real  # type: ignore[method-assign]
+    for pipeline, sink in (("p", "away"), ("q", "out")):
+        with pytest.raises(Exception, match="2 rows of batch 0 are for the sink"):
+            called(pipeline, sink).run()
+    called("p", "out").run()
+    assert bodies(orders, "p.first") == bodies(orders, "p.out") == [order(1), order(2)]
+    assert bodies(orders, "q.first") == bodies(orders, "p.away") == []

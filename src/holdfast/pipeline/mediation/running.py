@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.checkpoints import origin, reader_of, refuse_foreign_data, settle
+from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.landing import table_of
 from holdfast.pipeline.mediation.checks import source_options
 from holdfast.pipeline.mediation.file import read_pipeline
@@ -33,6 +34,7 @@ from holdfast.pipeline.mediation.sinks import (
     forget_refused,
     refused_letters,
     send,
+    sink_name,
     write_table,
 )
 from holdfast.pipeline.options import ReadOptions
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 _DEAD = "dead-letters"
 """The output of rows that failed; no sink of a plan can be a directory of this name, for each has a prefix."""
 _SINK = "sink-"
+"""Before the name by which a server knows a sink: what is settled for one is of no other."""
 
 
 @dataclass(frozen=True)
@@ -235,9 +238,10 @@ class Work:
         repeated = counts is not None
         if counts is None:
             counts = self._settle(batch, settled)
+        self._check_places(counts, number)
         dead = self._give_out(settled, counts)
         if self._on_batch is not None:
-            sinks = {sink.name: counts.get(_SINK + sink.name, 0) for sink in self._query.sinks}
+            sinks = {sink.name: counts.get(self._output(sink), 0) for sink in self._query.sinks}
             self._on_batch(MediatedBatch(self._query.name, number, counts[""], sinks, dead, repeated))
 
     def _settle(self, batch: DataFrame, settled: Settled) -> dict[str, int]:
@@ -253,14 +257,34 @@ class Work:
         finally:
             frames.release()
 
+    def _output(self, sink: SinkPlan) -> str:
+        return output_of(self._plan, sink)
+
+    def _check_places(self, counts: Mapping[str, int], number: int) -> None:
+        """See that all that is settled has a place to go to: an earlier start may have had another file.
+
+        Raises:
+            PipelineError: There are rows that would go nowhere, or that a server had under another name.
+        """
+        known = {"", *map(self._output, self._query.sinks), *([_DEAD] if self._plan.dead_letters is not None else ())}
+        for output, rows in counts.items():
+            if rows and output not in known:
+                whose = "dead letters" if output == _DEAD else f"for the sink {output.removeprefix(_SINK)}"
+                raise PipelineError(
+                    f"{rows} rows of batch {number} are {whose}, as an earlier run has settled, and the pipeline "
+                    f"{self._plan.name} has no such for {self._query.name} any more",
+                    remedy="let the file have it again, by the same names, until this batch is done; it may lead "
+                    "elsewhere meanwhile",
+                )
+
     def _give_out(self, settled: Settled, counts: Mapping[str, int]) -> int:
         """To one sink after the other; how many went to the dead letters."""
         refused: list[DataFrame] = []
         for sink in self._query.sinks:
-            many = counts.get(_SINK + sink.name)
+            many = counts.get(self._output(sink))
             if many is None or not (many or (sink.table and self._replaces())):
                 continue
-            rows = settled.read(_SINK + sink.name)
+            rows = settled.read(self._output(sink))
             if sink.sends:
                 refused += self._send(rows, sink, settled)
             elif sink.table is not None:
@@ -294,6 +318,11 @@ class Work:
         return dead + sum(int(rows.count()) for rows in refused)
 
 
+def output_of(plan: PipelinePlan, sink: SinkPlan) -> str:
+    """The name of what is settled for a sink."""
+    return _SINK + sink_name(plan, sink)
+
+
 def outputs(frames: Frames, query: Query) -> dict[str, DataFrame]:
     """What goes to each sink, and to the dead letters.
 
@@ -312,7 +341,7 @@ def outputs(frames: Frames, query: Query) -> dict[str, DataFrame]:
             given.setdefault(sink, []).append(as_messages(rows, sinks[sink]) if sinks[sink].sends else rows)
         if frames.plan.dead_letters is not None and all(one.when for one in routes):
             letters.append(as_letters(taken(decided, ""), name, _no_route()))
-    made = {_SINK + sink: _union(rows) for sink, rows in given.items()}
+    made = {output_of(frames.plan, sinks[sink]): _union(rows) for sink, rows in given.items()}
     return {**made, _DEAD: _union(letters)} if letters else made
 
 
@@ -418,7 +447,7 @@ def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dic
         }
     for query in Graph(plan).queries():
         for name, output in outputs(frames, query).items():
-            told[name.replace(_SINK, "sink ")] = {
+            told[name.replace(f"{_SINK}{plan.name}.", "sink ")] = {
                 "columns": output.schema.simpleString(),
                 "rows": output.count(),
                 "first": [],

@@ -82,6 +82,11 @@ def send(messages: DataFrame, sink: SinkPlan, plan: PipelinePlan, source: Source
     ordered.drop(*order).write.format("wsrm").options(**options).mode("append").save()
 
 
+def sink_name(plan: PipelinePlan, sink: SinkPlan) -> str:
+    """By which a server knows a sink of a pipeline."""
+    return f"{plan.name}.{sink.name}"
+
+
 def sink_options(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> dict[str, str]:
     """The options of the wsrm sink, batch and table of refused rows excepted."""
     token = sink.token_file or (source.token_file if sink.broker is None else None)
@@ -91,7 +96,7 @@ def sink_options(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> dict
         "to": sink.to,
         "tokenFile": token,
         "sequenceKey": _KEY if sink.key else None,
-        "sinkId": f"{plan.name}.{sink.name}",
+        "sinkId": sink_name(plan, sink),
     }
     return {**{name: value for name, value in told.items() if value is not None}, **(sink.options or {})}
 
