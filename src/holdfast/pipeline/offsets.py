@@ -353,9 +353,9 @@ def with_fingerprints(places: Places, fingerprints: Mapping[str, Mapping[int, st
 def share(since: Mapping[K, int], ends: Mapping[K, int], max_rows: int) -> dict[K, int]:
     """Positions at most ``max_rows`` rows further: equal shares, and what some do not need goes to the others. Where
     there are fewer rows than partitions, the next batch goes on with those that had none in this one."""
-    order = sorted(ends)
-    turn = sum(since.get(partition, 0) for partition in order) % len(order) if order else 0
-    until = {partition: since.get(partition, 0) for partition in [*order[turn:], *order[:turn]]}
+    order: list[K] = sorted(ends)
+    turn: int = sum(since.get(partition, 0) for partition in order) % max(1, len(order))
+    until = {partition: since.get(partition, 0) for partition in order[turn:] + order[:turn]}
     while max_rows > 0 and (behind := [p for p in until if until[p] < ends[p]]):
         quota = max(1, max_rows // len(behind))
         for partition in behind:
