@@ -18,7 +18,7 @@ from holdfast.core import sinks, staged, staging
 from holdfast.core.events import Delivered, Incident
 from holdfast.core.limit import QueueLimit
 from holdfast.core.policy import StagingPolicy
-from holdfast.core.sinks import NoRoomToStage, NoSuchSink, NotStaged, Why
+from holdfast.core.sinks import Batch, NoRoomToStage, NoSuchSink, NotStaged, Why
 from holdfast.exceptions import ConfigurationError
 from holdfast.store.staged import blocks_of_records
 
@@ -487,6 +487,85 @@ def test_what_a_sink_knows_of_its_batches_does_not_grow_with_them(side: Side) ->
         side.publish(0, count=0, sink="some", jumps=True)
 
 
+DAY = 86_400.0
+
+
+def test_a_sink_whose_batch_was_the_final_one_is_forgotten_after_a_time_and_others_never_are() -> None:
+    side = Side(StagingPolicy(remember=30 * DAY))
+    for number, name in enumerate(("once", "once-more", "goes-on")):
+        side.stage(0, "t", rows(f"{number}"), sink=name)
+        side.publish(0, "t", count=1, sink=name, is_final=name != "goes-on")
+        side.settle()
+        side.wait(DAY)
+    for _ in range(2):  # by what it saved, too
+        assert side.publish(0, count=1, sink="once") is False
+        side.start()
+        side.settle()
+    side.wait(27 * DAY - 1)
+    assert [*side.staging.sinks] == ["once", "once-more", "goes-on"]
+    for left in (["once-more", "goes-on"], ["goes-on"]):
+        side.wait(DAY)
+        assert [*side.staging.sinks] == left
+    assert side.staging.deadline() is None
+    side.wait(1000 * DAY)
+    side.start()
+    assert [*side.staging.sinks] == ["goes-on"]
+    assert sorted(side.bodies()) == ["0", "1", "2"]
+    queues = {name for name, _, what in side.store.load().cursors if what == sinks.SINK}
+    assert len(queues) == 1  # nothing of the others is in the store
+
+
+def test_however_many_sinks_end_the_store_holds_those_of_the_time_that_is_remembered() -> None:
+    side = Side(StagingPolicy(remember=10 * DAY))
+    for night in range(50):
+        side.publish(0, count=0, sink=f"night-{night}", is_final=True)
+        side.settle()
+        side.wait(DAY)
+    assert [*side.staging.sinks] == [f"night-{night}" for night in range(41, 50)]
+    assert sum(what == sinks.SINK for _, _, what in side.store.load().cursors) == 9
+    side.policy = StagingPolicy(remember=3 * DAY)
+    side.staging.use(side.policy, side.now)
+    side.wait(0.0)
+    assert [*side.staging.sinks] == [f"night-{night}" for night in range(48, 50)]
+
+
+def test_a_sink_that_ended_is_kept_while_its_rows_wait_and_while_somebody_goes_on_with_it() -> None:
+    side = Side(StagingPolicy(remember=DAY))
+    side.protocol.inbound.limits["inbox"] = QueueLimit(side.protocol.inbound.queue, 1)
+    side.stage(0, "t", rows("1", "2"), sink="waits")
+    side.publish(0, "t", count=2, sink="waits", is_final=True)
+    for name in ("next", "bound"):
+        side.publish(0, count=0, sink=name, is_final=True)
+    side.publish(1, count=0, sink="next")
+    side.staging.bind("bound", "other")
+    side.settle()
+    side.wait(DAY)
+    side.wait(DAY - 1)
+    assert [*side.staging.sinks] == ["waits", "next", "bound"]
+    side.protocol.inbound.queue.purge(0, 1)
+    side.settle()
+    side.wait(1.0)
+    assert side.bodies() == ["2"]
+    side.wait(1.0)
+    assert [*side.staging.sinks] == ["next", "bound"]
+
+
+def test_whoever_publishes_a_batch_is_told_which_attempt_at_it_was_published_while_it_is_the_last(side: Side) -> None:
+    def publish(number: int, attempt: str) -> tuple[bool, str | None]:
+        published = side.staging.publish(Batch("s", "q", number), [], 0, side.now, attempt)
+        return published.is_new, published.attempt
+
+    assert publish(0, "ours") == (True, "ours")
+    assert publish(0, "another") == (False, "ours")
+    side.settle()
+    side.start()
+    assert publish(0, "another") == (False, "ours")
+    assert publish(1, "") == (True, "")
+    assert publish(0, "another") == (False, None)
+    side.staging.bind("s", "q", 5)
+    assert publish(5, "another") == (False, None)
+
+
 def test_a_side_that_is_stopped_moves_nothing_more_and_the_next_goes_on(side: Side) -> None:
     side.stage(0, "t", rows("1"))
     side.staging.stop()
@@ -520,6 +599,7 @@ class Known:
     staged: dict[str, tuple[str, int, list[str]]] = field(default_factory=dict)
     published: list[list[str]] = field(default_factory=lambda: [[]])
     is_sure: bool = True
+    final_at: float | None = None
 
 
 @dataclass
@@ -539,6 +619,7 @@ class World:
 
 
 BATCH_NUMBERS = range(4)
+REMEMBER = 3 * DAY
 SINKS, TOKENS, BATCHES = (st.sampled_from(one) for one in (["s", "t"], "abc", BATCH_NUMBERS))
 QUERIES = st.sampled_from(["q", "jumps"])
 """The second leaves numbers out, as batch writes may."""
@@ -550,7 +631,7 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.side = Side()
+        self.side = Side(StagingPolicy(max_age=10_000 * DAY, remember=REMEMBER))
         self.model, self.durable_model = World(), World()
         self.promised: list[World] = []
         self.bodies = (f"{number}" for number in count())
@@ -605,8 +686,15 @@ class Life(RuleBasedStateMachine):
         one = self.side.staging.sinks.get(sink)
         return one is not None and token in [part.token for part in one.moving]
 
-    @rule(sink=SINKS, query=QUERIES, batch=BATCHES, tokens=st.lists(TOKENS, max_size=3), lie=st.booleans())
-    def publish(self, sink: str, query: str, batch: int, tokens: list[str], lie: bool) -> None:
+    @rule(
+        sink=SINKS,
+        query=QUERIES,
+        batch=BATCHES,
+        tokens=st.lists(TOKENS, max_size=3),
+        lie=st.booleans(),
+        is_final=st.booleans(),
+    )
+    def publish(self, sink: str, query: str, batch: int, tokens: list[str], lie: bool, is_final: bool = False) -> None:
         said, known, jumps = self.next(sink, query, batch), self.model.sinks.get(sink), query == "jumps"
         staged = known.staged if known is not None else {}
         bodies = [body for token in tokens for body in staged.get(token, ("", 0, []))[2]]
@@ -623,9 +711,11 @@ class Life(RuleBasedStateMachine):
                 self.side.publish(batch, *tokens, count=size, sink=sink, query=query, jumps=jumps)
             assert refused.value.why.value == said or said == "new"
             return
-        assert self.side.publish(batch, *tokens, count=size, sink=sink, query=query, jumps=jumps) is (said == "new")
+        is_new = self.side.publish(batch, *tokens, count=size, sink=sink, query=query, jumps=jumps, is_final=is_final)
+        assert is_new is (said == "new")
         if said == "new":
             known = self.model.known(sink, query)
+            known.final_at = self.side.now if is_final else None
             known.published[-1] += bodies
             known.done.add(batch)
             known.is_sure = True
@@ -657,6 +747,18 @@ class Life(RuleBasedStateMachine):
         if after is not None:
             known.done |= {*range(after + 1)}
             known.is_sure = True
+        known.final_at = None
+
+    @rule()
+    def pass_time(self) -> None:
+        """All rests, and then a third of the time goes by that a sink is remembered after its end."""
+        self.rest()
+        self.side.now += REMEMBER / 3
+        self.side.protocol.pump(self.side.now)
+        for name, one in list(self.model.sinks.items()):
+            if one.final_at is not None and one.final_at + REMEMBER <= self.side.now and not one.staged:
+                self.model.gone += self.model.sinks.pop(name).published
+        assert self.side.staging.sinks.keys() == self.model.sinks.keys()
 
     @rule(sink=SINKS)
     def forget(self, sink: str) -> None:

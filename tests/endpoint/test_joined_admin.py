@@ -246,7 +246,11 @@ async def test_a_sink_is_at_one_of_them_whoever_is_asked(crew: Crew, peer: Any) 
         status, told = await one.ask(f"/sinks/{sink}/parts?query=q&batch=0&token=t", "POST", data=data)
         assert (status, told["rows"]) == (200, 1)
         asked = {"query": "q", "tokens": ["t"], "rows": 1}
-        assert (await other.ask(f"/sinks/{sink}/batches/0", "POST", json=asked))[1] == {"published": True, "rows": 1}
+        assert (await other.ask(f"/sinks/{sink}/batches/0", "POST", json=asked))[1] == {
+            "published": True,
+            "rows": 1,
+            "attempt": "",
+        }
         assert (await one.ask(f"/sinks/{sink}"))[1]["batch"] == 0
     listed = await pages(clients[0], "/sinks", "sinks")
     assert sorted(one["name"] for one in listed) == SINKS

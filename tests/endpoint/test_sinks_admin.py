@@ -86,11 +86,11 @@ async def test_what_is_staged_is_in_no_queue_until_it_is_published_and_then_it_i
     assert await writer.stage(0, "t2", [row("<a>4</a>")]) == (200, taken(1))
     assert await bodies(writer.admin) == []
     assert (await writer.shown())["staged"] == 3
-    assert await writer.publish(0, "t2", "t1", rows=3) == (200, {"published": True, "rows": 3})
+    assert await writer.publish(0, "t2", "t1", rows=3) == (200, {"published": True, "rows": 3, "attempt": ""})
     shown = await writer.moved()
     assert await bodies(writer.admin) == ["<a>4</a>", "<a>1</a>", "<a>2</a>"]
-    assert await writer.publish(0, "t2", "t1", rows=3) == (200, {"published": False, "rows": 3})
-    assert await writer.stage(0, "t3", [row()]) == (200, {"rows": 0, "already": True})
+    assert await writer.publish(0, "t2", "t1", rows=3) == (200, {"published": False, "rows": 3, "attempt": ""})
+    assert await writer.stage(0, "t3", [row()]) == (200, {"rows": 0, "already": True, "attempt": ""})
     assert len(await bodies(writer.admin)) == 3
     assert (shown["batch"], shown["published"], shown["staged"], shown["bytes"]) == (0, 3, 0, 0)
 
@@ -134,7 +134,7 @@ async def test_a_row_that_cannot_be_sent_is_told_and_the_others_are_kept_if_that
     assert (status, answer["rows"], answer["already"]) == (200, 2, False)
     assert [(one["row"], one["column"]) for one in answer["refused"]] == [(1, "body"), (3, "")]
     assert (await writer.stage(0, "u", [row(None)], "&refused=tell"))[1]["rows"] == 0
-    assert (await writer.publish(0, "t", "u", rows=2))[1] == {"published": True, "rows": 2}
+    assert (await writer.publish(0, "t", "u", rows=2))[1] == {"published": True, "rows": 2, "attempt": ""}
     await writer.moved()
     assert await bodies(writer.admin) == ["<a/>", "<a/>"]
 
@@ -163,6 +163,22 @@ async def test_rows_without_a_queue_go_to_the_one_that_the_request_names(writer:
     assert (len(await bodies(writer.admin)), len(await bodies(writer.admin, "other"))) == (1, 1)
 
 
+async def test_which_attempt_was_published_is_told_to_others_and_a_sink_whose_batch_was_final_says_since_when(
+    writer: Writer,
+) -> None:
+    await writer.stage(0, "t", [row()])
+    asked = {"attempt": "ours", "final": True}
+    assert (await writer.publish(0, "t", rows=1, **asked))[1] == {"published": True, "rows": 1, "attempt": "ours"}
+    asked["attempt"] = "another"
+    assert (await writer.publish(0, "u", rows=1, **asked))[1] == {"published": False, "rows": 1, "attempt": "ours"}
+    assert (await writer.stage(0, "v", [row()]))[1] == {"rows": 0, "already": True, "attempt": "ours"}
+    shown = await writer.shown()
+    assert (shown["attempt"], shown["final_at"] > 0) == ("ours", True)
+    assert (await writer.publish(0, attempt="a" * 201))[0] == 400
+    assert (await writer.publish(1, rows=0))[1]["published"] is True
+    assert (await writer.shown())["final_at"] is None
+
+
 async def test_a_batch_that_jumps_or_is_another_querys_is_refused_with_what_to_do(writer: Writer) -> None:
     for status, answer in (await writer.stage(5, "t", [row()]), await writer.publish(5)):
         assert (status, answer["why"], "the first one that comes" in answer["error"]) == (409, "jump", True)
@@ -175,8 +191,8 @@ async def test_a_batch_that_jumps_or_is_another_querys_is_refused_with_what_to_d
     for status, answer in (await other.stage(0, "t", [row()]), await other.publish(0)):
         assert (status, answer["why"], "holdfast sinks bind alerts q2" in answer["remedy"]) == (409, "bound", True)
     assert (await writer.stage(7, "t", [row()], "&jump=1"))[0] == 200
-    assert (await writer.publish(7, "t", rows=1, jump=True))[1] == {"published": True, "rows": 1}
-    assert (await writer.publish(0, jump=True))[1] == {"published": False, "rows": None}
+    assert (await writer.publish(7, "t", rows=1, jump=True))[1] == {"published": True, "rows": 1, "attempt": ""}
+    assert (await writer.publish(0, jump=True))[1] == {"published": False, "rows": None, "attempt": None}
 
 
 async def test_of_two_batches_written_side_by_side_the_lower_one_is_told_that_it_was_overtaken(writer: Writer) -> None:
@@ -188,7 +204,7 @@ async def test_of_two_batches_written_side_by_side_the_lower_one_is_told_that_it
         await writer.stage(5, "u5", [row("<b>5</b>")], "&jump=1"),
     ):
         assert (status, answer["why"], "one after the other" in answer["remedy"]) == (409, "overtaken", True)
-    assert (await writer.publish(6, "t6", rows=1, jump=True))[1] == {"published": False, "rows": 1}
+    assert (await writer.publish(6, "t6", rows=1, jump=True))[1] == {"published": False, "rows": 1, "attempt": ""}
     await writer.moved()
     assert await bodies(writer.admin) == ["<b>6</b>"]
 
@@ -199,7 +215,7 @@ async def test_a_query_goes_on_behind_batches_that_an_operator_says_need_not_com
     assert (status, shown["batch"]) == (200, 7)
     assert (await writer.publish(7))[1]["published"] is False
     await writer.stage(8, "t", [row()])
-    assert (await writer.publish(8, "t", rows=1))[1] == {"published": True, "rows": 1}
+    assert (await writer.publish(8, "t", rows=1))[1] == {"published": True, "rows": 1, "attempt": ""}
     for wrong in (-1, "7", 10**15):
         asked = {"query": "q1", "after": wrong}
         assert (await writer.admin.ask("/sinks/alerts/bind", "POST", json=asked))[0] == 400
@@ -256,9 +272,9 @@ async def test_a_batch_of_which_something_is_missing_is_not_published(writer: Wr
         status, answer = await writer.publish(0, *tokens, rows=rows)
         assert (status, answer["why"]) == (409, why)
     assert (await writer.publish(0, "t", "t", rows=4))[1]["why"] == "unknown"
-    assert (await writer.publish(0, "t", rows=2))[1] == {"published": True, "rows": 2}
-    assert (await writer.publish(1))[1] == {"published": True, "rows": 0}
-    assert (await writer.publish(2))[1] == {"published": True, "rows": 0}
+    assert (await writer.publish(0, "t", rows=2))[1] == {"published": True, "rows": 2, "attempt": ""}
+    assert (await writer.publish(1))[1] == {"published": True, "rows": 0, "attempt": ""}
+    assert (await writer.publish(2))[1] == {"published": True, "rows": 0, "attempt": ""}
 
 
 async def test_what_is_discarded_is_gone_but_not_what_is_published(writer: Writer) -> None:
@@ -291,9 +307,9 @@ async def test_a_sink_is_bound_to_another_query_and_back_where_that_ended(writer
     assert (status, shown["query"], shown["batch"], shown["staged"]) == (200, "q2", None, 0)
     other = Writer(writer.admin, query="q2")
     await other.stage(0, "t", [row()])
-    assert (await other.publish(0, "t", rows=1))[1] == {"published": True, "rows": 1}
+    assert (await other.publish(0, "t", rows=1))[1] == {"published": True, "rows": 1, "attempt": ""}
     await writer.admin.ask("/sinks/alerts/bind", "POST", json={"query": "q1"})
-    assert (await writer.publish(0, "t", rows=1))[1] == {"published": False, "rows": 0}
+    assert (await writer.publish(0, "t", rows=1))[1] == {"published": False, "rows": 0, "attempt": None}
     assert (await writer.publish(1))[1]["published"]
     assert (await writer.admin.ask("/sinks/nothing/bind", "POST", json={"query": "q1"}))[0] == 404
 
@@ -306,7 +322,7 @@ async def test_a_sink_that_is_forgotten_begins_anew_and_what_it_published_is_the
     assert (await writer.admin.ask("/sinks/alerts", "DELETE"))[0] == 404
     assert (await writer.admin.ask("/sinks/alerts"))[0] == 404
     await writer.stage(0, "t", [row()])
-    assert (await writer.publish(0, "t", rows=1))[1] == {"published": True, "rows": 1}
+    assert (await writer.publish(0, "t", rows=1))[1] == {"published": True, "rows": 1, "attempt": ""}
     await writer.moved()
     assert len(await bodies(writer.admin)) == 2
     assert (await writer.admin.ask("/sinks"))[1]["count"] == 1
@@ -373,9 +389,9 @@ async def test_a_batch_is_said_to_be_published_when_that_is_durable_and_not_befo
             await writer.shown()
         assert not any(one.done() for one in (publishing, staging, again))
         store.answers.set()
-        assert await staging == (200, {"rows": 0, "already": True})
-        assert await publishing == (200, {"published": True, "rows": 1})
-        assert await again == (200, {"published": False, "rows": 1})
+        assert await staging == (200, {"rows": 0, "already": True, "attempt": ""})
+        assert await publishing == (200, {"published": True, "rows": 1, "attempt": ""})
+        assert await again == (200, {"published": False, "rows": 1, "attempt": ""})
 
 
 async def test_handlers_get_each_row_once_and_those_of_a_key_in_order(serve: Any) -> None:

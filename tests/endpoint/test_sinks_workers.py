@@ -56,7 +56,7 @@ def test_a_sink_is_at_one_worker_whoever_is_asked_and_stays_there_when_there_are
     try:
         for sink in SINKS:
             assert stage(admin, sink, 0, "t", 3)[1]["rows"] == 3
-            assert publish(admin, sink, 0, "t", rows=3) == (200, {"published": True, "rows": 3})
+            assert publish(admin, sink, 0, "t", rows=3) == (200, {"published": True, "rows": 3, "attempt": ""})
         listed = ask(admin, "/sinks?limit=4")[1]
         rest = ask(admin, f"/sinks?after={listed['next']}")[1]["sinks"]
         assert sorted(one["name"] for one in [*listed["sinks"], *rest]) == SINKS
@@ -70,7 +70,7 @@ def test_a_sink_is_at_one_worker_whoever_is_asked_and_stays_there_when_there_are
         assert crew.end() == 0
         crew, admin = begin(tmp_path, 3)
         for sink in SINKS:
-            assert publish(admin, sink, 0, "t", rows=3)[1] == {"published": False, "rows": 3}
+            assert publish(admin, sink, 0, "t", rows=3)[1] == {"published": False, "rows": 3, "attempt": ""}
         assert publish(admin, "s0", 1, "u", rows=1)[1]["published"] is True
         assert ask(admin, "/sinks/s1/bind", "POST", b'{"query": "other"}')[1]["query"] == "other"
         assert ask(admin, "/sinks/s2", "DELETE") == (204, None)

@@ -47,6 +47,7 @@ class Sink:
     last: dict[str, int] = field(default_factory=dict)
     staged: dict[str, tuple[str, int, list[Row]]] = field(default_factory=dict)
     published: list[tuple[str, int, list[Row]]] = field(default_factory=list)
+    attempts: dict[tuple[str, int | None], str] = field(default_factory=dict)
 
     @property
     def rows(self) -> list[Row]:
@@ -77,6 +78,12 @@ class Sinks:
                 raise SinkRefusal(404, f"no sink {name}")
             self.forgotten[name] = self.sinks.pop(name)
             return {}
+        if method == "GET":
+            if name not in self.sinks:
+                raise SinkRefusal(404, f"no sink {name}")
+            sink = self.sinks[name]
+            batch = sink.last.get(sink.query)
+            return {"query": sink.query, "batch": batch, "attempt": sink.attempts.get((sink.query, batch))}
         if rest == ["parts"]:
             return self._stage(name, query, body)
         asked = msgspec.json.decode(body)
@@ -108,7 +115,7 @@ class Sinks:
         if rows is None:
             raise SinkRefusal(400, "the part is cut off")
         if batch <= sink.last.get(sink.query, -1):
-            return {"rows": len(rows), "already": True}
+            return {"rows": len(rows), "already": True, "attempt": sink.attempts.get((sink.query, batch))}
         if token in self.tokens:
             raise SinkRefusal(409, f"token {token} is known", why="token")
         refused = [
@@ -125,7 +132,7 @@ class Sinks:
     def _publish(self, name: str, batch: int, asked: dict[str, Any]) -> dict[str, Any]:
         sink = self._sink(name, asked["query"], batch, asked.get("jump", False))
         if batch <= sink.last.get(sink.query, -1):
-            return {"published": False, "rows": 0}
+            return {"published": False, "rows": 0, "attempt": sink.attempts.get((sink.query, batch))}
         parts = [sink.staged.get(token, (None, None, [])) for token in asked["tokens"]]
         if any(part[:2] != (sink.query, batch) for part in parts):
             raise SinkRefusal(409, "a token is unknown", why="unknown")
@@ -134,5 +141,6 @@ class Sinks:
             raise SinkRefusal(409, f"{len(rows)} rows are staged, not {asked['rows']}", why="count")
         sink.published.append((sink.query, batch, rows))
         sink.last[sink.query] = batch
+        sink.attempts = {(sink.query, batch): asked.get("attempt", "")}
         sink.staged.clear()
-        return {"published": True, "rows": len(rows)}
+        return {"published": True, "rows": len(rows), "attempt": asked.get("attempt", "")}

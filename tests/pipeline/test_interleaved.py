@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from actors import Actor, pause
 from pyspark.sql.types import StringType, StructField, StructType
 
 from holdfast.exceptions import ConfigurationError
@@ -30,53 +31,6 @@ SMALL, LARGE = 40, 1 << 20
 
 BORNE = {PipelineError, ConfigurationError, FileNotFoundError}
 """What ends somebody who is not alone: another was faster, or has swept what this one reads."""
-
-
-class Killed(BaseException):
-    """Nothing that is written for errors runs, as after kill -9."""
-
-
-class Actor:
-    """Somebody who does something with a table, one step of the file system at a time, in a thread of its own."""
-
-    def __init__(self, world: World, do: Callable[[], object]) -> None:
-        self.is_over = self._is_killed = False
-        self.error: Exception | None = None
-        self._go, self._stands = threading.Semaphore(0), threading.Semaphore(0)
-        threading.Thread(target=self._run, args=(world, do), daemon=True).start()
-
-    def _run(self, world: World, do: Callable[[], object]) -> None:
-        world.local.actor = self
-        self._go.acquire()
-        try:
-            if not self._is_killed:
-                do()
-        except Killed:
-            pass
-        except Exception as error:
-            self.error = error
-        self.is_over = True
-        self._stands.release()
-
-    def pause(self) -> None:
-        self._stands.release()
-        self._go.acquire()
-        if self._is_killed:
-            raise Killed
-
-    def step(self) -> None:
-        self._go.release()
-        self._stands.acquire()
-
-    def finish(self) -> Actor:
-        while not self.is_over:
-            self.step()
-        return self
-
-    def kill(self) -> None:
-        if not self.is_over:
-            self._is_killed = True
-            self.step()
 
 
 class Rows:
@@ -111,9 +65,7 @@ class World:
         return self
 
     def step(self) -> None:
-        actor = getattr(self.local, "actor", None)
-        if actor is not None:
-            actor.pause()
+        pause(self.local)
 
     def _touch(self, *places: str) -> None:
         self._times.update(dict.fromkeys(places, self.now))
@@ -210,10 +162,10 @@ class World:
                     table.write(Rows(self, lambda lines=lines: lines), batch, LAYOUT, who)  # type: ignore[misc,arg-type]
                 self.said.add(batch)
 
-        return Actor(self, go)
+        return Actor(self.local, go)
 
     def compact(self, target: int = LARGE, keep: float = HOUR) -> Actor:
-        return Actor(self, lambda: compaction.compact(self, self.out, target=target, keep=keep))  # type: ignore[arg-type]
+        return Actor(self.local, lambda: compaction.compact(self, self.out, target=target, keep=keep))  # type: ignore[arg-type]
 
     def check(self) -> None:
         """What a reader sees now."""

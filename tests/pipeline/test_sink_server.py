@@ -212,8 +212,8 @@ def test_a_batch_that_another_one_overtook_fails_with_its_numbers_and_is_not_tak
     staged = [write_as(server, batch, bodies(f"n{batch.number}")) for batch in batches]
     for batch, one in reversed([*zip(batches, staged, strict=True)]):
         if batch.number == 6:
-            assert plane.publish(batch, list(one.tokens), one.rows)
-            assert not plane.publish(batch, list(one.tokens), one.rows)
+            assert plane.publish(batch, list(one.tokens), one.rows).is_new
+            assert not plane.publish(batch, list(one.tokens), one.rows).is_new
         else:
             with pytest.raises(BatchRefused, match="batch 6 of 'nightly' was published before batch 5, which was not"):
                 plane.publish(batch, list(one.tokens), one.rows)

@@ -146,6 +146,14 @@ class Side:
         return True
 
     def publish(
-        self, number: int, *tokens: str, count: int, sink: str = "s", query: str = "q", jumps: bool = False
+        self,
+        number: int,
+        *tokens: str,
+        count: int,
+        sink: str = "s",
+        query: str = "q",
+        jumps: bool = False,
+        is_final: bool = False,
     ) -> bool:
-        return self.staging.publish(Batch(sink, query, number, jumps), tokens, count, self.now).is_new
+        batch = Batch(sink, query, number, jumps)
+        return self.staging.publish(batch, tokens, count, self.now, is_final=is_final).is_new

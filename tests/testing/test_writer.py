@@ -70,7 +70,7 @@ def test_some_of_all_seeds_have_a_writer() -> None:
 
 
 def publish_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sink, "finish", lambda self, first, last: None)
+    monkeypatch.setattr(Sink, "finish", lambda *arguments: None)
 
 
 def forget_over_a_crash_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:

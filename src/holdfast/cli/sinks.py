@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ import click
 from holdfast.cli.steering import Noun, confirm, quoted, steer, steer_options, tell, yes_option
 from holdfast.cli.tables import ask_admin, ask_for_all, print_one, print_table
 
-COLUMNS = ("sink", "query", "batch", "published", "on their way", "staged", "bytes", "waits for")
+COLUMNS = ("sink", "query", "batch", "published", "on their way", "staged", "bytes", "final since", "waits for")
 RIGHT = ("batch", "published", "on their way", "staged", "bytes")
 
 
@@ -38,7 +39,8 @@ def show(name: str | None, admin: str, as_json: bool) -> None:
     holdfast sinks show --admin http://127.0.0.1:8081 alerts --json
 
     Rows `staged` are in no queue: their batch is not published. Rows `on their way` are published, and not all in their
-    queues yet; `waits for` says why, if they do not move.
+    queues yet; `waits for` says why, if they do not move. A sink with a time in `final since` gets no further batch,
+    and is forgotten some time after that.
     """
     if name is not None:
         found = ask_admin(admin, f"sinks/{quoted(name)}")
@@ -56,7 +58,8 @@ def show(name: str | None, admin: str, as_json: bool) -> None:
 def _row(one: dict[str, Any]) -> list[str]:
     batch = "none" if one["batch"] is None else f"{one['batch']:,}"
     numbers = [f"{one[field]:,}" for field in ("published", "moving", "staged", "bytes")]
-    return [one["name"], one["query"], batch, *numbers, one["waits_for"]]
+    since = "" if one["final_at"] is None else f"{datetime.fromtimestamp(one['final_at'], UTC):%Y-%m-%d %H:%MZ}"
+    return [one["name"], one["query"], batch, *numbers, since, one["waits_for"]]
 
 
 @sinks.command(short_help="Take another query's batches.")

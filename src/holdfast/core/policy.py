@@ -253,6 +253,9 @@ class StagingPolicy:
             so it is a part of the disk's room.
         max_age: Seconds after its last row that a part waits to be published. A writer that died stages its batch again
             when it is started, so what is that old has no owner; a batch of a week's work is not unheard of.
+        remember: Seconds that a sink is remembered after its final batch, as that of a write with an
+            ``idempotencyKey``: repeated within them the write sends nothing, and after them it sends again. Others are
+            remembered until somebody forgets them, as their batches go on.
 
     Raises:
         ConfigurationError: for a number that cannot be.
@@ -260,6 +263,7 @@ class StagingPolicy:
 
     max_bytes: int = 16 * 10**9
     max_age: float = 7 * 86_400.0
+    remember: float = 90 * 86_400.0
 
     def __post_init__(self) -> None:
         check_settings(self)

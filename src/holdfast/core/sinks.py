@@ -89,10 +89,12 @@ class Published:
     Args:
         is_new: Whether it is published now; False: it was before.
         rows: How many rows it had; None if that is not known any more.
+        attempt: What its writer called the attempt that was published; None if that is not known any more.
     """
 
     is_new: bool
     rows: int | None
+    attempt: str | None
 
 
 @dataclass(slots=True, eq=False)
@@ -158,6 +160,8 @@ class Sink:
         former: Query that it was bound to before -> the last range of its batches.
         parts: What is staged, or on its way, by token.
         moving: Those that are published and not all in their queues yet, in their order.
+        attempt: What the writer of the last one called its attempt; None: it is not known.
+        final_at: Seconds since 1970-01-01 UTC, when the last one was published, if none comes after it.
         is_sure: Whether it published since the store was put back, if ever it was: so no batch is missing before the
             last one.
         is_forgotten: Whether it is known to nobody any more, and is there for what it published only.
@@ -174,6 +178,8 @@ class Sink:
     former: dict[str, list[int]] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
     moving: list[Part] = field(default_factory=list)
+    attempt: str | None = None
+    final_at: float | None = None
     is_sure: bool = True
     is_forgotten: bool = False
     waits_for: str = ""
@@ -187,9 +193,14 @@ class Sink:
         """The highest batch of its query that is published; None: none yet."""
         return self.done.highest - 1 if self.done.highest else None
 
-    def finish(self, first: int, last: int) -> None:
-        """Batches from ``first`` to ``last`` are published, or need not come any more."""
+    def became_of(self, batch: Batch) -> Published:
+        """What is known of a batch that was published before."""
+        return Published(False, self.rows, self.attempt) if batch.number == self.last else Published(False, None, None)
+
+    def finish(self, first: int, last: int, rows: int = 0, attempt: str | None = None) -> None:
+        """Batches from ``first`` to ``last`` are published, or need not come any more; the last had so many rows."""
         self.done.add_range(first + 1, last + 1)
+        self.rows, self.attempt = rows, attempt
         if len(self.done) > MOST_RANGES:
             self.done.discard_lowest()
         self.is_sure = True
@@ -218,6 +229,8 @@ class Sink:
             "bytes": sum(part.bytes for part in self.parts.values()),
             "waits_for": self.waits_for,
             "sequence": self.identifier,
+            "attempt": self.attempt,
+            "final_at": self.final_at,
         }
 
     def to_state(self) -> State:
@@ -230,6 +243,8 @@ class Sink:
             "rows": self.rows,
             "published": self.published,
             "former": self.former,
+            "attempt": self.attempt,
+            "final": self.final_at,
             "sure": self.is_sure,
             "forgotten": self.is_forgotten,
         }

@@ -50,7 +50,7 @@ RESTORED = "own/restored"
 CHUNK = 1000
 """Rows that move at a time, where each is a record of its own."""
 LOOK_AGAIN = 1.0
-"""Seconds until rows are tried once more that wait for a queue which is full, or is gone."""
+"""Seconds until rows are tried once more that wait for a queue which is full, or is gone; and what waits for them."""
 
 
 Gathered = tuple[list[int], list[Place]]
@@ -93,6 +93,8 @@ class Staging:
         self._inbound = inbound
         self._new_identifier = new_identifier
         self._forgotten: dict[str, Sink] = {}
+        self._final: dict[str, float] = {}
+        """Sinks that get no further batch -> when the last one was published; the oldest first."""
         self._bytes = 0
         self._next_part = 0
         self._is_restored = False
@@ -211,7 +213,9 @@ class Staging:
 
     # --- what the driver asks -------------------------------------------------------------------------------------
 
-    def publish(self, batch: Batch, tokens: Sequence[str], rows: int, now: float) -> Published:
+    def publish(
+        self, batch: Batch, tokens: Sequence[str], rows: int, now: float, attempt: str = "", *, is_final: bool = False
+    ) -> Published:
         """Let the rows of these parts go into their queues, in this order; with the open batch. Nothing else of the
         sink's is staged after that.
 
@@ -220,30 +224,40 @@ class Staging:
             tokens: Names them.
             rows: How many rows they have, all together.
             now: Seconds.
+            attempt: What the writer calls this attempt at the batch. Of those that publish it, all are told which it
+                was.
+            is_final: Whether no batch comes after it, so that the sink need not be remembered for ever.
 
         Raises:
             NotStaged: see :meth:`is_published`; or something of it is not here.
             ConfigurationError: no sink may be called so.
         """
         if self.is_published(batch):
-            sink = self.sinks[batch.sink]
-            return Published(False, sink.rows if batch.number == sink.last else None)
+            return self.sinks[batch.sink].became_of(batch)
         chosen = self._chosen(batch, tokens, rows)
         sink = self.sinks.get(batch.sink) or self._new_sink(batch.sink, batch.query)
         for part in chosen:
             part.publish(sink.identifier, sink.published + 1)
             part.save()
             sink.published += part.staged
-        sink.finish(batch.number, batch.number)
-        sink.rows = rows
+        sink.finish(batch.number, batch.number, rows, attempt)
         sink.moving += chosen
+        self._remember(sink, now if is_final else None)
         for part in sink.staged:
             self._drop(sink, part)
         self._save(sink)
         self.rows_published += rows
         self._commit.then(partial(self._go_on, sink))
         self._tell(sink, "batch published", level="debug", batch=batch.number, rows=rows)
-        return Published(True, rows)
+        return Published(True, rows, attempt)
+
+    def _remember(self, sink: Sink, at: float | None) -> None:
+        """Keep a sink for so long from then on, as that was its final batch; None: for ever."""
+        sink.final_at = at
+        self._final.pop(sink.name, None)
+        if at is not None:
+            self._final[sink.name] = at
+            self._want_sweep(at + self.policy.remember)
 
     def _chosen(self, batch: Batch, tokens: Sequence[str], rows: int) -> list[Part]:
         """The parts that are named and have rows, if all of them are here, whole."""
@@ -315,8 +329,8 @@ class Staging:
             self._bind_another(sink, query)
         if after is not None:
             sink.finish(0, after)
-            sink.rows = 0
             self._tell(sink, "batches passed over", level="warning", query=query, after=after)
+        self._remember(sink, None)
         self._save(sink)
         return sink
 
@@ -325,7 +339,7 @@ class Staging:
             sink.former[sink.query] = sink.done.to_state()[-2:]
         former = sink.former.pop(query, None)
         sink.former = dict(list(sink.former.items())[-MOST_FORMER:])
-        sink.done, sink.rows = AcknowledgementRanges.from_state(former or []), 0
+        sink.done, sink.rows, sink.attempt = AcknowledgementRanges.from_state(former or []), 0, None
         sink.is_sure = not self._is_restored
         for part in sink.staged:
             self._drop(sink, part)
@@ -340,6 +354,7 @@ class Staging:
         """
         sink = self.sink(name)
         del self.sinks[name]
+        self._final.pop(name, None)
         for part in sink.staged:
             self._drop(sink, part)
         self._tell(sink, "sink forgotten", batch=sink.last, moving=sink.rows_moving)
@@ -508,7 +523,7 @@ class Staging:
         return min((at for at in (self._sweep_at, self._retry_at) if at is not None), default=None)
 
     def pump(self, now: float) -> None:
-        """Give up what is staged and too old, and try what has waited."""
+        """Give up what is staged and too old, forget sinks that ended long ago, and try what has waited."""
         if self._retry_at is not None and self._retry_at <= now:
             self._retry_at = None
             for sink in self.every:
@@ -516,7 +531,8 @@ class Staging:
         if self._sweep_at is None or self._sweep_at > now:
             return
         self._sweep_at = None
-        for sink in list(self.sinks.values()):
+        self._forget_ended(now)
+        for sink in [one for one in self.sinks.values() if one.parts]:
             old = [part for part in sink.staged if part.at + self.policy.max_age <= now]
             for part in old:
                 self._tell(sink, "staged rows swept", level="warning", part=part.token, rows=part.rows)
@@ -525,6 +541,20 @@ class Staging:
                 self._want_sweep(part.at + self.policy.max_age)
             if old:
                 self._end_unused(sink)
+
+    def _forget_ended(self, now: float) -> None:
+        """Forget sinks whose final batch was published so long ago, and of which nothing waits: that is to be seen."""
+        ended: list[str] = []
+        for name, at in self._final.items():
+            if at + self.policy.remember > now:
+                self._want_sweep(at + self.policy.remember)
+                break
+            if self.sinks[name].parts:
+                self._want_sweep(now + LOOK_AGAIN)
+            else:
+                ended.append(name)
+        for name in ended:
+            self.forget(name)
 
     def _drop(self, sink: Sink, part: Part) -> None:
         self._bytes -= part.bytes
@@ -571,6 +601,8 @@ class Staging:
             published = [(part.first_number, part) for part in sink.parts.values() if part.first_number is not None]
             sink.moving = [part for _, part in sorted(published, key=lambda one: one[0])]
             self._go_on(sink, now)
+        for at, sink in sorted(((one.final_at or 0.0, one) for one in self.sinks.values()), key=lambda one: one[0]):
+            self._remember(sink, at or None)
 
     def restored(self) -> None:
         """The store was put back to an older copy, after :meth:`recover`: what is published from now on has names that
@@ -594,6 +626,8 @@ class Staging:
             state["rows"],
             state["published"],
             {query: done if isinstance(done, list) else _up_to(done) for query, done in state["former"].items()},
+            attempt=state.get("attempt"),
+            final_at=state.get("final"),
             is_sure=state.get("sure", True),
             is_forgotten=state["forgotten"],
         )

@@ -164,12 +164,15 @@ class PartQuery(Shape, kw_only=True):
 
 
 class Publish(Shape):
-    """Which parts a batch has, in their order, and how many rows all of them."""
+    """Which parts a batch has, in their order, and how many rows all of them; what the writer calls this attempt, and
+    whether no batch comes after it."""
 
     query: Annotated[str, Meta(min_length=1, max_length=400)]
     tokens: list[str] = field(default_factory=list)
     rows: Offset = 0
     jump: bool = False
+    attempt: Annotated[str, Meta(max_length=200)] = ""
+    final: bool = False
 
 
 class Tokens(Shape):
@@ -580,24 +583,30 @@ class RowShown(Shape):
 
 
 class PartTaken(Shape):
-    """What is durable: so many rows; or none, as the batch is published already. ``refused``: what is left out."""
+    """What is durable: so many rows; or none, as the batch is published already, and which attempt it was, None where
+    that is not known any more. ``refused``: what is left out."""
 
     rows: int
     already: bool
+    attempt: str | None = None
     refused: list[RowShown] = field(default_factory=list)
 
 
 class PublishedShown(Shape):
-    """Whether a batch was published now, or before; and how many rows it has, None where that is not known any more."""
+    """Whether a batch was published now, or before; how many rows it has, and which attempt it was, None where that is
+    not known any more."""
 
     published: bool
     rows: int | None
+    attempt: str | None
 
 
 class SinkShown(Shape):
     """One sink. ``batch``: the last one of its query that was published; ``published``: rows, ever; ``moving``: those
     of them that are not in their queues yet, and what they wait for; ``staged``: rows that are not published, in so
-    many parts; ``bytes`` of both; ``sequence``: what the records that come of its rows name as their Sequence."""
+    many parts; ``bytes`` of both; ``sequence``: what the records that come of its rows name as their Sequence;
+    ``attempt``: what its writer called that last batch; ``final_at``: when that was published, if none comes after it,
+    in seconds since 1970-01-01 UTC."""
 
     name: str
     query: str
@@ -609,6 +618,8 @@ class SinkShown(Shape):
     bytes: int
     waits_for: str
     sequence: str
+    attempt: str | None
+    final_at: float | None
 
 
 class SinkList(Shape):

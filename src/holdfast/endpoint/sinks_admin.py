@@ -130,21 +130,22 @@ class SinkRoutes:
         batch = Batch(sink, query.query, query.batch, bool(query.jump))
         try:
             if self._staging.is_published(batch):
-                return await self._already()
+                return await self._already(batch)
             async with self._turns:
                 part = await self._read(asked.body, query.queue)
                 if part.refused and query.refused != "tell":
                     raise _row_refused(part.refused)
                 if not await self._keep(batch, query.token, part.blocks):
-                    return await self._already()
+                    return await self._already(batch)
         except ConfigurationError as error:
             raise _refused(error) from None
         return {"rows": part.rows, "already": False, "refused": _shown(part.refused)}
 
-    async def _already(self) -> object:
+    async def _already(self, batch: Batch) -> object:
         """Said only once it is so for good: if it were not, the others' rows could be published without these."""
+        known = self._staging.sink(batch.sink).became_of(batch)
         await self._app.engine.durable()
-        return {"rows": 0, "already": True}
+        return {"rows": 0, "already": True, "attempt": known.attempt}
 
     async def _keep(self, batch: Batch, token: str, blocks: list[Block]) -> bool:
         """Stage the rows of a part, all or none; False: the batch is published."""
@@ -189,11 +190,13 @@ class SinkRoutes:
         asks = asked.body
         one = Batch(sink, asks.query, int(batch), asks.jump)
         try:
-            published = self._staging.publish(one, asks.tokens, asks.rows, self._app.engine.clock())
+            published = self._staging.publish(
+                one, asks.tokens, asks.rows, self._app.engine.clock(), asks.attempt, is_final=asks.final
+            )
         except ConfigurationError as error:
             raise _refused(error) from None
         await self._app.engine.durable()
-        return {"published": published.is_new, "rows": published.rows}
+        return {"published": published.is_new, "rows": published.rows, "attempt": published.attempt}
 
     async def _bind(self, asked: Asked, sink: str) -> object:
         try:

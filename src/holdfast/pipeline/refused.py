@@ -1,14 +1,18 @@
 """The table of rows that a write refused: Parquet, beside the messages, exactly as often.
 
-A task writes its refused rows to a file that Spark does not see yet (``_staged``). The driver moves the files of a
-batch to their place just before the batch is published, instead of those of an earlier attempt at it: so the table has
-the rows of each batch once, whatever is killed. Paths are those of pyarrow, as tasks and driver may have no JVM to ask.
+A task writes its refused rows to a file that Spark does not see yet (``_staged``). The driver notes which files are
+those of its attempt at the batch, gives the attempt's name to the server with the publication, and then moves the files
+of the attempt that was published to their place, whoever's it was. So one thing is decided, by the server: which
+attempt's rows are sent and which attempt's are in the table. Of drivers that are alive at a time, or one after the
+other, all do the same. Paths are those of pyarrow, as tasks and driver may have no JVM to ask.
 """
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +31,8 @@ COLUMNS = [
 ]
 """What stands beside a row's own columns; the path has ``refused_query`` and ``refused_batch``."""
 
+_NOTE = ".json"
+
 
 class RefusedFile:
     """The refused rows of one task, written as they come; there is no file if there are none.
@@ -43,6 +49,7 @@ class RefusedFile:
         self._staged = _staged(query, batch)
         self._partition = partition
         self._writer: pq.ParquetWriter | None = None
+        self._stream: pa.NativeFile
         self.name = f"{name}.parquet"
         self.rows = 0
 
@@ -58,7 +65,8 @@ class RefusedFile:
                 with _written(self._directory):
                     system, at = _system(self._directory)
                     system.create_dir(f"{at}/{self._staged}", recursive=True)
-                    self._writer = pq.ParquetWriter(f"{at}/{self._staged}/{self.name}", table.schema, filesystem=system)
+                    self._stream = system.open_output_stream(f"{at}/{self._staged}/{self.name}")
+                    self._writer = pq.ParquetWriter(self._stream, table.schema)
             with _written(self._directory):
                 self._writer.write_table(table)
         self.rows += len(refused)
@@ -69,29 +77,102 @@ class RefusedFile:
             return ""
         with _written(self._directory):
             self._writer.close()
+            self._stream.close()
         return self.name
 
 
-def place(directory: str, query: str, batch: int, names: Iterable[str]) -> None:
-    """Let these files be the refused rows of a batch, and no others."""
+def note(directory: str, query: str, batch: int, names: Iterable[str]) -> str:
+    """Note, before a batch is published, that these files are the refused rows of an attempt at it.
+
+    Returns:
+        The attempt's name; "" of one that has refused no row.
+    """
+    found = sorted(names)
+    if not found:
+        return ""
     system, at = _system(directory)
-    target = f"{at}/refused_query={query}/refused_batch={batch}"
-    wanted = set(names)
+    attempt = secrets.token_hex(8)
     with _written(directory):
-        there = {info.base_name for info in system.get_file_info(fs.FileSelector(target, allow_not_found=True))}
-        for name in there - wanted:
-            system.delete_file(f"{target}/{name}")
-        if wanted:
-            system.create_dir(target, recursive=True)
-        for name in sorted(wanted - there):
-            system.move(f"{at}/{_staged(query, batch)}/{name}", f"{target}/{name}")
+        system.create_dir(f"{at}/{_staged(query, batch)}", recursive=True)
+        with system.open_output_stream(f"{at}/{_staged(query, batch)}/{attempt}{_NOTE}") as stream:
+            stream.write(json.dumps(found).encode())
+    return attempt
 
 
-def drop(directory: str, query: str, batch: int) -> None:
-    """Delete what attempts at a batch staged and nobody placed."""
+def place(directory: str, query: str, batch: int, attempt: str | None) -> None:
+    """Let the refused rows of a batch be those of the attempt that was published, and no others.
+
+    Args:
+        directory: The table's.
+        query, batch: What was published.
+        attempt: Its name; None: nobody knows it any more, and what may be its rows stays where it is.
+    """
     system, at = _system(directory)
-    if system.get_file_info(f"{at}/{_staged(query, batch)}").type is not fs.FileType.NotFound:
-        system.delete_dir(f"{at}/{_staged(query, batch)}")
+    if attempt is None:
+        _is_noted(system, f"{at}/{_staged(query, batch)}")
+        return
+    staged, target = f"{at}/{_staged(query, batch)}", f"{at}/refused_query={query}/refused_batch={batch}"
+    with _written(directory, f"the batch was sent. Its refused rows are in {staged}: start again, so that they come"):
+        names = _noted(system, f"{staged}/{attempt}{_NOTE}") if attempt else set()
+        if names is not None:  # else another one has placed them
+            there = _names(system, target)
+            for name in there - names:
+                with suppress(FileNotFoundError):
+                    system.delete_file(f"{target}/{name}")
+            if names:
+                system.create_dir(target, recursive=True)
+            for name in sorted(names - there):
+                _move(system, f"{staged}/{name}", f"{target}/{name}")
+    _drop(system, staged)
+
+
+def left(directory: str, query: str, before: int) -> list[int]:
+    """Batches of a query below that number of which an attempt was noted and none is placed, as far as is known."""
+    system, at = _system(directory)
+    found: list[int] = []
+    for name in _names(system, f"{at}/_staged/{query}"):
+        if not name.isdigit() or int(name) >= before:
+            continue
+        if _is_noted(system, f"{at}/{_staged(query, int(name))}"):
+            found.append(int(name))
+    return found
+
+
+def _is_noted(system: fs.FileSystem, staged: str) -> bool:
+    """Whether one of the attempts there may have been published; what is left of others is deleted."""
+    if any(name.endswith(_NOTE) for name in _names(system, staged)):
+        return True
+    _drop(system, staged)
+    return False
+
+
+def _noted(system: fs.FileSystem, path: str) -> set[str] | None:
+    """The files of an attempt; None: they have their place."""
+    try:
+        with system.open_input_stream(path) as stream:
+            return set(json.loads(stream.read()))
+    except FileNotFoundError:
+        return None
+
+
+def _names(system: fs.FileSystem, path: str) -> set[str]:
+    return {info.base_name for info in system.get_file_info(fs.FileSelector(path, allow_not_found=True))}
+
+
+def _move(system: fs.FileSystem, source: str, target: str) -> None:
+    """Move a file, unless another one just has."""
+    try:
+        system.move(source, target)
+    except FileNotFoundError:
+        if system.get_file_info(target).type is fs.FileType.NotFound:
+            raise
+
+
+def _drop(system: fs.FileSystem, path: str) -> None:
+    """Delete what attempts staged that are not to be placed; another one may be at it, too."""
+    with suppress(OSError):
+        if system.get_file_info(path).type is not fs.FileType.NotFound:
+            system.delete_dir(path)
 
 
 def _staged(query: str, batch: int) -> str:
@@ -99,15 +180,18 @@ def _staged(query: str, batch: int) -> str:
 
 
 @contextmanager
-def _written(directory: str) -> Iterator[None]:
-    """What a file system says, as what it means for the write."""
+def _written(directory: str, then: str = "") -> Iterator[None]:
+    """What a file system says, as what it means for the write: nothing was sent, if it is not said what was."""
+    remedy = (
+        "nothing of the batch was sent: make room, give driver and executors the right to write there, or name another "
+        "directory with option refused; then start again"
+    )
     try:
         yield
     except OSError as error:
         raise WriteRefused(
             f"rows that cannot be sent are to be kept in {directory}, which cannot be written: {error}",
-            remedy="nothing of the batch was sent: make room, give driver and executors the right to write there, or "
-            "name another directory with option refused; then start again",
+            remedy=f"{then} to their place" if then else remedy,
         ) from error
 
 

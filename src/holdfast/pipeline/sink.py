@@ -13,6 +13,7 @@ import hashlib
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.client import Patience
 from holdfast.pipeline.errors import PipelineError, RowRefused, ServerAway, SinkBound, TokenKnown, WriteRefused
 from holdfast.pipeline.rows import Part, Refused, RowEncoder, RowPlan, plan_rows
-from holdfast.pipeline.sink_client import Batch, SinkPlane, Taken
+from holdfast.pipeline.sink_client import Batch, Published, SinkPlane, Taken
 from holdfast.pipeline.workers import spare_collections
 from holdfast.pipeline.write_options import WriteOptions
 
@@ -36,12 +37,14 @@ log = logging.getLogger("holdfast.pipeline")
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one task staged: the parts of its rows by their tokens, in order, and the file of those it refused."""
+    """What one task staged: the parts of its rows by their tokens, in order, and the file of those it refused. Or that
+    the batch was published before, and which attempt at it."""
 
     batch: Batch
     tokens: tuple[str, ...]
     rows: int
     already: bool
+    attempt: str | None
     refused: int
     refused_file: str
 
@@ -87,24 +90,38 @@ class _Writer:
         if not staged:
             return None
         options, batch = self._options, staged[0].batch
-        tokens = [token for one in staged for token in one.tokens]
-        rows, refused = sum(one.rows for one in staged), sum(one.refused for one in staged)
-        already = any(one.already for one in staged)
+        if any(one.already for one in staged):  # another attempt has published all of it, and this is not all of it
+            published = Published(False, next(one.attempt for one in staged if one.already))
+        else:
+            attempt = self._note(batch, [one.refused_file for one in staged if one.refused_file])
+            tokens, rows = [token for one in staged for token in one.tokens], sum(one.rows for one in staged)
+            with self._plane() as plane:
+                published = Patience(options.away).call(lambda: plane.publish(batch, tokens, rows, attempt))
         if options.refused:
             from holdfast.pipeline import refused as table
 
-            if not already:
-                files = [one.refused_file for one in staged if one.refused_file]
-                table.place(options.refused, batch.query, batch.number, files)
-            table.drop(options.refused, batch.query, batch.number)
-        published = False
-        if not already:  # else another attempt has published all of it, and these tokens are not all of it
-            plane = SinkPlane(options.broker, options.access)
-            try:
-                published = Patience(options.away).call(lambda: plane.publish(batch, tokens, rows))
-            finally:
-                plane.close()
-        if not published:
+            table.place(options.refused, batch.query, batch.number, published.attempt)
+        self._tell(staged, published.is_new)
+        return batch
+
+    def _note(self, batch: Batch, files: list[str]) -> str:
+        """Note whose refused rows are in which files, and finish an earlier batch, while the server knows of it."""
+        options = self._options
+        if not options.refused:
+            return ""
+        from holdfast.pipeline import refused as table
+
+        if earlier := table.left(options.refused, batch.query, batch.number):
+            with self._plane() as plane:
+                last = Patience(options.away).call(lambda: plane.last(batch))
+            if last is not None and last[0] in earlier:
+                table.place(options.refused, batch.query, *last)
+        return table.note(options.refused, batch.query, batch.number, files)
+
+    def _tell(self, staged: list[Staged], is_new: bool) -> None:
+        batch = staged[0].batch
+        rows, refused = sum(one.rows for one in staged), sum(one.refused for one in staged)
+        if not is_new:
             log.warning("batch %d of sink %s was published before: nothing is sent again", batch.number, batch.sink)
         elif refused:
             log.warning(
@@ -113,11 +130,18 @@ class _Writer:
                 batch.sink,
                 rows,
                 refused,
-                options.refused,
+                self._options.refused,
             )
         else:
             log.info("batch %d of sink %s: %d rows sent", batch.number, batch.sink, rows)
-        return batch
+
+    @contextmanager
+    def _plane(self) -> Iterator[SinkPlane]:
+        plane = SinkPlane(self._options.broker, self._options.access)
+        try:
+            yield plane
+        finally:
+            plane.close()
 
     def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver, after a failure: never raises, and what the server has published it keeps."""
@@ -155,7 +179,7 @@ class WsrmWriter(_Writer, DataSourceArrowWriter):
     def _batch(self, context: TaskContext) -> Batch:
         options = self._options
         if not options.sink_id:
-            return Batch(self._sink, self._sink, 0)
+            return Batch(self._sink, self._sink, 0, is_final=True)
         assert options.batch_id is not None
         query = options.query_id or context.getLocalProperty(_QUERY) or _NO_QUERY
         return Batch(self._sink, query, options.batch_id, jumps=True)
@@ -164,13 +188,11 @@ class WsrmWriter(_Writer, DataSourceArrowWriter):
         """In the driver: all tasks are done."""
         batch = self._publish(messages)
         if batch is not None and self._sink.startswith("write-") and not self._options.sink_id:
-            plane = SinkPlane(self._options.broker, self._options.access)
             try:
-                plane.forget(batch.sink)
-            except HoldfastError as error:  # what was to be sent is sent
-                log.warning("sink %s is not forgotten, holdfast sinks lists it: %s", batch.sink, error)
-            finally:
-                plane.close()
+                with self._plane() as plane:
+                    plane.forget(batch.sink)
+            except HoldfastError as error:  # what was to be sent is sent, and the server forgets the sink by and by
+                log.warning("sink %s is not forgotten yet, holdfast sinks lists it: %s", batch.sink, error)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """In the driver: a task, or the commit, failed."""
@@ -235,6 +257,7 @@ class Staging:
             batch = self._batch
             file = RefusedFile(self._options.refused, batch.query, batch.number, self._name, self._partition)
         already = whole = False
+        attempt: str | None = None
         try:
             for one in RowEncoder(self._plan).parts(batches):
                 if already:
@@ -242,7 +265,7 @@ class Staging:
                 refused = [one] if isinstance(one, Refused) else []
                 if isinstance(one, Part):
                     taken = self._stage(one)
-                    already = taken.already
+                    already, attempt = taken.already, taken.attempt
                     refused = [one.refused(*told) for told in taken.refused]
                 if refused and file is None:
                     raise self._unsendable(refused[0])
@@ -256,7 +279,8 @@ class Staging:
                 if file is not None:
                     file.close()
                 _discard(self._options, self._batch, self._tried)
-        return Staged(self._batch, tuple(self._tokens), self._rows, already, file.rows if file else 0, name)
+        in_table = file.rows if file else 0
+        return Staged(self._batch, tuple(self._tokens), self._rows, already, attempt, in_table, name)
 
     def _stage(self, part: Part) -> Taken:
         """A part, again and again under other tokens while the server is away."""
@@ -313,7 +337,7 @@ def _shown(row: pa.RecordBatch, name: str) -> str:
 def _discard(options: WriteOptions, batch: Batch, tokens: Sequence[str]) -> None:
     """One attempt, that never raises: what is left the server sweeps.
 
-    Files of refused rows stay, until the batch is repeated: there may be other attempts that write them.
+    Files of refused rows stay, until the batch is published: there may be other attempts that write them.
     """
     if not tokens:
         return

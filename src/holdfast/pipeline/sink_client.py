@@ -21,12 +21,27 @@ class Batch:
         query: Whose batches are counted.
         number: Which of them.
         jumps: Whether numbers may be left out.
+        is_final: Whether none comes after it.
     """
 
     sink: str
     query: str
     number: int
     jumps: bool = False
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became of a batch.
+
+    Args:
+        is_new: Whether it is published by this request, and was not before.
+        attempt: What the attempt is called that was published; None: the server does not know it any more.
+    """
+
+    is_new: bool
+    attempt: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +52,13 @@ class Taken:
         rows: How many of its rows are staged, durably.
         already: The batch was published before; nothing of the part is kept.
         refused: Of the rows that cannot be sent: which of the part, why, and the column to blame.
+        attempt: What the attempt is called that was published; None: the server does not know it any more.
     """
 
     rows: int
     already: bool = False
     refused: tuple[tuple[int, str, str], ...] = ()
+    attempt: str | None = None
 
 
 class SinkPlane(Connection):
@@ -79,23 +96,39 @@ class SinkPlane(Connection):
             told = tuple(
                 (int(one["row"]), str(one["error"]), str(one.get("column") or "")) for one in answer.get("refused", ())
             )
-            return Taken(int(answer["rows"]), bool(answer.get("already")), told)
+            return Taken(int(answer["rows"]), bool(answer.get("already")), told, answer.get("attempt"))
 
-    def publish(self, batch: Batch, tokens: list[str], rows: int) -> bool:
-        """Publish what was staged under these tokens, in this order, and nothing else; False if the batch was before.
+    def publish(self, batch: Batch, tokens: list[str], rows: int, attempt: str = "") -> Published:
+        """Publish what was staged under these tokens, in this order, and nothing else, unless the batch was before.
+
+        Args:
+            batch: Which.
+            tokens: Of all its parts.
+            rows: How many there are in them.
+            attempt: What this attempt is called. Whoever publishes the batch, too, is told which was published.
 
         Raises:
             ServerAway: No usable answer: ask again.
             SinkBound, BatchRefused: The sink takes no such batch, or does not have what was staged any more.
         """
-        asked: dict[str, Any] = {"query": batch.query, "tokens": tokens, "rows": rows}
+        asked: dict[str, Any] = {"query": batch.query, "tokens": tokens, "rows": rows, "attempt": attempt}
         if batch.jumps:
             asked["jump"] = True
+        if batch.is_final:
+            asked["final"] = True
         answer = self._taken(
             *self._request("POST", f"{_path(batch.sink)}/batches/{batch.number}", body=json.dumps(asked))
         )
         with understood(self._broker):
-            return bool(answer["published"])
+            return Published(bool(answer["published"]), answer.get("attempt"))
+
+    def last(self, batch: Batch) -> tuple[int, str | None] | None:
+        """The last batch of this one's query that was published, and which attempt it was; None: there is none."""
+        status, answer = self._request("GET", _path(batch.sink))
+        if status == 404 or self._checked(status, answer).get("query") != batch.query:
+            return None
+        with understood(self._broker):
+            return None if answer["batch"] is None else (int(answer["batch"]), answer["attempt"])
 
     def discard(self, sink: str, tokens: list[str]) -> None:
         """Drop what was staged under these tokens; the server keeps what is published."""
@@ -133,4 +166,4 @@ def _path(sink: str) -> str:
     return f"/sinks/{quote(sink, safe='')}"
 
 
-__all__ = ["Batch", "SinkPlane", "Taken"]
+__all__ = ["Batch", "Published", "SinkPlane", "Taken"]

@@ -229,7 +229,8 @@ class Driver:
         def publish() -> Node:
             node = self._writer.node
             self._writer.asked = max(self._writer.asked, batch.number)
-            is_new = node.protocol.staging.publish(batch, tokens, count, node.now).is_new
+            is_final = batch.number == BATCHES - 1
+            is_new = node.protocol.staging.publish(batch, tokens, count, node.now, is_final=is_final).is_new
             self._writer.world.note(lambda: f"driver {self.number} publishes batch {batch.number}: {is_new}")
             self._writer.world.count("batches published" if is_new else "batches published again")
             node.protocol.commit.then(partial(self._reply, attempt, None))
