@@ -40,6 +40,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from holdfast.bench.summary import quantile
 
+FIRST = 60.0
+"""Seconds beyond its time that a run waits for its first answer: without one nothing is measured."""
 CONTRACT = "urn:holdfast:interop"
 SOAP = {
     "1.1": ("http://schemas.xmlsoap.org/soap/envelope/", "text/xml; charset=utf-8"),
@@ -339,8 +341,10 @@ async def _load(
     run.reset()
     cpu, begun = cpu_seconds(pids), time.perf_counter()
     deadline = begun + seconds
-    while time.perf_counter() < deadline and run.lost < connections:
-        await asyncio.sleep(min(0.1, max(0.0, deadline - time.perf_counter())))
+    while (now := time.perf_counter()) < deadline or (not run.latencies and now < deadline + FIRST):
+        if run.lost == connections:
+            break
+        await asyncio.sleep(min(0.1, max(0.01, deadline - now)))
     cpu, elapsed = cpu_seconds(pids) - cpu, time.perf_counter() - begun
     run.stopped = True
     latencies, errors = sorted(run.latencies), early + run.errors

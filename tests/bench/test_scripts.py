@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 def run(*words: str) -> Any:
     """What a script prints as JSON."""
     done = subprocess.run(
-        [sys.executable, str(BENCH / words[0]), *words[1:], "--json"], capture_output=True, text=True, timeout=120
+        [sys.executable, str(BENCH / words[0]), *words[1:], "--json"], capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -57,6 +58,7 @@ def test_a_backlog_is_written_served_and_read_back_to_the_last_message(tmp_path:
 
 def test_paced_requests_come_at_the_rate_that_was_asked_for(tmp_path: Path) -> None:
     """However slow the machine is: what was not answered in time is counted, not left out."""
+    begun = time.monotonic()
     with subprocess.Popen(
         [sys.executable, str(BENCH / "bare.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as bare:
@@ -77,7 +79,8 @@ def test_paced_requests_come_at_the_rate_that_was_asked_for(tmp_path: Path) -> N
         )
         told = run("load.py", "--url", url, *words)
         bare.stdin.close()
-    assert 1 <= told["requests"] <= 44
+    # What was due while nobody looked is sent later: no more than came due since the process began.
+    assert 1 <= told["requests"] <= 40 * (time.monotonic() - begun) + 4
     assert told["errors"] == {}
     assert told["server_cpu_us"] is not None
 

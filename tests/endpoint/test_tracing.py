@@ -16,11 +16,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 import holdfast
-from holdfast import Destination, HandlingPolicy, Source, Versions
+from holdfast import Destination, HandlingPolicy, RetransmissionPolicy, Source, SourcePolicy, Versions
+from holdfast.core.policy import ForwardingPolicy
 from holdfast.endpoint.outboxes import forwarder_key
 from holdfast.endpoint.tracing import _read, _without
 
 ACTION = "urn:test:submit"
+SENT_ONCE = SourcePolicy(retransmission=RetransmissionPolicy(initial=600, cap=600))
+"""A message that is sent again is accepted again: two spans of one."""
 PARENT = f"00-{'ab' * 16}-{'cd' * 8}-01"
 
 
@@ -61,7 +64,7 @@ async def test_a_request_and_its_reply_are_one_trace_from_the_callers_own_span_o
             return "<done/>"
 
     service = await serve(app)
-    source = Source(service.url, ":memory:")
+    source = Source(service.url, ":memory:", policy=SENT_ONCE)
     holdfast.trace(source, spans.provider)
     async with source:
         with tracer.start_as_current_span("holdfast caller"):
@@ -109,10 +112,11 @@ async def test_a_context_goes_through_a_restart_and_a_broker_to_the_next_hop(
     service = await serve(relay())
     engine = service.app.engine
     engine.protocol.outbound.forward(
-        forwarder_key("next", 0), there.url, [(Versions("1.1"), False)], service.app.queue, 0
-    )
+        forwarder_key("next", 0), there.url, [(Versions("1.1"), False)], service.app.queue, 0, None,
+        ForwardingPolicy(sending=SENT_ONCE),
+    )  # fmt: skip
     engine.touch()
-    await spans.until(lambda: len(spans.of("accept")) == 2)
+    await spans.until(lambda: len(spans.of("accept")) == 2 and bool(spans.of("forward")))  # which ends with the answer
     first, second = spans.of("accept")
     (forward,) = spans.of("forward")
     assert first.parent is not None
@@ -138,7 +142,7 @@ async def test_what_fails_is_told_as_failed(serve: Any, spans: Spans, peer: Any)
     source = peer(service.url)
     await source.create()
     await source.message(1)
-    await spans.until(lambda: bool(spans.of("deliver")))
+    await spans.until(lambda: bool(spans.of("deliver")) and bool(spans.of("accept")))
     (deliver,) = spans.of("deliver")
     assert (deliver.status.status_code, deliver.status.description) == (StatusCode.ERROR, "KeyError")
     await source.say(sequence=holdfast.core.messages.Sequence("urn:unknown", 1, False), action=ACTION, body=b"<n/>")

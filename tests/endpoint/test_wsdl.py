@@ -69,7 +69,7 @@ async def test_a_source_from_a_wsdl_in_parts_speaks_what_its_policy_says(serve: 
     assert made.policy.assurance == Assurance(Delivery.AT_LEAST_ONCE, in_order=False)
     assert made.policy.keep_alive == 30.0, "half of the time after which the service ends an idle Sequence"
     async with made as source:
-        await (await source.send("<n>1</n>", action=ACTION)).acknowledged(20)
+        await (await source.send("<n>1</n>", action=ACTION)).acknowledged(60)
         (shown,) = source.sequences()
         assert shown["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.1"
     assert got == ["1"]
@@ -90,7 +90,7 @@ async def test_with_a_replying_operation_a_sequence_is_offered_and_arguments_go_
     async with await Source.from_wsdl(
         tmp_path / "main.wsdl", ":memory:", to=url, versions=Versions("1.0"), policy=policy, assurance="exactly-once"
     ) as source:
-        reply = await source.request("<n>1</n>", action=ACTION, timeout=20)
+        reply = await source.request("<n>1</n>", action=ACTION, timeout=60)
         assert reply.body.tag == "done"
         assert source.sequences()[0]["versions"] == "RM 1.0, WSA 2005/08, SOAP 1.2"
         assert (source.policy.keep_alive, source.policy.assurance.in_order) == (7.0, False)
