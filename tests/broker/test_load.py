@@ -237,9 +237,11 @@ async def test_when_every_connection_is_taken_who_comes_is_told_when_to_come_bac
         holders = []
         for _number in range(8):
             peer = await Peer(middle.url, HOSTILE).__aenter__()
-            peer.writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n<slow")
+            peer.writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
             holders.append(peer)
-        await asyncio.sleep(0.2)
+        for holder in holders:  # one that brought nothing yet would be closed to make room
+            assert (await holder.read()).status == 100
+            holder.writer.write(b"<slow")
         async with Source(middle.url, ":memory:", policy=QUICK) as source:
             sent = await source.send("<a/>", action=ACTION)
             await until(lambda: "503" in source.progress.problem)
