@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -46,13 +47,13 @@ def patiently() -> Callable[[Callable[[], T]], T]:
     from pyspark.errors import StreamingQueryException
 
     def call(start: Callable[[], T]) -> T:
-        for _ in range(5):
+        until = time.monotonic() + 300
+        while True:
             try:
                 return start()
             except StreamingQueryException as error:
-                if "Python worker failed to connect back" not in str(error):
+                if "Python worker failed to connect back" not in str(error) or time.monotonic() > until:
                     raise
-        return start()
 
     return call
 
