@@ -77,6 +77,21 @@ def test_update_is_the_union_and_a_saved_copy_is_equal(
     assert AcknowledgementRanges(first) == first
 
 
+@given(STEPS, STEPS)
+def test_what_lies_outside_is_the_difference_of_the_sets(
+    one: list[tuple[str, int, int]], other: list[tuple[str, int, int]]
+) -> None:
+    these, those = AcknowledgementRanges(), AcknowledgementRanges()
+    left, right = set[int](), set[int]()
+    for step in one:
+        apply(these, left, *step)
+    for step in other:
+        apply(those, right, *step)
+    found = [*these.outside(those)]
+    assert [n for lower, upper in found for n in range(lower, upper + 1)] == sorted(left - right)
+    assert all(upper < lower for (_, upper), (lower, _) in itertools.pairwise(found))
+
+
 def test_a_million_numbers_in_order_take_one_range() -> None:
     ranges = AcknowledgementRanges()
     for number in range(1, 10_001):

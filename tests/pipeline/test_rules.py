@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from plain_audit import violations_of
 
 from holdfast.core.queues import DEAD_LETTERS
-from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.pipeline.gaps import outside
 from holdfast.pipeline.rules import RULES
 
 Row = dict[str, Any]
@@ -274,14 +272,3 @@ def test_what_comes_again_since_the_store_was_put_back_is_no_violation_and_twice
     assert broken([*before, *run("two", "new", known, *again, delivered(3, 3))]) == {"delivered twice"}
     assert broken([*before, *run("two", "new", known, delivered(1, 1))]) == {"delivered twice"}
     assert "delivered twice" in broken([*before, *run("two", "old", *again)])
-
-
-# --- arithmetic -------------------------------------------------------------------------------------------------------
-
-_NUMBERS = st.frozensets(st.integers(1, 40))
-
-
-@given(_NUMBERS, _NUMBERS)
-def test_what_lies_outside_is_the_difference_of_the_sets(these: frozenset[int], those: frozenset[int]) -> None:
-    found = outside(*(AcknowledgementRanges((one, one) for one in some) for some in (these, those)))
-    assert [n for lower, upper in found for n in range(lower, upper + 1)] == sorted(these - those)

@@ -128,6 +128,22 @@ class AcknowledgementRanges:
         if expected <= upper:
             yield expected, upper
 
+    def outside(self, others: AcknowledgementRanges) -> Iterator[tuple[int, int]]:
+        """The ranges of numbers that are members here and not among ``others``, ascending."""
+        rest = iter(others)
+        other = next(rest, None)
+        for lower, upper in self:
+            at = lower
+            while other is not None and other[0] <= upper:
+                if other[0] > at:
+                    yield at, other[0] - 1
+                at = max(at, other[1] + 1)
+                if other[1] > upper:
+                    break
+                other = next(rest, None)
+            if at <= upper:
+                yield at, upper
+
     def as_pairs(self) -> tuple[tuple[int, int], ...]:
         """The ranges as they go into a SequenceAcknowledgement."""
         if len(self._lower) == 1:

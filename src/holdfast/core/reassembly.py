@@ -44,22 +44,6 @@ def joined(pairs: Iterable[tuple[int, int]]) -> AcknowledgementRanges:
     return AcknowledgementRanges(sorted(pairs))
 
 
-def without(ranges: AcknowledgementRanges, others: AcknowledgementRanges) -> Pairs:
-    """What is in ``ranges`` and not in ``others``."""
-    left: list[tuple[int, int]] = []
-    holes = iter([*others.gaps(ranges.highest)])
-    hole = next(holes, None)
-    for lower, upper in ranges:
-        while hole is not None and hole[1] < lower:
-            hole = next(holes, None)
-        while hole is not None and hole[0] <= upper:
-            left.append((max(lower, hole[0]), min(upper, hole[1])))
-            if hole[1] > upper:
-                break
-            hole = next(holes, None)
-    return tuple(left)
-
-
 @dataclass(slots=True)
 class Heard:
     """What a capture says of a Sequence beside its messages. Of two parts of a capture, :meth:`update` makes one.
@@ -257,8 +241,8 @@ class Reassembly:
         heard, accepted = self.heard, self._destination.accepted
         last = heard.highest_last
         missing = tuple(accepted.gaps(last or accepted.highest))
-        not_captured = without(heard.acknowledged, accepted)
-        beyond = without(accepted, AcknowledgementRanges([(1, last)])) if last else ()
+        not_captured = tuple(heard.acknowledged.outside(accepted))
+        beyond = tuple(accepted.outside(AcknowledgementRanges([(1, last)]))) if last else ()
         whole = "complete" if last else "tail unknown"
         return Standing(
             state="incomplete" if missing or not_captured else whole,

@@ -286,11 +286,7 @@ class RMSource:
             (lower, upper), gap = ranges[0], acknowledged.first_gap
             if lower <= gap and acknowledged.highest < gap:  # nothing is missing so far, as nearly always
                 return [(gap, upper)] if gap <= upper else []
-        fresh = AcknowledgementRanges()
-        for lower, upper in ranges:
-            for gap_lower, gap_upper in acknowledged.gaps(upper):
-                if gap_upper >= lower:
-                    fresh.add_range(max(lower, gap_lower), gap_upper)
+        fresh = AcknowledgementRanges(AcknowledgementRanges(ranges).outside(acknowledged))
         for lower, upper in list(fresh):
             if upper - lower < len(self.unreplied):
                 waiting = [number for number in range(lower, upper + 1) if number in self.unreplied]

@@ -458,10 +458,4 @@ def _news(before: Pairs, after: Pairs) -> list[tuple[int, int]]:
     if len(before) == len(after) == 1 and before[0][0] == after[0][0]:
         upper = before[0][1]
         return [(upper + 1, after[0][1])] if after[0][1] > upper else []
-    known = AcknowledgementRanges(before)
-    fresh: list[tuple[int, int]] = []
-    for lower, upper in after:
-        for gap_lower, gap_upper in known.gaps(upper):
-            if gap_upper >= lower:
-                fresh.append((max(lower, gap_lower), gap_upper))
-    return fresh
+    return list(AcknowledgementRanges(after).outside(AcknowledgementRanges(before)))

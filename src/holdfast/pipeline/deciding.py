@@ -22,7 +22,7 @@ from holdfast.pipeline.audit_events import (
     SequenceRow,
     Told,
 )
-from holdfast.pipeline.gaps import Gaps, outside
+from holdfast.pipeline.gaps import Gaps
 from holdfast.pipeline.rules import OfInbound, OfPlace
 
 MOST_LATENCIES = 100_000
@@ -71,7 +71,7 @@ class OfOutbound:
         new = 0
         if told.event != "retransmitted":
             numbers = AcknowledgementRanges([(told.number, upper)])
-            new = sum(last - first + 1 for first, last in outside(numbers, self._sent))
+            new = sum(last - first + 1 for first, last in numbers.outside(self._sent))
         self._again += told.count - new
         self._sent.add_range(told.number, upper)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -56,7 +55,7 @@ class Gaps:
             self._open.append(_Open(expected, lower - expected, at, lower - expected))
         elif lower < expected:
             below = AcknowledgementRanges([(lower, min(upper, expected - 1))])
-            for first, last in outside(below, self.there):
+            for first, last in below.outside(self.there):
                 self._fill(first, last - first + 1, at)
         self.there.add_range(lower, upper)
 
@@ -76,20 +75,3 @@ class Gaps:
 
     def _tell(self, gap: _Open, until: int | None) -> None:
         self._found.append(Gap(self._role, self._sequence, gap.first, gap.count, gap.since, until))
-
-
-def outside(these: AcknowledgementRanges, those: AcknowledgementRanges) -> Iterator[tuple[int, int]]:
-    """What of some numbers is not among others, as ascending ranges."""
-    others = iter(those)
-    other = next(others, None)
-    for lower, upper in these:
-        at = lower
-        while other is not None and other[0] <= upper:
-            if other[0] > at:
-                yield at, other[0] - 1
-            at = max(at, other[1] + 1)
-            if other[1] > upper:
-                break
-            other = next(others, None)
-        if at <= upper:
-            yield at, upper

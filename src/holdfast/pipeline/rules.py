@@ -25,7 +25,7 @@ from holdfast.pipeline.audit_events import (
     Told,
     Violation,
 )
-from holdfast.pipeline.gaps import Gaps, outside
+from holdfast.pipeline.gaps import Gaps
 
 RULES = {
     "acknowledged, not delivered": "It was acknowledged, and is in no queue, neither held nor discarded.",
@@ -116,13 +116,13 @@ class OfInbound:
     def end(self) -> None:
         """That was all: what is missing is seen now."""
         self._settle()
-        self._missing("acknowledged, not delivered", outside(self._said, self._placed))
+        self._missing("acknowledged, not delivered", self._said.outside(self._placed))
         if self._is_over:
-            stuck = Ranges(outside(self._waited, self._gone))
-            unsaid = Ranges(outside(stuck, self._said))
-            self._missing("acknowledged, never released", outside(stuck, unsaid))
+            stuck = Ranges(self._waited.outside(self._gone))
+            unsaid = Ranges(stuck.outside(self._said))
+            self._missing("acknowledged, never released", stuck.outside(unsaid))
         if self._said_before is not None and not self._restored:
-            self._missing("acknowledged, then gone", outside(self._said_before, self._known))
+            self._missing("acknowledged, then gone", self._said_before.outside(self._known))
         self._gaps.end()
         self.found.append(self._row())
 
@@ -130,7 +130,7 @@ class OfInbound:
         there, delivered = self._placed, Ranges()
         for ranges in self._delivered.values():
             delivered.update(ranges)
-        held = sum(upper - lower + 1 for lower, upper in outside(self._waited, self._gone))
+        held = sum(upper - lower + 1 for lower, upper in self._waited.outside(self._gone))
         return SequenceRow(
             role=IN,
             sequence=self._name,
@@ -267,7 +267,7 @@ class OfInbound:
             upper = told.number + told.count - 1
             self._said.add_range(told.number, upper)
             if not _is_inside(told.number, upper, self._here):
-                self._early.update(outside(Ranges([(told.number, upper)]), self._here))
+                self._early.update(Ranges([(told.number, upper)]).outside(self._here))
 
     def _handed_over(self, told: Told) -> None:
         number, offset = told.number, told.offset
