@@ -28,10 +28,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import load
+
 from holdfast.pipeline import session
+from holdfast.pipeline.ddl import arrow_schema
 from holdfast.pipeline.reassembly import KEY, reassemble
 from holdfast.pipeline.reassembly_report import figures
-from holdfast.pipeline.reassembly_rows import CAPTURE, DECODED, arrow_schema, decode_batches
+from holdfast.pipeline.reassembly_rows import CAPTURE, DECODED, decode_batches
 from holdfast.pipeline.reassembly_stream import reassembled
 
 if TYPE_CHECKING:
@@ -139,7 +142,7 @@ class Usage:
 
     def _look(self) -> None:
         while not self._ended.wait(0.2):
-            self.peak = max(self.peak, sum(resident for resident, _ in _processes()))
+            self.peak = max(self.peak, _resident())
 
     def taken(self, envelopes: int) -> dict[str, Any]:
         """Figures of so many envelopes."""
@@ -154,30 +157,29 @@ class Usage:
         }
 
 
-_TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def _processes() -> Iterator[tuple[int, float]]:
-    """Resident bytes and processor seconds of this process and all below it."""
-    found: dict[int, tuple[int, int, float]] = {}
+def _resident() -> int:
+    """Bytes of this process and all below it."""
+    found: dict[int, tuple[int, int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        used = sum(int(fields[at]) for at in (11, 12, 13, 14)) / _TICK
-        found[int(path.parent.name)] = int(fields[1]), int(fields[21]) * _PAGE, used
+        found[int(path.parent.name)] = int(fields[1]), int(fields[21]) * _PAGE
+    total = 0
     for process in found:
         above = process
         while above not in (0, os.getpid()) and above in found:
             above = found[above][0]
-        if above == os.getpid():
-            yield found[process][1:]
+        total += found[process][1] * (above == os.getpid())
+    return total
 
 
 def _cpu() -> float:
-    return sum(used for _, used in _processes())
+    return load.cpu_seconds([os.getpid()])
 
 
 def batch(spark: SparkSession, feed: DataFrame, out: str) -> dict[str, Any]:

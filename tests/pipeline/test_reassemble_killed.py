@@ -20,7 +20,8 @@ import pytest
 from captured import Captured, Key, outcomes, wild_capture
 from processes import signal_session
 
-from holdfast.pipeline.reassembly_rows import CAPTURE, arrow_schema, record_batch
+from holdfast.pipeline.ddl import arrow_schema, record_batch
+from holdfast.pipeline.reassembly_rows import CAPTURE
 
 PATIENCE = 240.0
 

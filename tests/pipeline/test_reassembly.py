@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.ddl import arrow_schema, record_batch
 from holdfast.pipeline.reassembly import (
     PARTS,
     SEQUENCES,
@@ -27,7 +28,7 @@ from holdfast.pipeline.reassembly import (
     read_reassembled,
     reassemble,
 )
-from holdfast.pipeline.reassembly_rows import CAPTURE, arrow_schema, record_batch
+from holdfast.pipeline.reassembly_rows import CAPTURE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

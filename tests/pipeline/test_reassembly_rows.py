@@ -22,6 +22,7 @@ from holdfast.core.messages import (
 from holdfast.core.reassembly import Heard
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.pipeline import reassembly_rows
+from holdfast.pipeline.ddl import arrow_schema, record_batch
 from holdfast.pipeline.reassembly_rows import (
     CAPTURE,
     DECODED,
@@ -31,10 +32,8 @@ from holdfast.pipeline.reassembly_rows import (
     UNREADABLE,
     WHYS,
     Reader,
-    arrow_schema,
     decode_batches,
     first_of,
-    record_batch,
 )
 from holdfast.wire.encode import encode
 

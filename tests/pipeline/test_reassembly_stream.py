@@ -26,8 +26,9 @@ from holdfast.core.versions import RM, RM_OF_NAME, SOAP, Addressing
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import reassembly_rows, reassembly_stream
 from holdfast.pipeline.compaction import compact
+from holdfast.pipeline.ddl import arrow_schema, record_batch
 from holdfast.pipeline.reassembly import KEY, Reassembled, as_capture, reassemble
-from holdfast.pipeline.reassembly_rows import CAPTURE, DECODED, arrow_schema, record_batch
+from holdfast.pipeline.reassembly_rows import CAPTURE, DECODED
 from holdfast.pipeline.reassembly_stream import (
     PACKED,
     Reassembling,

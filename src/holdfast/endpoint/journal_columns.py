@@ -45,7 +45,7 @@ COLUMNS = (
 """Every column of the journal, in order. Those after ``ordinal`` and ``worker`` are the event's own."""
 
 EVENTS: Mapping[str, str] = {
-    "started": "A process began to write this journal. `attempt`: the how manieth; `detail`: the version.",
+    "started": "A process began to write this journal. `attempt`: which run it is, from 1; `detail`: the version.",
     "stopped": "It ended in order: nothing of this run is missing behind it.",
     "recovered": "Its state was read from the store, as the `stands` that follow say. `count`: Sequences.",
     "gap": "`count` events of this run were not written. `detail`: why.",

@@ -12,7 +12,7 @@ import click
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline import files
-from holdfast.pipeline.job import access_options, command_session, print_line, source_access
+from holdfast.pipeline.job import access_options, command_session, print_line, source_access, spark_options
 from holdfast.pipeline.journal import is_address
 from holdfast.pipeline.options import ReadOptions
 from holdfast.pipeline.page import check_installed, check_writable, write_report
@@ -42,8 +42,7 @@ class _Place(click.Path):
 )
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report to that file.")
 @access_options
-@click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
-@click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
+@spark_options
 def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
     """Audit an event journal: what became of every message, and whether anything happened that must not.
 

@@ -47,7 +47,8 @@ def report(audited: Audit, places: Sequence[str]) -> str:
     parts += [Heading("Peers"), _table(audited.peers, "role", "peer")]
     parts += [Heading("Over time"), *_over_time(audited)]
     parts += [Heading("Latencies, seconds"), _table(audited.latencies, "stage", "name")]
-    parts += [Heading("Sequences"), Text("Those that miss something first."), _sequences(audited.sequences)]
+    parts += [Heading("Sequences"), Text("Those that miss something first.")]
+    parts.append(_table(audited.sequences, "-missing", "-held", "begun"))
     parts += [Heading("Gaps"), *_gaps_over_time(audited), Text("Those that are open first, then the longest.")]
     parts.append(_table(audited.gaps, "until IS NOT NULL", "-seconds", "since", "sequence"))
     parts += [Heading("Faults"), _table(audited.faults, "first", "event")]
@@ -62,14 +63,6 @@ def _table(table: DataFrame, *order: str) -> Table:
     rows = table.orderBy(*map(F.expr, order)).limit(MOST_ROWS + 1).collect()
     left = table.count() - MOST_ROWS if len(rows) > MOST_ROWS else 0
     return Table(table.columns, [tuple(_plain(cell) for cell in row) for row in rows[:MOST_ROWS]], left)
-
-
-def _sequences(table: DataFrame) -> Table:
-    from pyspark.sql import functions as F
-
-    worst = table.orderBy(F.col("missing").desc(), F.col("held").desc(), "begun").limit(MOST_ROWS).collect()
-    left = max(0, table.count() - MOST_ROWS)
-    return Table(table.columns, [tuple(_plain(cell) for cell in row) for row in worst], left)
 
 
 def _over_time(audited: Audit) -> list[Plot | Text]:

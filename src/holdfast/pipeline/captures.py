@@ -27,7 +27,7 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[^\r\n]{0,1024}\r?\n")
 _MAX_HEAD = 256 << 10
 _STEP = 4 << 10
 """Bytes given to gzip at a time: it copies what is left of them at the end of each of its members."""
-_MOST_SPACE = re.compile(rb"[\s\0]*")
+_NO_SPACE = re.compile(rb"[^\s\0]")
 
 
 @dataclass(slots=True)
@@ -58,17 +58,9 @@ def pieces(data: bytes) -> Iterator[Piece]:
         yield Piece(0, data)
         return
     at = 0
-    while at < len(data):
-        at = _skip_space(data, at)
-        if at == len(data):
-            return
-        piece, at = _next(data, at)
+    while begin := _NO_SPACE.search(data, at):
+        piece, at = _next(data, begin.start())
         yield piece
-
-
-def _skip_space(data: bytes, at: int) -> int:
-    match = _MOST_SPACE.match(data, at)
-    return match.end() if match is not None else at
 
 
 def _is_one_document(data: bytes) -> bool:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from holdfast.exceptions import HoldfastError
-from holdfast.pipeline.job import command_session, print_line
+from holdfast.pipeline.job import command_session, print_line, spark_options
 
 
 @click.command()
@@ -20,12 +20,11 @@ from holdfast.pipeline.job import command_session, print_line
     show_default=True,
     help="How long what is replaced is kept, for who is reading it.",
 )
-@click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
-@click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
+@spark_options
 def compact_command(out: str, target_mb: int, keep_seconds: float, verbose: bool, master: str | None) -> None:
     """Put small files of what has been landed together; read_landed sees each row once, before, meanwhile and after.
 
-    What is replaced is deleted by the first run after --keep-seconds. One run at a time.
+    What is replaced is deleted by the first run after --keep-seconds. Runs may overlap.
 
     \b
     holdfast compact --out landed

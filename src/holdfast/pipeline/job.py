@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.reading import LENIENCIES, MAX_ELEMENTS
+from holdfast.pipeline.schemas import schema_in
 from holdfast.pipeline.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
     from holdfast.pipeline.landing import LandedBatch
 
@@ -46,8 +46,15 @@ _ENDED = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception
 _OFFSETS = re.compile(r"^Current (?:Committed|Available) Offsets: \{(?:[^{}]*: (\{.*\}))?\}$", re.M)
 
 
+def spark_options(command: Command) -> Command:
+    """Decorator: the options of where Spark runs and what it says; see ``command_session``."""
+    master = click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
+    verbose = click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
+    return verbose(master(command))
+
+
 def reading_options(command: Command) -> Command:
-    """Decorator: the options of how bodies are read and where Spark runs; see ``reading``."""
+    """Decorator: the options of how bodies are read; see ``reading``."""
     for option in reversed(
         (
             click.option("--schema", help='Fields of the body\'s element: "carrier STRING, flight INT".'),
@@ -70,8 +77,6 @@ def reading_options(command: Command) -> Command:
                 show_default=True,
                 help="A body with more is not read, but flagged.",
             ),
-            click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks."),
-            click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]"),
         )
     ):
         command = option(command)
@@ -146,23 +151,8 @@ def reading(arguments: dict[str, Any]) -> dict[str, Any]:
         ConfigurationError: The file holds no schema.
     """
     given = {name: arguments[name] for name in ("prefix", "lenient", "max_elements")}
-    return {"schema": _schema(arguments), **given}
-
-
-def _schema(arguments: dict[str, Any]) -> StructType | str | None:
-    from pyspark.sql.types import StructType
-
-    if not arguments["schema_file"]:
-        return arguments["schema"] or None
     file = arguments["schema_file"]
-    try:
-        text = file.read_text(encoding="utf-8").strip()
-        return StructType.fromJson(json.loads(text)) if text.startswith("{") else text
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigurationError(
-            f"{file} holds no schema: {type(error).__name__}: {error}",
-            remedy='write DDL into it, "carrier STRING, flight INT", or what StructType.json() gives',
-        ) from error
+    return {"schema": schema_in(file) if file else arguments["schema"] or None, **given}
 
 
 @contextlib.contextmanager

@@ -21,7 +21,6 @@ from holdfast.pipeline.bounds import is_read
 from holdfast.pipeline.client import Patience
 from holdfast.pipeline.errors import RecordsTrimmed
 from holdfast.pipeline.journal_client import FileMoved, JournalClient, JournalFile, RemoteFile, all_files
-from holdfast.pipeline.options import ReadOptions
 from holdfast.pipeline.tasks import Travelling
 
 if TYPE_CHECKING:
@@ -53,10 +52,6 @@ class JournalPartition(InputPartition):
 
 class JournalReader(Travelling, DataSourceReader):
     """The events that are in the journal when it is read, of all runs and workers, in no order."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        options.check_journal()
-        super().__init__(options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver, once for each loaded DataFrame."""
@@ -90,10 +85,7 @@ class JournalReader(Travelling, DataSourceReader):
 
     def _events(self, client: JournalClient, file: JournalFile) -> Iterator[pa.RecordBatch]:
         """The events of a file that may be wanted, in their order."""
-        from holdfast.endpoint.journal_files import (
-            PARQUET,
-            record_batches,
-        )  # here, as no other read needs what it loads
+        from holdfast.endpoint.journal_files import PARQUET, record_batches  # which no other read needs
 
         patience, done = Patience(self._options.away), 0
         if not file.name.endswith(PARQUET):

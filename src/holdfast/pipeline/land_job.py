@@ -25,6 +25,7 @@ from holdfast.pipeline.job import (
     reading_options,
     sentence,
     source_access,
+    spark_options,
     table,
     table_options,
     tell_of_flags,
@@ -60,6 +61,7 @@ DEFAULT_INTERVAL = 10.0
 @click.option("--until-rows", type=click.IntRange(min=1), help="End when so many messages have been landed in all.")
 @table_options
 @reading_options
+@spark_options
 def land_command(**arguments: Any) -> None:
     """Land queues as a Parquet or Delta table, each message exactly once.
 

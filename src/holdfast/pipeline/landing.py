@@ -11,9 +11,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType
-
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.body_columns import CORRUPT, ENVELOPE, BodyColumns
@@ -21,10 +18,12 @@ from holdfast.pipeline.checkpoints import is_there, origin, reader_of, refuse_fo
 from holdfast.pipeline.delta import LOG, DeltaTable
 from holdfast.pipeline.landed import DAYS, Layout, ParquetTable, listed
 from holdfast.pipeline.reading import MAX_ELEMENTS
+from holdfast.pipeline.schemas import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.types import StructType
 
 Table = ParquetTable | DeltaTable
 
@@ -107,7 +106,7 @@ def land(
             that its new one cannot hold, see ``widening``; or the table there is of another kind, or partitioned
             otherwise; or nothing can be written there.
     """
-    parser = BodyColumns(_schema_of(schema), prefix, lenient, max_elements)
+    parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements)
     layout = _layout(parser, by_day)
     landed = table_of(spark, out, table)
     refuse_foreign_data(spark, landed, out, checkpoint, every=True)
@@ -120,19 +119,6 @@ def land(
     if trigger:
         writer = writer.trigger(**trigger)
     return writer.foreachBatch(_batch_writer(landed, out, checkpoint, parser, layout, on_batch)).start()
-
-
-def _schema_of(schema: StructType | str | None) -> StructType:
-    if not isinstance(schema, str):
-        return schema or StructType()
-    try:
-        return StructType.fromDDL(schema)
-    except PySparkException as error:
-        said = str(error).strip().splitlines()[0]
-        raise ConfigurationError(
-            f"the schema {schema!r} cannot be read: {said}",
-            remedy='write fields and their types as SQL has them: "carrier STRING, flight BIGINT"',
-        ) from error
 
 
 def _layout(parser: BodyColumns, by_day: str | None) -> Layout:
@@ -251,7 +237,7 @@ def reland(
         ConfigurationError: There is nothing in ``landed``; ``out`` is the same directory, or holds other batches, or
             rows that were read otherwise; the schema cannot be used.
     """
-    parser = BodyColumns(_schema_of(schema), prefix, lenient, max_elements)
+    parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements)
     layout = _layout(parser, by_day)
     how = {"of": files.qualified(spark, landed), **json.loads(layout.text()), "prefix": prefix}
     how |= {"lenient": sorted(lenient), "max_elements": max_elements}

@@ -10,7 +10,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from holdfast.pipeline.bounds import is_read
 from holdfast.pipeline.client import DataPlane, Patience
 from holdfast.pipeline.letter_columns import batch_of, micros
-from holdfast.pipeline.options import ReadOptions
 from holdfast.pipeline.tasks import Travelling
 
 if TYPE_CHECKING:
@@ -22,10 +21,6 @@ class LettersReader(Travelling, DataSourceReader):
 
     They are few, so one task reads them.
     """
-
-    def __init__(self, options: ReadOptions) -> None:
-        options.check_letters()
-        super().__init__(options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.exceptions import HoldfastError
-from holdfast.pipeline.job import WAIT_AT_END, command_session, hear, patiently, print_line, sentence
+from holdfast.pipeline.job import WAIT_AT_END, command_session, hear, patiently, print_line, sentence, spark_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,8 +40,6 @@ _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False))
 _SET = click.option(
     "--set", "parameters", multiple=True, metavar="NAME=VALUE", callback=_parameters, help="A parameter of the file."
 )
-_MASTER = click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
-_VERBOSE = click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
 
 
 @click.group()
@@ -58,8 +56,7 @@ def pipeline() -> None:
 @_FILE
 @_SET
 @click.option("--available-now", is_flag=True, help="Take what is there now, then end.")
-@_MASTER
-@_VERBOSE
+@spark_options
 def run(file: str, parameters: dict[str, str], available_now: bool, **arguments: Any) -> None:
     """Run the pipeline in FILE, TOML or Python, until Ctrl-C; may be killed and run again.
 
@@ -118,8 +115,7 @@ def _tell(batches: queue.SimpleQueue[MediatedBatch], total: dict[str, int]) -> N
 @click.option("--dry-run", is_flag=True, help="Make every step over a sample of what the queues hold, with Spark.")
 @click.option("--rows", type=click.IntRange(min=1), default=20, show_default=True, help="Messages of that sample.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of lines.")
-@_MASTER
-@_VERBOSE
+@spark_options
 def check(file: str, parameters: dict[str, str], dry_run: bool, rows: int, as_json: bool, **arguments: Any) -> None:
     """Read the pipeline in FILE, and say what it would do; or every mistake in it.
 
@@ -136,8 +132,10 @@ def check(file: str, parameters: dict[str, str], dry_run: bool, rows: int, as_js
     plan = read_pipeline(file, parameters)
     facts = _facts(plan)
     if dry_run:
+        from holdfast.pipeline.mediation.running import try_out
+
         with command_session(f"holdfast pipeline {plan.name}", remedy="nothing was changed", **arguments) as spark:
-            facts["sample"] = _sampled(spark, plan, rows)
+            facts["sample"] = try_out(spark, plan, rows)
     if as_json:
         click.echo(json.dumps(facts))
         return
@@ -149,28 +147,18 @@ def _facts(plan: PipelinePlan) -> dict[str, Any]:
     """What it would do; no secret is in it."""
     from holdfast.pipeline.mediation.graph import Graph
 
-    def kind(step: Any) -> str:
-        return next(name for name in ("sql", "python", "parse", "validate", "xml") if getattr(step, name))
-
     graph = Graph(plan)
     return {
         "name": plan.name,
         "checkpoint": plan.checkpoint,
         "sources": {one.name: {"broker": one.broker, "queues": list(one.queue)} for one in plan.sources},
         "tables": {one.name: one.path for one in plan.tables},
-        "steps": {one.name: {"does": kind(one), "of": list(graph.inputs[one.name])} for one in plan.steps},
+        "steps": {one.name: {"does": one.kinds[0], "of": list(graph.inputs[one.name])} for one in plan.steps},
         "routes": [{"of": one.input, "when": one.when, "to": list(one.to)} for one in plan.routes],
         "sinks": {one.name: one.queue or one.to or one.table or "console" for one in plan.sinks},
         "dead_letters": plan.dead_letters.table if plan.dead_letters else None,
         "queries": [one.name for one in graph.queries()],
     }
-
-
-def _sampled(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, Any]:
-    """The steps over a sample: their columns, some rows, and how many fail."""
-    from holdfast.pipeline.mediation.running import try_out
-
-    return try_out(spark, plan, rows)
 
 
 def _summary(facts: dict[str, Any]) -> Iterator[str]:

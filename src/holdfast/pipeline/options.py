@@ -128,7 +128,8 @@ class ReadOptions(ServerOptions):
         action: Only messages with this wsa:Action.
         max_rows: Rows of one micro-batch at most.
         min_rows: A micro-batch waits until there are so many rows, or until ``maxTriggerDelay`` is over.
-        max_delay: How long rows wait for a micro-batch to be full: ``500ms``, ``30s``, ``15m``, ``1h``.
+        max_delay: How long rows wait for a micro-batch to be full: ``500ms``, ``30s``, ``15m``, ``1h``; a number alone is
+            seconds.
         fail_on_loss: Whether a read fails where records were deleted before they were read. If not, they are skipped:
             the log names them, and the stream's offset counts them as ``skipped``.
         wait: Seconds the server may hold back an answer that nothing is new (0..60).
@@ -240,29 +241,14 @@ class ReadOptions(ServerOptions):
             "leave it out; a stream that is to end has the trigger availableNow",
         )
 
-    def check_letters(self) -> None:
-        """See that dead letters can be read with these.
+    def check_batch(self) -> None:
+        """See that a batch read can be done with these.
 
         Raises:
-            ConfigurationError: It is told what only a read of messages can do.
+            ConfigurationError: It is told what only a read of messages can do, and reads something else.
         """
-        self._refuse(
-            _PLACES,
-            "is of messages, and dead letters are read",
-            "narrow them by queue, sequence, action, startingTimestamp and endingTimestamp",
-        )
-
-    def check_journal(self) -> None:
-        """See that the event journal can be read with these.
-
-        Raises:
-            ConfigurationError: It is told what only a read of messages can do.
-        """
-        self._refuse(
-            (*_PLACES, "action", "body", "headers", "reader", "max_rows", "min_rows", "max_delay", "wait"),
-            "is of messages, and the journal is read",
-            "narrow it by queue, sequence, startingTimestamp and endingTimestamp; option columns says which there are",
-        )
+        if self.read != MESSAGES:
+            self._refuse(*_OF_MESSAGES[self.read])
 
     def _refuse(self, names: Iterable[str], why: str, remedy: str) -> None:
         fields = type(self).__dataclass_fields__
@@ -273,6 +259,19 @@ class ReadOptions(ServerOptions):
 
 _PLACES = ("starting", "starting_times", "ending", "ending_times", "time_of", "partitions")
 """What only a read of queues can be told."""
+_OF_MESSAGES = {
+    LETTERS: (
+        _PLACES,
+        "is of messages, and dead letters are read",
+        "narrow them by queue, sequence, action, startingTimestamp and endingTimestamp",
+    ),
+    JOURNAL: (
+        (*_PLACES, "action", "body", "headers", "reader", "max_rows", "min_rows", "max_delay", "wait"),
+        "is of messages, and the journal is read",
+        "narrow it by queue, sequence, startingTimestamp and endingTimestamp; option columns says which there are",
+    ),
+}
+"""What else is read -> what that cannot be told, why, and the remedy."""
 
 
 def _check_columns(values: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import click
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline import files
-from holdfast.pipeline.job import command_session, hear, patiently, print_line
+from holdfast.pipeline.job import command_session, hear, patiently, print_line, spark_options
 from holdfast.pipeline.page import check_installed, check_writable, write_report
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 DEFAULT_INTERVAL = 10.0
 """Seconds: a batch is a directory of files, and the larger it is the less its state costs a message."""
-
 
 _ELSEWHERE = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]+:/|[*?\[{]")
 
@@ -44,10 +43,13 @@ _ELSEWHERE = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]+:/|[*?\[{]")
     type=click.FloatRange(min=0, min_open=True),
     help="Seconds without a sign of a Sequence after which its gaps are taken for final.  [default: 300]",
 )
-@click.option("--interval", type=click.FloatRange(min=0), help="Seconds from batch to batch.  [default: 10]")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0),
+    help=f"Seconds from batch to batch.  [default: {DEFAULT_INTERVAL:g}]",
+)
 @click.option("--available-now", is_flag=True, help="Take what is there now, then end; run again to go on.")
-@click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
-@click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
+@spark_options
 def reassemble_command(**arguments: Any) -> None:
     """Put captured messages together: each once, in order, and which are missing.
 

@@ -16,17 +16,9 @@ from holdfast.core.reassembly import Heard, Reassembly
 from holdfast.core.versions import RM_OF_NAME
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
+from holdfast.pipeline.ddl import arrow_schema, record_batch
 from holdfast.pipeline.landed import listed
-from holdfast.pipeline.reassembly_rows import (
-    CONFLICT,
-    DECODED,
-    MESSAGES,
-    PLACE,
-    UNPLACED,
-    arrow_schema,
-    decode_batches,
-    record_batch,
-)
+from holdfast.pipeline.reassembly_rows import CONFLICT, DECODED, MESSAGES, PLACE, UNPLACED, decode_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -241,27 +233,14 @@ def islands(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begins[start] = True
         firsts = np.flatnonzero(begins[start:]) + start
         lasts = np.concatenate((firsts[1:], [len(numbers)])) - 1
-        disputed = np.unique(numbers_at(~is_other & (step == 0) & differs(digest)))
+        disputed = np.flatnonzero(~is_other & (step == 0) & differs(digest)) + 1
         for part, lower, upper in (("had", firsts, lasts), (CONFLICT, disputed, disputed)):
             size = len(lower)
             if size:
                 columns = [sequence.take(lower).combine_chunks(), rm.take(lower).combine_chunks()]
                 nothing = pa.nulls(size, pa.binary())
                 columns += [pa.array([part] * size), pa.array(numbers[lower]), pa.array(numbers[upper]), nothing]
-                yield pa.RecordBatch.from_arrays([_whole(column) for column in columns], schema=schema)
-
-
-def numbers_at(marks: Any) -> Any:
-    """The rows after which something is marked."""
-    import numpy as np
-
-    return np.flatnonzero(marks) + 1
-
-
-def _whole(column: Any) -> pa.Array:
-    import pyarrow as pa
-
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 # --- conflicts -------------------------------------------------------------------------------------------------------

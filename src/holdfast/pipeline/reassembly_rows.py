@@ -27,6 +27,7 @@ from holdfast.core.refusals import refusal
 from holdfast.core.versions import RM
 from holdfast.exceptions import EnvelopeError
 from holdfast.pipeline.captures import Piece, pieces
+from holdfast.pipeline.ddl import arrow_schema, record_batch
 from holdfast.pipeline.workers import spare_collections
 from holdfast.wire.decode import decode
 from holdfast.wire.limits import DEFAULT
@@ -218,50 +219,7 @@ def contents(batch: pa.RecordBatch) -> Iterator[tuple[bytes | None, str, int, in
         yield content.as_py(), source, position, time
 
 
-# --- the rows as Arrow holds them ------------------------------------------------------------------------------------
-
-
-def _types() -> dict[str, pa.DataType]:
-    import pyarrow as pa
-
-    return {
-        "STRING": pa.string(),
-        "BIGINT": pa.int64(),
-        "INT": pa.int32(),
-        "BINARY": pa.binary(),
-        "BOOLEAN": pa.bool_(),
-        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-        "ARRAY<STRUCT<lower: BIGINT, upper: BIGINT>>": pa.list_(
-            pa.struct([("lower", pa.int64()), ("upper", pa.int64())])
-        ),
-        "ARRAY<STRING>": pa.list_(pa.string()),
-        "ARRAY<BIGINT>": pa.list_(pa.int64()),
-    }
-
-
-def arrow_schema(ddl: str) -> pa.Schema:
-    """One of the schemas of these rooms, as Arrow has it."""
-    import pyarrow as pa
-
-    types = _types()
-    columns, depth, start = [], 0, 0
-    for at, letter in enumerate(ddl + ","):
-        depth += (letter == "<") - (letter == ">")
-        if letter == "," and not depth:
-            name, _, kind = ddl[start:at].strip().partition(" ")
-            columns.append((name.strip("`"), types[kind]))
-            start = at + 1
-    return pa.schema(columns)
-
-
-def record_batch(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as a record batch; the values of a row are in the order of the columns."""
-    import pyarrow as pa
-
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
+# --- as record batches ------------------------------------------------------------------------------------------------
 
 BATCH_ROWS, BATCH_BYTES = 4_096, 8 << 20
 

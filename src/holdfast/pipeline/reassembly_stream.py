@@ -21,6 +21,7 @@ from holdfast.core.reassembly import Heard, Reassembly
 from holdfast.core.versions import RM_OF_NAME
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.checkpoints import is_there, origin, refuse_foreign_data
+from holdfast.pipeline.ddl import arrow_schema, record_batch
 from holdfast.pipeline.landed import Layout, ParquetTable
 from holdfast.pipeline.reassembly import (
     KEY,
@@ -46,11 +47,9 @@ from holdfast.pipeline.reassembly_rows import (
     Message,
     Reader,
     Unplaced,
-    arrow_schema,
     contents,
     decoded_rows,
     first_of,
-    record_batch,
 )
 from holdfast.pipeline.workers import spare_collections
 

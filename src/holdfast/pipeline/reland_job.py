@@ -14,6 +14,7 @@ from holdfast.pipeline.job import (
     print_line,
     reading,
     reading_options,
+    spark_options,
     table,
     table_options,
     tell_of_flags,
@@ -25,6 +26,7 @@ from holdfast.pipeline.job import (
 @click.option("--out", required=True, help="Another directory. Afterwards holdfast land goes on there.")
 @table_options
 @reading_options
+@spark_options
 def reland_command(**arguments: Any) -> None:
     """Read the bodies of landed messages again, by another schema or with other leniencies.
 

@@ -69,7 +69,7 @@ def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
     spelt = {name.lower(): name for name in names}
     if twice := sorted(name for name in spelt if sum(name == one.lower() for one in names) > 1):
         raise ConfigurationError(f"the DataFrame has two columns {twice[0]}", remedy="select() one of them")
-    key = spelt.get((options.sequence_key or "").lower())
+    key = spelt.get(options.sequence_key.lower())
     if options.sequence_key and not key:
         raise ConfigurationError(
             f"the DataFrame has no column {options.sequence_key}, which option sequenceKey names",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.pipeline.ddl import arrow_schema, record_batch
 from holdfast.pipeline.grid import Cell, Grid
 
 if TYPE_CHECKING:
@@ -58,13 +59,14 @@ class _Tried:
         grid = self.grid
         cells = grid.cells
         trials = [grid.trial(cell) for cell in cells]
+        schema = arrow_schema(OUTCOMES)
         for batch in batches:
             rows = []
             for number in batch.column(0).to_pylist():
                 cell, seed = divmod(number, grid.sequences)
                 seed += grid.seed
                 rows.append(_row(cell, cells[cell], seed, grid.messages, trial.run(trials[cell], seed)))
-            yield _batch(rows)
+            yield record_batch(rows, schema)
 
 
 def _row(number: int, cell: Cell, seed: int, messages: int, outcome: Outcome) -> tuple[object, ...]:
@@ -84,22 +86,6 @@ def _row(number: int, cell: Cell, seed: int, messages: int, outcome: Outcome) ->
         outcome.dropped,
         outcome.latencies,
     )
-
-
-def _batch(rows: list[tuple[object, ...]]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    kinds = {
-        "INT": pa.int32(),
-        "BIGINT": pa.int64(),
-        "DOUBLE": pa.float64(),
-        "STRING": pa.string(),
-        "BOOLEAN": pa.bool_(),
-        "ARRAY<FLOAT>": pa.list_(pa.float32()),
-    }
-    names, types = zip(*(column.split(" ") for column in OUTCOMES.split(", ")), strict=True)
-    columns = zip(zip(*rows, strict=True), types, strict=True)
-    return pa.RecordBatch.from_arrays([pa.array(column, kinds[kind]) for column, kind in columns], names)
 
 
 def summarize(outcomes: DataFrame) -> DataFrame:

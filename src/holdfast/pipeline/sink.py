@@ -187,7 +187,7 @@ class WsrmWriter(_Writer, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """In the driver: all tasks are done."""
         batch = self._publish(messages)
-        if batch is not None and self._sink.startswith("write-") and not self._options.sink_id:
+        if batch is not None and not (self._options.sink_id or self._options.idempotency_key):
             try:
                 with self._plane() as plane:
                     plane.forget(batch.sink)

@@ -42,6 +42,7 @@ class WsrmDataSource(DataSource):
         """A batch read."""
         spare_collections()
         options = self._checked(schema)
+        options.check_batch()
         return _READERS[options.read](options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -142,7 +142,7 @@ def _of_a_sink(sink: SinkPlan) -> Iterator[Wrong]:
 
 def _of_a_step(step: StepPlan, above: list[str], steps: list[str]) -> Iterator[Wrong]:
     path: KeyPath = ("steps", step.name)
-    kinds = [kind for kind in ("sql", "python", "parse", "validate", "xml") if getattr(step, kind)]
+    kinds = step.kinds
     if len(kinds) != 1:
         what = f"it has both {kinds[0]} and {kinds[1]}" if kinds else "it does not say what it does"
         yield path, what, "Give it one of sql, python, parse, validate and xml."

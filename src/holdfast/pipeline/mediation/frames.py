@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.checks import format_of
-from holdfast.pipeline.mediation.graph import Graph
+from holdfast.pipeline.mediation.graph import Graph, can_fail
 from holdfast.pipeline.mediation.parsing import parse_xml, validate
 from holdfast.pipeline.mediation.plan import ParsePlan, PipelinePlan, StepPlan, TablePlan
 from holdfast.pipeline.mediation.problems import PROBLEMS, split
 from holdfast.pipeline.mediation.writing import to_xml
+from holdfast.pipeline.schemas import schema_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +75,7 @@ class Frames:
                 made = self._made(step, inputs[step.name])
             except ConfigurationError as error:
                 raise ConfigurationError(f"step {step.name}: {error.message}", remedy=error.remedy) from error
-            if PROBLEMS in made.columns and not step.keep and not step.sql:
+            if PROBLEMS in made.columns and can_fail(step):
                 made, wrong = split(self.keep(made))
                 self.failed.append((step.name, wrong))
             self.add(step.name, made)
@@ -119,8 +118,7 @@ class Frames:
     def _parsed(self, name: str, told: ParsePlan, rows: DataFrame) -> DataFrame:
         schema: T.StructType | str | None = told.schema or None
         if told.schema_file:
-            text = Path(told.schema_file).read_text(encoding="utf-8").strip()
-            schema = T.StructType.fromJson(json.loads(text)) if text.startswith("{") else text
+            schema = schema_in(told.schema_file)
         if told.infer:
             schema = self.inferred[name]
         return parse_xml(

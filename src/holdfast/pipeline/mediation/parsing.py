@@ -16,6 +16,7 @@ from holdfast.pipeline.body_columns import Bodies
 from holdfast.pipeline.mediation.problems import PROBLEMS, Reasons, Work, so_far, with_column
 from holdfast.pipeline.mediation.xsd import XSD
 from holdfast.pipeline.reading import MAX_ELEMENTS
+from holdfast.pipeline.schemas import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +61,7 @@ def parse_xml(
         element = given.element(element)
         fields = given.columns(element)
     else:
-        fields = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema or T.StructType()
+        fields = schema_of(schema)
     BodyReader(fields, lenient)  # refused here, not in a task
     parser = _Parser(fields, element, given if validate else None, tuple(lenient), max_elements)
     return with_column(rows, column, into, fields, parser)

@@ -254,6 +254,11 @@ class StepPlan:
     keep: Flag = False
     state: StatePlan | None = None
 
+    @property
+    def kinds(self) -> list[str]:
+        """Which of the five it has: one, if it is right."""
+        return [kind for kind in ("sql", "python", "parse", "validate", "xml") if getattr(self, kind)]
+
 
 @dataclass(frozen=True)
 class RoutePlan:

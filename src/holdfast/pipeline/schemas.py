@@ -1,0 +1,51 @@
+"""The fields of a body's element as they are given: Spark's type, DDL, or a file of one of the two."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def schema_of(given: StructType | str | None) -> StructType:
+    """The fields; none for None. A session must be active if they are given as DDL.
+
+    Raises:
+        ConfigurationError: The DDL cannot be read.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    if not isinstance(given, str):
+        return given or StructType()
+    try:
+        return StructType.fromDDL(given)
+    except PySparkException as error:
+        said = str(error).strip().splitlines()[0]
+        raise ConfigurationError(
+            f"the schema {given!r} cannot be read: {said}",
+            remedy='write fields and their types as SQL has them: "carrier STRING, flight BIGINT"',
+        ) from error
+
+
+def schema_in(file: str | Path) -> StructType | str:
+    """What a file holds: DDL, or Spark's JSON of a type.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or is no such JSON.
+    """
+    from pyspark.sql.types import StructType
+
+    try:
+        text = Path(file).read_text(encoding="utf-8").strip()
+        return StructType.fromJson(json.loads(text)) if text.startswith("{") else text
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{file} holds no schema: {type(error).__name__}: {error}",
+            remedy='write DDL into it, "carrier STRING, flight INT", or what StructType.json() gives',
+        ) from error
