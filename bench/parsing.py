@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
+import load
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lxml import etree
@@ -98,26 +99,6 @@ def ways(bodies: DataFrame) -> dict[str, Callable[[], DataFrame]]:
     }
 
 
-def processor_time() -> float:
-    """Seconds of this process and all it started, Spark's Java and its Python workers among them."""
-    total = 0.0
-    children: dict[int, list[tuple[int, float]]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, _, rest = stat.read_text().rpartition(")")
-        except OSError:
-            continue  # it has ended
-        fields = rest.split()
-        spent = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-        children.setdefault(int(fields[1]), []).append((int(name.partition(" ")[0]), spent))
-    waiting = [os.getpid()]
-    while waiting:
-        for process, spent in children.get(waiting.pop(), []):
-            total += spent
-            waiting.append(process)
-    return total + time.process_time()
-
-
 def lxml_alone(rows: int, escaped: bool) -> float:
     """Rows per second of one core that only parses."""
     bodies = [body(i, escaped).encode() for i in range(min(rows, 20_000))]
@@ -144,10 +125,10 @@ def main() -> None:
             took: dict[str, list[tuple[float, float]]] = {name: [] for name in made}
             for number in range(options.rounds + 1):
                 for name, way in made.items():
-                    started, spent = time.perf_counter(), processor_time()
+                    started, spent = time.perf_counter(), load.cpu_seconds([os.getpid()])
                     way().write.format("noop").mode("overwrite").save()
                     if number:  # the first warms up
-                        took[name].append((time.perf_counter() - started, processor_time() - spent))
+                        took[name].append((time.perf_counter() - started, load.cpu_seconds([os.getpid()]) - spent))
             print(f"{options.rows} bodies, {title}; lxml alone: {lxml_alone(options.rows, escaped):,.0f} rows/s a core")
             for name, rounds in took.items():
                 rate, cpu = (

@@ -76,7 +76,12 @@ class Child:
 
     async def kill(self) -> None:
         """SIGKILL to it and to all it started: nothing is written, closed or said any more."""
-        await self._end(signal.SIGKILL)
+        if self._process is None:
+            return
+        # The group outlives its leader: a driver that is gone may have left its JVM.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
 
     async def ended(self) -> int:
         """Wait until it ends by itself; its exit code."""
@@ -96,14 +101,6 @@ class Child:
             await self.kill()
         assert self._process.returncode is not None
         return self._process.returncode
-
-    async def _end(self, number: signal.Signals) -> None:
-        if self._process is None:
-            return
-        # The group outlives its leader: a driver that is gone may have left its JVM.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
-        await self._process.wait()
 
     def failed(self, what: str) -> DemoFailed:
         """An error that shows the end of its log."""

@@ -57,15 +57,6 @@ to = "http://127.0.0.1:{service_port}/"
 """
 
 
-def find_tables() -> Path:
-    """Where the airlines, airports, planes and the weather are, as CSV.
-
-    Raises:
-        ConfigurationError: the data set is not installed.
-    """
-    return data_file().parent
-
-
 @dataclass
 class Outcome:
     """What a run came to: what is wrong, by kind, and what the audit said."""
@@ -99,7 +90,7 @@ class Whole:
         self._draw = random.Random(seed)
         self._acknowledged = 0
         self._is_sent = False
-        self._tables = find_tables()
+        self._tables = data_file().parent  # airlines, airports, planes and weather, as CSV
 
     async def run(self) -> Outcome:
         """From the first process to the verdict; none is left behind, however it ends.
@@ -178,14 +169,14 @@ class Whole:
         if isinstance(child, Server):
             await child.come_up()  # the others are started again by whoever waits for their end
 
-    async def _keep_running(self, program: Child) -> int:
+    async def _keep_running(self, program: Child) -> None:
         """Start the Spark program, and again whenever it was killed, or Spark had no patience with a busy machine: it
-        gives a process of Python ten seconds to start. Its exit code, once it ended by itself."""
+        gives a process of Python ten seconds to start. Until it ends by itself, and well."""
         while True:
             await program.start()
             code = await program.ended()
             if code == 0:
-                return code
+                return
             if code != -signal.SIGKILL and PYTHON_IS_LATE not in program.log.read_text(errors="replace")[-50_000:]:
                 raise program.failed(f"ended with exit code {code}")
 

@@ -16,8 +16,7 @@ import pytest
 
 from demo import whole_check
 from demo.check import Faults
-from demo.flights import departures
-from demo.whole import find_tables
+from demo.flights import data_file, departures
 from holdfast.core.records import Record
 
 COUNT = 400
@@ -30,7 +29,7 @@ def found(faults: dict[str, Faults]) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def tables() -> Path:
-    return find_tables()
+    return data_file().parent
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import pytest
 
 import holdfast
 from demo.check import ACTION
-from demo.flights import departure_xml, departures
-from demo.whole import find_tables
+from demo.flights import data_file, departure_xml, departures
 from demo.whole_check import check_alerts, check_delays, check_landed
 from holdfast.endpoint.serve import Listeners, Service
 
@@ -60,7 +59,7 @@ async def test_late_flights(tmp_path: Path) -> None:
 
 
 async def test_departures(tmp_path: Path) -> None:
-    count, tables = 1000, find_tables()
+    count, tables = 1000, data_file().parent
     broker = holdfast.Destination(":memory:", queue="departures", further_queues={"alerts": None})
     service = Service(broker, Listeners(port=0, admin_port=0))
     await service.start()
