@@ -14,7 +14,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -340,7 +340,7 @@ BROKER = {
     "ProxyConfig": "[forwarders.NAME.proxy]",
 }
 """Class of ``broker.config`` -> the table of the file that has its fields."""
-_TABLES = {
+_BROKER_TABLES = {
     "sequences": "`[sequences]`: keys of [DestinationPolicy](configuration.md#destinationpolicy)",
     "http": "`[limits.http]`: keys of [HTTPLimits](configuration.md#httplimits)",
     "envelopes": "`[limits.envelopes]`: keys of [Limits](configuration.md#limits-of-an-envelope)",
@@ -369,19 +369,28 @@ PIPELINE = {
     "DeadLettersPlan": "[dead_letters]",
 }
 """Class of ``pipeline.mediation.plan`` -> the table of the file that has its fields."""
+_PIPELINE_TABLES = {
+    "sources": "`[sources.NAME]`, below",
+    "tables": "`[tables.NAME]`, below",
+    "steps": "`[steps.NAME]`, below",
+    "routes": "`[[routes]]`, below",
+    "sinks": "`[sinks.NAME]`, below",
+    "dead_letters": "`[dead_letters]`, below",
+}
 
 
 def broker_keys() -> str:
     """Every key of a broker's configuration, table by table."""
-    return "\n\n".join(_key_table("broker.config", name, title) for name, title in BROKER.items())
+    return "\n\n".join(_key_table("broker.config", name, title, _BROKER_TABLES) for name, title in BROKER.items())
 
 
 def pipeline_keys() -> str:
     """Every key of a pipeline's file, table by table."""
-    return "\n\n".join(_key_table("pipeline.mediation.plan", name, title) for name, title in PIPELINE.items())
+    room = "pipeline.mediation.plan"
+    return "\n\n".join(_key_table(room, name, title, _PIPELINE_TABLES) for name, title in PIPELINE.items())
 
 
-def _key_table(room: str, name: str, title: str) -> str:
+def _key_table(room: str, name: str, title: str, tables: Mapping[str, str]) -> str:
     config = importlib.import_module(f"holdfast.{room}")
     kind_of = importlib.import_module("holdfast.broker.config_tables").kind_of
     node = _class_of(f"{room.replace('.', '/')}.py", name)
@@ -395,8 +404,10 @@ def _key_table(room: str, name: str, title: str) -> str:
         if key == "name" and title.endswith(".NAME]"):
             continue  # it stands in the table's
         kind = kind_of(getattr(config, name), key)
-        value = kind.told if kind is not None else _TABLES.get(key, "a table, below")
-        lines.append(f"| `{key}` | {value} | {_key_default(field.value)} | {meanings[key]} |")
+        value = kind.told if kind is not None else tables.get(key, "a table, below")
+        is_name = isinstance(field.value, ast.Name)
+        default = f"`{getattr(config, ast.unparse(field.value))}`" if is_name else _key_default(field.value)
+        lines.append(f"| `{key}` | {value} | {default} | {meanings[key]} |")
     return "\n".join(lines)
 
 

@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
-from pyspark.sql.types import IntegerType, StructField, StructType
 
 from holdfast.cli.main import EXTRAS
 from holdfast.exceptions import ConfigurationError, HoldfastError
@@ -20,7 +19,7 @@ from holdfast.pipeline import grid_job
 from holdfast.pipeline.audit_job import _audit
 from holdfast.pipeline.grid import parse_grid
 from holdfast.pipeline.grid_job import run_grid
-from holdfast.pipeline.job import _schema, _told, in_a_sentence, sentence, tell_of_flags
+from holdfast.pipeline.job import _told, in_a_sentence, sentence, tell_of_flags
 from holdfast.pipeline.land_job import land_command
 from holdfast.pipeline.reassemble_job import _reassemble
 
@@ -112,17 +111,6 @@ def test_any_other_error_of_a_run_is_told_as_it_is(error: Exception):
     assert caught.value is error
 
 
-def test_the_schema_may_be_given_as_ddl_or_in_a_file_as_ddl_or_json(tmp_path: Path):
-    fields = StructType([StructField("id", IntegerType(), metadata={"namespace": "urn:o"})])
-    (tmp_path / "json").write_text(fields.json())
-    (tmp_path / "ddl").write_text("id INT\n")
-    nothing = {"schema": None, "schema_file": None}
-    assert _schema({**nothing, "schema_file": tmp_path / "json"}) == fields
-    assert _schema({**nothing, "schema_file": tmp_path / "ddl"}) == "id INT"
-    assert _schema({**nothing, "schema": "id INT"}) == "id INT"
-    assert _schema(nothing) is None
-
-
 def test_of_a_failed_querys_report_our_own_sentence_is_told():
     report = (
         "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR]\n"
@@ -176,11 +164,9 @@ def test_flagged_rows_are_told_of_with_how_to_go_on(capsys: pytest.CaptureFixtur
     assert "holdfast reland" in told
 
 
-def test_a_file_without_a_schema_and_two_schemas_are_refused(tmp_path: Path):
-    (tmp_path / "broken").write_text('{"type": "struct"}')
-    with pytest.raises(ConfigurationError, match="broken holds no schema: KeyError"):
-        _schema({"schema": None, "schema_file": tmp_path / "broken"})
-    both = ["--schema", "id INT", "--schema-file", str(tmp_path / "broken")]
+def test_two_schemas_are_refused(tmp_path: Path):
+    (tmp_path / "file").write_text("id INT")
+    both = ["--schema", "id INT", "--schema-file", str(tmp_path / "file")]
     result = CliRunner().invoke(land_command, ["--broker", "http://b", "--out", "o", "--checkpoint", "c", *both])
     assert result.exit_code == 2
     assert "--schema and --schema-file exclude each other" in result.output

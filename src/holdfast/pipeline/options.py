@@ -128,8 +128,8 @@ class ReadOptions(ServerOptions):
         action: Only messages with this wsa:Action.
         max_rows: Rows of one micro-batch at most.
         min_rows: A micro-batch waits until there are so many rows, or until ``maxTriggerDelay`` is over.
-        max_delay: How long rows wait for a micro-batch to be full: ``500ms``, ``30s``, ``15m``, ``1h``; a number alone is
-            seconds.
+        max_delay: How long rows wait for a micro-batch to be full: ``500ms``, ``30s``, ``15m``, ``1h``; a number alone
+            is seconds.
         fail_on_loss: Whether a read fails where records were deleted before they were read. If not, they are skipped:
             the log names them, and the stream's offset counts them as ``skipped``.
         wait: Seconds the server may hold back an answer that nothing is new (0..60).

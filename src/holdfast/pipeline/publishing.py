@@ -70,7 +70,7 @@ def publish(
         before()
         is_whole = _MARK in files.names(spark, attempt)
         is_first = is_whole and files.rename_unless_there(spark, f"{attempt}/{_CONTENT}", f"{out}/{name}")
-    except Exception:
+    except Exception:  # no wonder, where another was first or has taken this attempt away; else it is told
         is_first = False
         if name not in files.names(spark, out) and _MARK in files.names(spark, attempt):
             with contextlib.suppress(Exception):  # what failed is to be told, not this
