@@ -110,5 +110,5 @@ def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
     assert result.exit_code == 1, result.output
     (found,) = [line for line in lines if line["event"] == "violation"]
     assert (found["rule"], found["number"], found["count"]) == ("acknowledged, not delivered", 1_000, 1)
-    assert "1 violations: what was promised is broken" in result.stderr
+    assert "what was promised is broken: violations: 1" in result.stderr
     assert "acknowledged, not delivered" in page.read_text(encoding="utf-8")

@@ -46,7 +46,7 @@ def test_files_are_put_together_and_what_is_wrong_is_said(
     out, file = str(tmp_path / "out"), tmp_path / "gaps.json"
     done = _reassemble(spark, arguments(tmp_path / "captured", out=out))
     found = _figures(done, file)
-    assert found == "1 Sequences are incomplete, 1 numbers are missing; 1 unreadable; 1 conflict."
+    assert found == "Sequences incomplete: 1; numbers missing: 1; unreadable: 1; conflict: 1."
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line.get("done") for line in lines] == ["decoded", "sequences", "messages", "unplaced", None]
     assert lines[0]["messages"] == 5
@@ -88,7 +88,7 @@ def test_a_report_shows_the_worst_first_and_not_more_than_its_limits(spark: Spar
     page = as_html(gathered)
     assert f"and {len(many) - MOST_RANGES} more ranges" in page
     assert "urn:&lt;b&gt;" in page and "<b>" not in page
-    assert "1 Sequences are incomplete" in in_a_sentence(gathered.figures)
+    assert "Sequences incomplete: 1;" in in_a_sentence(gathered.figures)
 
 
 @pytest.mark.parametrize(

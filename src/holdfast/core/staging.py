@@ -43,7 +43,7 @@ from holdfast.core.staged import ROW_BYTES, Block, Place, Rows, Run, unpack
 from holdfast.exceptions import StoreError
 
 STAGING = "staging"
-"""What the description of a queue would say that holds a part, if it had one; and its name's first part."""
+"""The kind of the queues in which sinks and parts are saved, and how the names of those of parts begin."""
 RESTORED = "own/restored"
 """The name under which is saved that the store was put back once, in a queue of its own, which has no records."""
 

@@ -160,9 +160,9 @@ class Journal:
         """Which run of this directory it is: what is newer must be known where clocks are set back."""
         file = self.directory / "_runs"
         run = 1
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):  # it is the first, or nobody can know
             run = int(file.read_text()) + 1
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # what cannot be written is told with the first events
             self.directory.mkdir(parents=True, exist_ok=True)
             file.write_text(f"{run}\n")
         return run
@@ -267,7 +267,7 @@ class Journal:
             while view:
                 view = view[os.write(self._file.fileno(), view) :]
         except OSError:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # then a torn frame stays, at which readers stop
                 os.ftruncate(self._file.fileno(), self._good)
             self._complete()  # wherever it ends: its readers stop at the last frame that is whole
             raise
@@ -287,7 +287,7 @@ class Journal:
         file, path, self._file, self._path, self._good = self._file, self._path, None, None, 0
         if file is None or path is None:
             return
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a journal loses events rather than hold up anything
             os.fsync(file.fileno())
         file.close()
         path.rename(path.with_name("_" + path.name.removeprefix(LIVE)))
@@ -310,7 +310,7 @@ class Journal:
         self.bytes = sum(one.size for one in segments(self.directory))
 
     def _tidy(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the next time it is tried again
             self.bytes = prune(self.directory, self._policy.age, self._policy.size, time.time(), self._path)
 
     # --- Parquet --------------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ class Journal:
             self._making = self._make_parquet(alone=True)
 
     def _end(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the next start completes it
             self._complete()
         if self._lock is not None:
             os.close(self._lock)

@@ -1,7 +1,7 @@
 """The admin listener's part for sinks: writers outside, such as a Spark query, stage rows and publish them; operators
 look at sinks, bind them and forget them.
 
-What a sink is, and when what becomes of its rows, is the core's (:mod:`holdfast.core.staging`).
+What a sink is, what becomes of its rows, and when, is the core's (:mod:`holdfast.core.staging`).
 """
 
 from __future__ import annotations

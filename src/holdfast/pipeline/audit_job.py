@@ -76,7 +76,7 @@ def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
         click.echo(f"holdfast: {error}", err=True)
         sys.exit(1)
     if found:
-        click.echo(f"holdfast: {found:,} violations: what was promised is broken", err=True)
+        click.echo(f"holdfast: what was promised is broken: violations: {found:,}", err=True)
         sys.exit(_VIOLATED)
 
 

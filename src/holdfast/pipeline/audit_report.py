@@ -33,7 +33,7 @@ def report(audited: Audit, places: Sequence[str]) -> str:
     """
     found, holes = audited.violations.count(), audited.cannot_say.count()
     parts: list[Part] = [Text(f"The event journal of {', '.join(places)}.")]
-    verdict = f"{found:,} violations: what was promised is broken." if found else "No violation was found."
+    verdict = f"What was promised is broken. Violations: {found:,}." if found else "No violation was found."
     parts.append(Text(verdict, is_bad=bool(found)))
     if holes:
         parts.append(

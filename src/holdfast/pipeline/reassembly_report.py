@@ -168,8 +168,8 @@ def _whole(counted: Figures) -> str:
     if counted.is_whole:
         unknown = f" Of {counted.tail_unknown:,} nobody said which is the last." if counted.tail_unknown else ""
         return "Nothing is missing that is known of, and everything could be read." + unknown
-    bad = [f"{counted.unplaced[why]:,} {why}" for why in _BAD if counted.unplaced.get(why)]
-    lost = [f"{counted.incomplete:,} Sequences are incomplete, {counted.missing:,} numbers are missing"]
+    bad = [f"{why}: {counted.unplaced[why]:,}" for why in _BAD if counted.unplaced.get(why)]
+    lost = [f"Sequences incomplete: {counted.incomplete:,}", f"numbers missing: {counted.missing:,}"]
     return "; ".join((lost if counted.incomplete else []) + bad) + "."
 
 

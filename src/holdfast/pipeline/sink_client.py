@@ -14,7 +14,7 @@ from holdfast.pipeline.rows import CONTENT_TYPE
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch of one sink, as :class:`holdfast.core.sinks.Batch` is: to take that, a task would load the protocol.
+    """One batch of one sink.
 
     Args:
         sink: The sink's name on the server.
