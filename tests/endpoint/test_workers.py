@@ -108,14 +108,14 @@ def arrived(location: Path | str, workers: int) -> dict[int, list[int]]:
 
 def test_messages_arrive_once_and_in_order_while_workers_are_killed(crew: Start, tmp_path: Path) -> None:
     server = crew("--workers", "3")
-    threads = send_together(server.url(), 8, 400)
+    threads = send_together(server.url(), 16, 200)
     chance = random.Random(1)
     for _ in range(5):
         server.kill(chance.randrange(3))
     for thread in threads:
         thread.join()
     assert server.end() == 0
-    assert arrived(tmp_path, 3) == {name: list(range(400)) for name in range(8)}
+    assert arrived(tmp_path, 3) == {name: list(range(200)) for name in range(16)}
     assert len({worker for (worker, _), records in stored(tmp_path, 3).items() if records}) > 1
 
 

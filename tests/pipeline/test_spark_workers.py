@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")]
 
-SOURCES, MESSAGES, WAIT = 6, 20, 280
+SOURCES, MESSAGES, WAIT = 12, 10, 280
 
 
 def send(url: str, round_: int) -> None:
