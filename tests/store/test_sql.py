@@ -11,8 +11,10 @@ import traceback
 import pytest
 from cut_off import CutOff
 from databases import GUARDED, PASSWORD, PATIENCE, PostgreSQL
-from sqlalchemy import text
+from sqlalchemy import event, text
+from staged import PARTITIONS, Side, row
 
+from holdfast.core import staged
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import (
     StoreError,
@@ -21,7 +23,7 @@ from holdfast.exceptions import (
     StoreLocked,
     StoreMissing,
 )
-from holdfast.store import open_store, sql, sql_changes, sql_schema, store_exists
+from holdfast.store import open_store, sql, sql_changes, sql_dialects, sql_schema, store_exists
 from holdfast.store.sql import SQLStore
 
 
@@ -393,22 +395,78 @@ def cut(database, tmp_path):
     one.close()
 
 
-@pytest.mark.parametrize("lost", ["asked", "answered"])
+def cut_at(way, store, lost):
+    """Let the next batch lose its connection: before anything of it is asked, before the first answer, or before the
+    answer to the commit, which is the only one of PostgreSQL."""
+    way.cuts = "answered" if lost == "committed" and isinstance(store._dialect, sql_dialects.PostgreSQL) else lost
+    if way.cuts == "committed":
+        way.cuts = ""
+
+        def commits(connection):
+            way.cuts = "answered"
+
+        event.listen(store.engine, "commit", commits, once=True)
+
+
+LOST = ["asked", "answered", "committed"]
+
+
+@pytest.mark.parametrize("lost", LOST)
 def test_a_batch_whose_outcome_nobody_heard_of_is_written_once(cut, record, lost):
     way, url = cut
     store = SQLStore(url)
-    for n in range(12):
-        way.cuts = lost
+    for n in range(6):
+        cut_at(way, store, lost)
         batch = Batch(appends=[("q", 0, n, record(n))], sequences={"urn:s": {"n": n}})
         store.commit(batch)
         assert way.cuts == ""
         assert store.load().bounds == {("q", 0): (0, n + 1)}
-    assert way.times == store.reconnections == 12
-    assert store.content.serial == 12
+    assert way.times == store.reconnections == 6
+    assert store.content.serial == 6
     store.close()
     again = open_store(url)
-    assert [offset for offset, _ in again.read("q", 0, 0, 99)] == list(range(12))
+    assert [offset for offset, _ in again.read("q", 0, 0, 99)] == list(range(6))
     again.close()
+
+
+def test_of_rows_that_are_staged_published_and_moved_each_comes_once_though_nobody_hears_of_any_commit(
+    cut, monkeypatch
+):
+    monkeypatch.setattr(staged, "MOST_ROWS", 3)
+    way, url = cut
+    store, commits = SQLStore(url), 0
+    side = Side(reopen=lambda: store)
+    large = "x" * (sql_changes.PIECE_BYTES + 1000)  # a record in pieces, staged and moved
+
+    def settle():
+        nonlocal commits
+        while side.protocol.effects or side.taken or side.wanted or side.protocol.wants_commit:
+            if side.taken:
+                cut_at(way, store, LOST[commits % 3])
+                commits += 1
+            side.step()
+            assert way.cuts == ""
+
+    for batch in range(2):  # of which every commit is lost, each in one way or the other
+        bodies = [f"{batch}-{n}" for n in range(7)] + [f"{batch}-{large}"]
+        side.stage(
+            batch, f"t{batch}", [row(body, body[:3], ("inbox", "other")[n % 2]) for n, body in enumerate(bodies)]
+        )
+        settle()
+        assert side.bodies() == [f"{one}-{n}" for one in range(batch) for n in range(0, 8, 2)]
+        side.publish(batch, f"t{batch}", count=8)
+        settle()
+    assert way.times == store.reconnections == commits >= 10
+    store.close()
+    store = open_store(url)
+    side.start()
+    assert side.bodies() == [f"{batch}-{n}" for batch in range(2) for n in range(0, 8, 2)]
+    assert side.bodies("other") == [f"{batch}-{n}" for batch in range(2) for n in (1, 3, 5, large)]
+    names = [side.records(name, partition) for name in ("inbox", "other") for partition in range(PARTITIONS)]
+    assert sorted(one.message_number for found in names for one in found) == list(range(1, 17))
+    assert not [where for where in side.snapshot.bounds if where[0].startswith("staging/")]
+    assert side.staging.bytes_held == 0
+    store.close()
 
 
 @pytest.mark.parametrize(
