@@ -631,15 +631,9 @@ class ServerExchange(Exchange):
             raise RuntimeError("this exchange is not being answered in pieces")
         if not data or self.request.method == "HEAD":
             return True
-        transport = self._connection.transport
-        if not self._chunked:
-            transport.write(data)
-        elif len(data) < LARGE_BODY:
-            transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-        else:
-            transport.write(b"%x\r\n" % len(data))
-            transport.write(data)
-            transport.write(b"\r\n")
+        if self._chunked:  # copied: each piece by itself would be a call of the system, which costs more
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        self._connection.transport.write(data)
         return not self._connection.write_paused
 
     async def drain(self) -> None:
