@@ -23,6 +23,7 @@ def run(*words: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.nightly
 def test_the_comparison_gives_units_rates_and_quantiles_of_each_system(tmp_path: Path) -> None:
     told = run(
         *("broker.py", "--systems", "broker", "forwarded", "--connections", "2", "--bodies", "100"),
@@ -43,6 +44,7 @@ def test_a_source_starts_on_what_waits_and_drains_it(tmp_path: Path) -> None:
     assert all(one["drain"]["messages/s"] > 0 for one in told)
 
 
+@pytest.mark.nightly
 def test_a_backlog_is_written_served_and_read_back_to_the_last_message(tmp_path: Path) -> None:
     told = run("backlog.py", "--messages", "2000", "--seconds", "0.2", "--directory", str(tmp_path))
     assert [row["messages"] for row in told["sizes"]] == [0, 200, 2000]

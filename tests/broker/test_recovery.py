@@ -101,6 +101,7 @@ async def test_killed_again_and_again_at_any_moment_nothing_is_lost_or_doubled_a
         await running.arrived(load)
 
 
+@pytest.mark.nightly
 async def test_a_broker_killed_while_its_service_is_down_keeps_the_backlog_and_sends_it_on_once(tmp_path: Path) -> None:
     async with chain(tmp_path, Faults(), 0) as (running, url):
         await running.broker.start()

@@ -309,7 +309,7 @@ def test_a_sequence_that_was_saved_before_it_was_granted_has_transmitted_nothing
     assert again.take() == list(range(1, WINDOW + 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 20), st.sampled_from([1, 2, 8, 32]), st.data())
 def test_whenever_it_dies_nothing_has_left_that_is_beyond_what_it_then_knows(
     ahead: int, window: int, data: st.DataObject

@@ -377,7 +377,7 @@ def test_finding_a_request_costs_the_same_however_many_outboxes_there_are() -> N
     assert calls[0] == calls[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 300), st.sampled_from([1, 8, 32, 100, 200]), st.data())
 def test_whenever_reads_come_every_message_arrives_and_new_ones_leave_in_order(
     count: int, window: int, data: st.DataObject

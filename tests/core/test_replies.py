@@ -587,7 +587,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     rm=st.sampled_from(["1.0", "1.1"]),
     pattern=st.sampled_from(["offer", "plain", "listener"]),

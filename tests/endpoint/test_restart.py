@@ -32,6 +32,9 @@ pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(900)]
 HERE = Path(__file__).resolve().parent
 BOTH_WAYS = pytest.mark.parametrize("longest_wait", ["60", "0"], ids=["the loop waits", "the loop goes on"])
 """Of committing: the loop waits for the disk itself, or it hears of it from the thread."""
+ONE_WAY_BY_DAY = pytest.mark.parametrize(
+    "longest_wait", [pytest.param("60", marks=pytest.mark.nightly), "0"], ids=["the loop waits", "the loop goes on"]
+)
 KILLS = 5
 NOTE, PRICE = "urn:test:note", "urn:test:price"
 BAD = Faults(lose_request=0.1, lose_response=0.1, double=0.1, delay=0.2, max_delay=0.02)
@@ -195,7 +198,7 @@ def lives(journal: Path) -> list[dict[str, list[int]]]:
     return found
 
 
-@BOTH_WAYS
+@ONE_WAY_BY_DAY
 async def test_handlers_go_on_in_order_and_each_request_has_one_reply_when_the_destination_is_killed(
     tmp_path: Path, longest_wait: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -250,7 +253,7 @@ async def test_handlers_go_on_in_order_and_each_request_has_one_reply_when_the_d
     assert sorted(highest.values()) == sorted(load.sent.values())
 
 
-@BOTH_WAYS
+@ONE_WAY_BY_DAY
 async def test_a_source_killed_again_and_again_loses_nothing_and_sends_nothing_twice(
     tmp_path: Path, longest_wait: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -282,6 +282,7 @@ async def test_killed_between_the_effect_and_the_commit_or_after_it_the_effect_i
 
 
 @pytest.mark.crash
+@pytest.mark.nightly
 async def test_whenever_it_is_killed_each_effect_is_there_exactly_once(shop):
     draw = random.Random(11)
     (port,) = free_ports(1)

@@ -11,18 +11,15 @@ from typing import Any
 
 import pytest
 from waiting import until
+from wcf.grids import each_version, every_combination, every_contract
 from wcf.scripted_server import ScriptedWCFServer, Session
-from wcf.wire import COMBINATIONS, CONTRACT_NS, ECHO, NOTIFY, Profile
+from wcf.wire import CONTRACT_NS, ECHO, NOTIFY, Profile
 
 import holdfast
 from holdfast.testing.ports import free_ports
 
 pytestmark = pytest.mark.interop
 
-RM10 = Profile("1.0", "2005/08", "1.2")
-RM11 = Profile("1.1", "2005/08", "1.2")
-every_combination = pytest.mark.parametrize("profile", COMBINATIONS, ids=str)
-every_contract = pytest.mark.parametrize("contract", ["oneway", "twoway", "mixed"])
 
 QUICK = replace(
     holdfast.SourcePolicy(),
@@ -100,7 +97,7 @@ async def test_a_clean_session_breaks_no_rule(profile: Profile, contract: str) -
     assert server.texts == [str(number) for number in range(1, 7)]
 
 
-@every_combination
+@each_version
 @every_contract
 @pytest.mark.parametrize("lost", ["drop_requests", "drop_responses"])
 async def test_each_kind_of_message_may_be_lost_once(profile: Profile, contract: str, lost: str) -> None:

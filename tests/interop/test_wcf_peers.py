@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from waiting import until
 from wcf import wire
+from wcf.grids import RM10, RM11, each_version, every_combination, every_contract
 from wcf.scripted_client import ApplicationFault, ScriptedWCFClient, SessionFaulted
 from wcf.scripted_server import ScriptedWCFServer
 from wcf.transport import Exchange, post
@@ -25,11 +26,6 @@ FAST = 0.02
 
 IMPATIENT: dict[str, Any] = {"time_scale": 0.002, "longest_round_trip": 0.002, "inactivity": 1e6}
 """For a client that is to give up."""
-
-RM10 = Profile("1.0", "2005/08", "1.2")
-RM11 = Profile("1.1", "2005/08", "1.2")
-every_combination = pytest.mark.parametrize("profile", COMBINATIONS, ids=str)
-every_contract = pytest.mark.parametrize("contract", ["oneway", "twoway", "mixed"])
 
 
 async def converse(client: ScriptedWCFClient, contract: str, count: int = 3) -> list[str]:
@@ -148,7 +144,7 @@ async def test_a_clean_session_delivers_everything_once_and_in_order(profile: Pr
     assert server.refusals == []
 
 
-@every_combination
+@each_version
 @every_contract
 @pytest.mark.parametrize("lost", ["drop_requests", "drop_responses"])
 @pytest.mark.parametrize("where", ["client", "server"])

@@ -14,6 +14,7 @@ import pytest
 from waiting import until
 from wcf import wire
 from wcf.destination import contract_app, running_destination, text_of
+from wcf.grids import each_version, every_combination, every_contract
 from wcf.scripted_client import ApplicationFault, ScriptedWCFClient, SessionFaulted
 from wcf.transport import post
 from wcf.vectors import cases, load, profile_of
@@ -27,11 +28,6 @@ pytestmark = pytest.mark.interop
 
 FAST = 0.05
 """Time scale of the clients' timers where losses have to be waited out."""
-
-RM10 = Profile("1.0", "2005/08", "1.2")
-RM11 = Profile("1.1", "2005/08", "1.2")
-every_combination = pytest.mark.parametrize("profile", COMBINATIONS, ids=str)
-every_contract = pytest.mark.parametrize("contract", ["oneway", "twoway", "mixed"])
 
 
 class Service:
@@ -91,7 +87,7 @@ async def test_a_session_without_a_message_closes(profile: Profile, contract: st
     assert client.slow_close == []
 
 
-@every_combination
+@each_version
 @every_contract
 @pytest.mark.parametrize("lost", ["drop_requests", "drop_responses"])
 async def test_each_kind_of_message_may_be_lost_once(profile: Profile, contract: str, lost: str) -> None:

@@ -236,7 +236,7 @@ class TestStores(Stores.TestCase):
 class TestStoresSweepingOften(Stores.TestCase):
     """The same with trimmed bytes deleted after a few records, by range and one by one."""
 
-    settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+    settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
 
     @pytest.fixture(autouse=True)
     def sweep_often(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_two_replies_that_came_in_no_sequence_are_two_dead_letters() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
-    [pytest.param(seed, marks=[] if seed < SEEDS // 2 else [pytest.mark.nightly]) for seed in range(0, SEEDS, CHUNK)],
+    [pytest.param(seed, marks=[] if seed < SEEDS // 4 else [pytest.mark.nightly]) for seed in range(0, SEEDS, CHUNK)],
 )
 def test_every_promise_holds_and_everything_heals_in_thousands_of_worlds(first: int) -> None:
     counts: Counter[str] = Counter()
