@@ -19,7 +19,7 @@ from holdfast.pipeline.landing import read_landed
 from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.running import MediatedBatch, Mediation, run, try_out
 from holdfast.pipeline.mediation.settled import Settled
-from holdfast.pipeline.mediation.sinks import write_table
+from holdfast.pipeline.mediation.sinks import as_messages, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -355,3 +355,18 @@ def test_rows_of_a_settled_batch_are_not_lost_when_their_sink_is_called_otherwis
     called("p", "out").run()
     assert bodies(orders, "p.first") == bodies(orders, "p.out") == [order(1), order(2)]
     assert bodies(orders, "q.first") == bodies(orders, "p.away") == []
+
+
+def test_rows_that_were_made_of_one_message_have_an_order_too(spark: SparkSession, tmp_path: Path) -> None:
+    """A sort may put rows that are alike in their order one way or the other, as where it spills."""
+    made = Pipeline()
+    made.settings(name="p", checkpoint=str(tmp_path))
+    made.source("orders", broker="http://localhost:1", queue="orders")
+    made.sink("out", queue="out", action="'urn:x'", key="1")
+    made.route("orders", "out")
+    place = "'orders' AS queue, 0 AS partition, 7L AS offset"
+    pieces = spark.sql(f"SELECT {place}, string(n) AS body FROM (SELECT explode(sequence(1, 9)) AS n)")
+    messages = as_messages(pieces, made.plan().sinks[0])
+    order = [name for name in messages.columns if name.startswith("holdfast_order")]
+    assert messages.select(order).distinct().count() == 9
+    assert [row.body for row in messages.orderBy(*order).collect()] == [str(number) for number in range(1, 10)]

@@ -296,7 +296,7 @@ class SinkPlan:
         action: Its Action.
         key: Rows of the same key go out in one Sequence, in their order; without it all of them do.
         order: What the rows of a key are ordered by; without it ``queue``, ``partition`` and ``offset``, their place
-            where they came from, if the rows have these; else as they come.
+            where they came from, if the rows have these. Those that are alike in that, or have none, as they come.
         headers: SOAP headers to send along, as XML.
         message_id: Its MessageID; without it the server makes one.
         relates_to: Its RelatesTo.
