@@ -589,6 +589,40 @@ def test_names_are_letters_digits_dots_hyphens_and_underscores(side: Side, name:
     assert not side.staging.every
 
 
+@pytest.mark.parametrize("name", ["", "a\n", "q; rm -rf x", "\x1b[2J", "a" * 201])
+def test_queries_and_attempts_have_names_that_an_operator_may_paste_into_a_shell(side: Side, name: str) -> None:
+    side.publish(0, count=0)
+    for attempt in (
+        lambda: side.stage(0, "t", rows("1"), sink="new", query=name),
+        lambda: side.stage(0, "t", rows("1"), query=name),
+        lambda: side.publish(0, count=0, query=name),
+        lambda: side.staging.bind("s", name),
+        lambda: side.staging.bind("new", name, 7),
+        lambda: side.staging.publish(Batch("s", "q", 1), [], 0, side.now, name or "-"),
+    ):
+        with pytest.raises(ConfigurationError, match="cannot be a"):
+            attempt()
+    assert [one.query for one in side.staging.every] == ["q"]
+
+
+def test_of_thousands_of_parts_one_that_is_missing_is_found_by_looking_at_each_once(side: Side) -> None:
+    looked = 0
+
+    class Token(str):
+        def __hash__(self) -> int:
+            nonlocal looked
+            looked += 1
+            return super().__hash__()
+
+    tokens = [Token(f"t{number}") for number in range(300)]
+    for token in tokens[:-1]:
+        side.stage(0, token, rows("1"))
+    looked = 0
+    with pytest.raises(NotStaged, match="of 300 parts of batch 0 1 are not here, such as 't299'"):
+        side.publish(0, *tokens, count=299)
+    assert looked < 10 * len(tokens)
+
+
 @dataclass
 class Known:
     """What a sink is to know. Of what it published, what came after each restore has a name of its own."""

@@ -16,7 +16,7 @@ from staged import unpacked
 from holdfast.core.messages import Envelope, Sequence
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
-from holdfast.endpoint.rows import COLUMNS, CutOff, RowReader, RowRefused, rows_of
+from holdfast.endpoint.rows import COLUMNS, MOST_ROWS, CutOff, RowReader, RowRefused, rows_of
 from holdfast.wire import DEFAULT, decode, encode
 
 ACTION = "urn:test:submit"
@@ -118,6 +118,18 @@ def test_what_may_not_be_sent_anywhere_names_where_it_may() -> None:
     (one,) = read(row(queue=None, to="http://evil.example/"))
     assert isinstance(one, RowRefused)
     assert "http://partner.example/rm" in one.message
+
+
+def test_rows_are_bounded_by_their_number_too_and_one_that_is_refused_keeps_nothing_of_what_it_was_read_with() -> None:
+    """16 MB of empty rows took 3 GB of memory."""
+    most = rows_of(framed([b""] * MOST_ROWS))
+    assert len(most) == MOST_ROWS
+    with pytest.raises(CutOff, match="more than 300,000 rows"):
+        rows_of(framed([b""] * (MOST_ROWS + 1)))
+    assert MOST_ROWS * len(framed([row(b"", queue=None, action="a")])[:-12]) > 4 << 20  # what our writers send
+    refused = READER.read(framed([b"", row(None), row(b"no")]), 5.0).refused
+    assert [error.__traceback__ for _, error in refused] == [None] * 3
+    assert refused[0][1].remedy is READER.read(framed([b""]), 5.0).refused[0][1].remedy
 
 
 def test_a_part_is_read_whole_or_not_at_all() -> None:

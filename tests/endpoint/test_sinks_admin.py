@@ -163,6 +163,12 @@ async def test_rows_without_a_queue_go_to_the_one_that_the_request_names(writer:
     assert (len(await bodies(writer.admin)), len(await bodies(writer.admin, "other"))) == (1, 1)
 
 
+async def test_a_batch_may_have_as_many_parts_as_a_large_write_has(writer: Writer) -> None:
+    status, told = await writer.publish(0, *(f"{number}-{'0' * 32}-1" for number in range(40_000)), rows=1)
+    assert (status, told["why"]) == (409, "unknown")
+    assert (await writer.admin.ask("/sinks/s/discard", "POST", json={"tokens": ["0" * 40] * 40_000}))[0] == 204
+
+
 async def test_which_attempt_was_published_is_told_to_others_and_a_sink_whose_batch_was_final_says_since_when(
     writer: Writer,
 ) -> None:

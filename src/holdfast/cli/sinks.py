@@ -44,7 +44,7 @@ def show(name: str | None, admin: str, as_json: bool) -> None:
     """
     if name is not None:
         found = ask_admin(admin, f"sinks/{quoted(name)}")
-        click.echo(json.dumps(found, indent=2)) if as_json else print_one(found)
+        click.echo(json.dumps(found, indent=2)) if as_json else print_one(found | {"final_at": _final(found) or None})
         return
     every = ask_for_all(admin, "sinks", "sinks")
     if as_json:
@@ -58,8 +58,13 @@ def show(name: str | None, admin: str, as_json: bool) -> None:
 def _row(one: dict[str, Any]) -> list[str]:
     batch = "none" if one["batch"] is None else f"{one['batch']:,}"
     numbers = [f"{one[field]:,}" for field in ("published", "moving", "staged", "bytes")]
-    since = "" if one["final_at"] is None else f"{datetime.fromtimestamp(one['final_at'], UTC):%Y-%m-%d %H:%MZ}"
-    return [one["name"], one["query"], batch, *numbers, since, one["waits_for"]]
+    return [one["name"], one["query"], batch, *numbers, _final(one), one["waits_for"]]
+
+
+def _final(one: dict[str, Any]) -> str:
+    """When its final batch was published; "" if others come."""
+    at = one["final_at"]
+    return "" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%MZ}"
 
 
 @sinks.command(short_help="Take another query's batches.")

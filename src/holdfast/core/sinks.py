@@ -290,7 +290,7 @@ def key_of(queue: Queue) -> str:
 
 
 def check_name(what: str, name: str) -> None:
-    """See that a sink, or a part, may be called so.
+    """See that a sink, a query, a part or an attempt may be called so: it can be pasted into a shell.
 
     Raises:
         ConfigurationError: it may not.

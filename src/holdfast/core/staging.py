@@ -119,9 +119,11 @@ class Staging:
 
         Raises:
             NotStaged: the sink is bound to another query, or the batch is not the next one.
-            ConfigurationError: no sink may be called so.
+            ConfigurationError: no sink, or no query, may be called so.
         """
         sink = self.sinks.get(batch.sink)
+        if sink is None or sink.query != batch.query:
+            check_name("query", batch.query)
         if sink is None:
             check_name("sink", batch.sink)
             check_follows(batch, None, not self._is_restored)
@@ -234,6 +236,8 @@ class Staging:
         """
         if self.is_published(batch):
             return self.sinks[batch.sink].became_of(batch)
+        if attempt:
+            check_name("attempt", attempt)
         chosen = self._chosen(batch, tokens, rows)
         sink = self.sinks.get(batch.sink) or self._new_sink(batch.sink, batch.query)
         for part in chosen:
@@ -266,16 +270,17 @@ class Staging:
         known = {part.token: part for part in staged if part.batch == batch.number}
         parts = [known[one] for one in dict.fromkeys(tokens) if one in known]
         if len(parts) != len(tokens):
-            missing = [one for one in tokens if one not in {part.token for part in parts}] or ["named twice"]
+            there = {part.token for part in parts}
+            missing = next((one for one in tokens if one not in there), "named twice")
             raise NotStaged(
                 Why.UNKNOWN,
                 f"of {len(tokens)} parts of batch {batch.number} {len(tokens) - len(parts)} are not here, such as "
-                f"{missing[0][:200]!r}: discarded, or swept",
+                f"{missing[:200]!r}: discarded, or swept",
                 remedy,
             )
-        there = sum(part.staged for part in parts)
-        if there != rows:
-            raise NotStaged(Why.COUNT, f"the parts of batch {batch.number} have {there} rows here, not {rows}", remedy)
+        found = sum(part.staged for part in parts)
+        if found != rows:
+            raise NotStaged(Why.COUNT, f"the parts of batch {batch.number} have {found} rows here, not {rows}", remedy)
         return [part for part in parts if part.staged]
 
     def discard(self, name: str, tokens: Iterable[str]) -> int:
@@ -321,6 +326,7 @@ class Staging:
             NoSuchSink: there is no such sink.
             ConfigurationError: no sink may be called so.
         """
+        check_name("query", query)
         if after is not None and name not in self.sinks:
             check_name("sink", name)
             self._new_sink(name, query)

@@ -114,6 +114,7 @@ class Route:
         query: What parameters it takes.
         body: What its content is like: a class whose fields its JSON has. A media type: the function reads it. None: it
             takes none.
+        largest: Bytes of JSON that its content may have.
         errors: Which statuses it may be refused with, besides those that every request may.
         is_told: Whether the log has a line for it, with who asked. None: if it is no GET.
         joined: Whose it is among several workers.
@@ -126,6 +127,7 @@ class Route:
     answer: Any
     query: type[Shape] = Nothing
     body: type[Shape] | str | None = None
+    largest: int = LARGEST_BODY
     errors: tuple[int, ...] = ()
     is_told: bool | None = None
     joined: Joined = Joined.EACH
@@ -149,8 +151,8 @@ class Route:
         content = exchange.request.body
         if self.body is None or isinstance(self.body, str):
             return Asked(exchange, asked, None if self.body is None else content)
-        if len(content) > LARGEST_BODY:
-            raise Refused(413, f"{len(content):,} bytes are too many", f"At most {LARGEST_BODY:,}.")
+        if len(content) > self.largest:
+            raise Refused(413, f"{len(content):,} bytes are too many", f"At most {self.largest:,}.")
         body = self.body
         fields = ", ".join(field.encode_name for field in msgspec.structs.fields(body))
         decoded = _checked(

@@ -25,6 +25,8 @@ COLUMNS = ("key", "queue", "to", "action", "headers", "body", "message_id", "rel
 """What a row has, in this order."""
 LARGEST_KEY = 1024
 """Characters."""
+MOST_ROWS = 300_000
+"""In a part: so many of the smallest have 4 MB. Each takes hundreds of bytes while it is looked at."""
 
 
 class WireRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -69,7 +71,7 @@ def rows_of(data: bytes) -> list[memoryview]:
     """The rows of a part, each as it came: behind its length, and all of them before a mark and their number.
 
     Raises:
-        CutOff: it does not end so.
+        CutOff: it does not end so, or has too many.
     """
     rows: list[memoryview] = []
     view, at = memoryview(data), 0
@@ -79,6 +81,8 @@ def rows_of(data: bytes) -> list[memoryview]:
             if len(data) - at == _END.size and _END.unpack_from(data, at)[1] == len(rows):
                 return rows
             break
+        if len(rows) == MOST_ROWS:
+            raise CutOff(f"the part has more than {MOST_ROWS:,} rows", remedy="Send them in several parts.")
         rows.append(view[at + _LENGTH.size : at + _LENGTH.size + length])
         at += _LENGTH.size + length
     raise CutOff(
@@ -143,7 +147,7 @@ class RowReader:
                     raise row
                 encoded.append(self._checked(row, sure[number], encoder))
             except RowRefused as error:
-                refused.append((number, error))
+                refused.append((number, error.with_traceback(None)))  # which would keep all that it has seen
         return PartRead(list(blocks_of(encoded, now)), len(encoded), refused)
 
     def _checked(self, row: WireRow, is_sure: bool, encoder: RowEncoder) -> EncodedRow:
@@ -207,14 +211,14 @@ class RowReader:
 
 
 _NO_TEXTS = (None, None, None, None)
-_ROW = f"an array of {', '.join(COLUMNS)}: text or nil, body and headers bytes"
+_ROW = f"A row is an array of {', '.join(COLUMNS)}: text or nil, body and headers bytes."
 
 
 def _read(raw: memoryview) -> WireRow | RowRefused:
     try:
         return _read_row(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return RowRefused(_column_of(str(error)), f"the row cannot be read: {error}", f"A row is {_ROW}.")
+        return RowRefused(_column_of(str(error)), f"the row cannot be read: {error}", _ROW)
 
 
 def _check(column: str, check: Callable[[Any], Any], value: Any) -> Any:

@@ -32,6 +32,8 @@ from holdfast.exceptions import ConfigurationError
 
 AT_ONCE = 2
 """Parts that are looked at or stored at a time: one of each. What others sent waits as it came."""
+LARGEST_TOKENS = 16 << 20
+"""Bytes of JSON that name parts: 300,000 of them, 1 TB of rows."""
 LONGEST_REASON = 500
 """Characters of what is wrong with a row."""
 
@@ -70,6 +72,7 @@ class SinkRoutes:
                 "Publish a batch: all of its rows go into their queues, once, whatever happens then",
                 PublishedShown,
                 body=Publish,
+                largest=LARGEST_TOKENS,
                 errors=(404, 409),
                 is_told=False,
                 joined=Joined.SINK,
@@ -81,6 +84,7 @@ class SinkRoutes:
                 "Give up parts that are staged; what is published stays so",
                 None,
                 body=Tokens,
+                largest=LARGEST_TOKENS,
                 is_told=False,
                 joined=Joined.SINK,
             ),
