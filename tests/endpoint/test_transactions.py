@@ -283,6 +283,7 @@ async def test_killed_between_the_effect_and_the_commit_or_after_it_the_effect_i
 
 @pytest.mark.crash
 @pytest.mark.nightly
+@pytest.mark.timeout(900)
 async def test_whenever_it_is_killed_each_effect_is_there_exactly_once(shop):
     draw = random.Random(11)
     (port,) = free_ports(1)
@@ -295,10 +296,10 @@ async def test_whenever_it_is_killed_each_effect_is_there_exactly_once(shop):
         for _ in range(4):
             there = sum(shop.effects.values())
             wanted = min(count, there + draw.randrange(1, 25))
-            await until(lambda wanted=wanted: sum(shop.effects.values()) >= wanted)
+            await until(lambda wanted=wanted: sum(shop.effects.values()) >= wanted, None)
             child.kill()
             await asyncio.to_thread(child.start)
-        await until(lambda: sum(shop.effects.values()) >= count)
+        await until(lambda: sum(shop.effects.values()) >= count, None)
         await source.flush(60)
     child.kill()
     assert shop.effects == Counter(map(str, range(count)))
@@ -395,6 +396,7 @@ async def test_transactions_that_end_in_any_order_lose_double_and_overtake_nothi
 
 
 @pytest.mark.crash
+@pytest.mark.timeout(900)
 async def test_whenever_the_sending_process_is_killed_what_was_committed_arrives_once(shop, landed):
     url, got = landed
     child = Child("outbox", shop.url, url)
@@ -407,10 +409,10 @@ async def test_whenever_the_sending_process_is_killed_what_was_committed_arrives
         await asyncio.sleep(0)
         if n % 15 == 14:
             if draw.random() < 0.7:
-                await until(lambda n=n: len(got) > n - draw.randrange(15))
+                await until(lambda n=n: len(got) > n - draw.randrange(15), None)
             child.kill()
             await asyncio.to_thread(child.start)
-    await until(lambda: len(got) >= 60)
+    await until(lambda: len(got) >= 60, None)
     await asyncio.to_thread(child.kill)
     async with Source(url, shop.url, policy=QUICK) as last:
         await last.flush(60)
