@@ -30,9 +30,17 @@ CLIENTS, MESSAGES = 6, 6
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Crew, str]]:
-    """One server for all tests, and its URL."""
+    """One server for all tests that leave it as it is, and its URL."""
     crew = Crew(tmp_path_factory.mktemp("crew"), "--port", "0", "--workers", "2", module=MODULE)
     yield crew, crew.url()
+    crew.clean()
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    """A server of a test's own."""
+    crew = Crew(tmp_path, "--port", "0", "--workers", "2", module=MODULE)
+    yield crew
     crew.clean()
 
 
@@ -71,8 +79,8 @@ async def test_sessions_of_every_kind_are_served_without_a_repeat(served: tuple[
     assert len(by_sequence) == 4 * CLIENTS
 
 
-async def test_sessions_survive_workers_that_are_killed(served: tuple[Crew, str]) -> None:
-    crew, url = served
+async def test_sessions_survive_workers_that_are_killed(crew: Crew) -> None:
+    url = await asyncio.to_thread(crew.url)
     profile = Profile("1.1", "2005/08", "1.2")
 
     async def session(number: int) -> None:
