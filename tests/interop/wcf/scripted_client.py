@@ -77,7 +77,8 @@ class ScriptedWCFClient:
         to: The logical address in wsa:To when it is another than ``url`` (a proxy, another host name).
         time_scale: Factor on every timer of .NET's (not on measured round trips).
         longest_round_trip: Seconds; a longer one, which is a busy machine's doing, is measured as this.
-        inactivity: Seconds, before scaling: half of it idle brings an AckRequested, all of it silent kills the session.
+        inactivity: Seconds, before scaling: half of it idle brings an AckRequested; all of it silent, and no less than
+            ten minutes of the clock, kills the session.
         drop_requests, drop_responses, loss_rate, seed: See ``Losses``.
         mutate: Rewrites each envelope before it leaves, given its kind: to make a deliberately wrong client.
     """
@@ -117,6 +118,7 @@ class ScriptedWCFClient:
         self.last = 0
         self._location = urlsplit(url)
         self._inactivity = inactivity * time_scale
+        self._silence = max(self._inactivity, 600.0)  # a busy machine may be silent for all of a scaled one
         self._losses = Losses(drop_requests, drop_responses, loss_rate, seed)
         self._mutate = mutate
         self._max_window = max_window
@@ -635,14 +637,14 @@ class ScriptedWCFClient:
         while not self._dead:
             full = self.quota <= 0
             interval = self._inactivity / (16 if full else 2)
-            deadline = min(self._last_local + interval, self._last_remote + self._inactivity)
+            deadline = min(self._last_local + interval, self._last_remote + self._silence)
             self._poke.clear()
             try:
                 # Not wait_for: in Python 3.11 it loses a cancellation that comes together with what it waits for.
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                     await self._poke.wait()
             except TimeoutError:
-                if time.monotonic() - self._last_remote >= self._inactivity:
+                if time.monotonic() - self._last_remote >= self._silence:
                     raise self._die("nothing came from the peer for the whole inactivity timeout") from None
                 self._last_local = time.monotonic()
                 answer = await self._exchange("AckRequested", self._ack_requested())
