@@ -165,7 +165,7 @@ def peer_options(command: F) -> F:
 
 
 def remembered_options(command: F, options: dict[str, tuple[str, str, str]], place: str) -> F:
-    """Add options whose values are no arguments of the command, but wait in ``context.meta[place]`` for who needs them.
+    """Add options whose values are no arguments, but wait in ``context.meta[place]`` for the one that needs them.
 
     Args:
         command: What gets them.

@@ -63,7 +63,7 @@ def yes_option(command: Any) -> Any:
 
 def reason_option(command: Any) -> Any:
     """Add ``--reason``."""
-    return click.option("--reason", default="", metavar="TEXT", help="Why, for who looks at it later.")(command)
+    return click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")(command)
 
 
 def confirm(what: str, yes: bool) -> None:

@@ -18,7 +18,7 @@ from holdfast.pipeline.job import command_session, print_line, spark_options
     type=click.FloatRange(min=0),
     default=3600.0,
     show_default=True,
-    help="How long what is replaced is kept, for who is reading it.",
+    help="How long what is replaced is kept, for whoever is reading it.",
 )
 @spark_options
 def compact_command(out: str, target_mb: int, keep_seconds: float, verbose: bool, master: str | None) -> None:

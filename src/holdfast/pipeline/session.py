@@ -1,4 +1,4 @@
-"""A Spark session with the settings that suit Holdfast. The format itself sets nothing; this is for who wants it."""
+"""A Spark session with the settings that suit Holdfast. The format itself sets nothing; use it if you like."""
 
 from __future__ import annotations
 
