@@ -55,6 +55,18 @@ Starting Streaming TransformWithStateInPandas Python worker.
 Traceback (most recent call last):
   File "pyspark/daemon.py", line 264, in manager
 BrokenPipeError: [Errno 32] Broken pipe
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "pyspark/daemon.py", line 270, in manager
+EOFError
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "pyspark/worker.py", line 9, in main
+OSError: gone
 java.lang.OutOfMemoryError: Java heap space
 Exception in thread "stream execution thread for reassemble [id = 7]" java.lang.StackOverflowError
 \tat java.base/java.util.regex.Pattern$Loop.match(Pattern.java:4870)

@@ -193,6 +193,7 @@ def hear(stop: threading.Event, *, raises: bool = False) -> None:
 _CHATTER = re.compile(
     rb"\s*$|\s+at |\s+\.\.\. \d+ more|Exception in thread \"stream execution thread|WARNING: Using incubator modules"
     rb"|Setting default log level|To adjust logging level|(Starting )?Streaming TransformWithState"
+    rb"|During handling of the above exception|The above exception was the direct cause"
 )
 """What Spark's Java and its workers say of themselves, and the lines of a stack."""
 
