@@ -493,8 +493,13 @@ class ScriptedWCFClient:
         self.window_size = 1
         self._timeout *= 2
         self._startup = False
-        self._spawn(self._send(entry))
+        self._spawn(self._send_again(entry))
         self._arm()
+
+    async def _send_again(self, entry: _Entry) -> None:
+        # It may arrive before this begins, and the session go on to its end: what is said then would come too early.
+        if not entry.transferred:
+            await self._send(entry)
 
     def _set_timeout(self) -> None:
         self._timeout = max(_RETRY_FLOOR * self.scale + self._rtt, self._rtt + 4 * self._rtt_error)
