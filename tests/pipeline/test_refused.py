@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
+import pyarrow.parquet
 import pytest
 from actors import Actor, pause
 from fake_server import FakeServer
@@ -167,3 +168,12 @@ def test_what_nobody_can_say_any_more_is_left_where_it_is(begin: Callable[[], Wo
     assert last is not None and last[0] == 1
     Query(world.server, world.name, refused=str(world.directory)).run(0, {"body": [f"<{row}/>" for row in ROWS]})
     assert len(list(world.directory.rglob("*.parquet"))) == 2
+
+
+def test_a_task_whose_rows_are_all_refused_writes_them_some_at_a_time(server: FakeServer, tmp_path: Path) -> None:
+    rows = [f"r{number}" for number in range(2500)]
+    Query(server, refused=str(tmp_path)).run(0, {"body": [*rows, "x" * (5 << 20), "last"]})
+    (file,) = tmp_path.glob("refused_query=q1/refused_batch=0/*.parquet")
+    table = pyarrow.parquet.ParquetFile(file)
+    assert table.num_row_groups == 4
+    assert table.read().column("body").to_pylist() == [*rows, "x" * (5 << 20), "last"]

@@ -32,6 +32,8 @@ COLUMNS = [
 """What stands beside a row's own columns; the path has ``refused_query`` and ``refused_batch``."""
 
 _NOTE = ".json"
+_GROUP_ROWS = 1000
+_GROUP_BYTES = 4 << 20
 
 
 class RefusedFile:
@@ -48,6 +50,8 @@ class RefusedFile:
         self._directory = directory
         self._staged = _staged(query, batch)
         self._partition = partition
+        self._waiting: list[pa.Table] = []
+        self._bytes = 0
         self._writer: pq.ParquetWriter | None = None
         self._stream: pa.NativeFile
         self.name = f"{name}.parquet"
@@ -56,23 +60,31 @@ class RefusedFile:
     def add(self, refused: Sequence[Refused]) -> None:
         """Write rows."""
         for one in refused:
-            row = one.batch.slice(one.index, 1)
+            row = one.batch.take(pa.array([one.index]))  # a slice would keep the others
             said: list[Any] = [one.reason, one.column or None, self._partition, one.position]
             arrays = [pa.array([value], kind) for value, (_, kind) in zip(said, COLUMNS, strict=True)]
             ours = pa.schema(COLUMNS)
-            table = pa.table([*arrays, *row.columns], schema=pa.schema([*ours, *row.schema]))
-            if self._writer is None:
-                with _written(self._directory):
-                    system, at = _system(self._directory)
-                    system.create_dir(f"{at}/{self._staged}", recursive=True)
-                    self._stream = system.open_output_stream(f"{at}/{self._staged}/{self.name}")
-                    self._writer = pq.ParquetWriter(self._stream, table.schema)
-            with _written(self._directory):
-                self._writer.write_table(table)
+            self._waiting.append(pa.table([*arrays, *row.columns], schema=pa.schema([*ours, *row.schema])))
+            self._bytes += row.nbytes
+            if len(self._waiting) == _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+                self._write()
         self.rows += len(refused)
+
+    def _write(self) -> None:
+        """A row group of what waits: one for each row would be as long in memory as the file."""
+        table, self._waiting, self._bytes = pa.concat_tables(self._waiting).combine_chunks(), [], 0
+        with _written(self._directory):
+            if self._writer is None:
+                system, at = _system(self._directory)
+                system.create_dir(f"{at}/{self._staged}", recursive=True)
+                self._stream = system.open_output_stream(f"{at}/{self._staged}/{self.name}")
+                self._writer = pq.ParquetWriter(self._stream, table.schema)
+            self._writer.write_table(table)
 
     def close(self) -> str:
         """Its name once it is written, "" if there is none."""
+        if self._waiting:
+            self._write()
         if self._writer is None:
             return ""
         with _written(self._directory):

@@ -13,7 +13,7 @@ import hashlib
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -276,9 +276,10 @@ class Staging:
         finally:
             self._plane.close()
             if not whole:
-                if file is not None:
-                    file.close()
                 _discard(self._options, self._batch, self._tried)
+                if file is not None:
+                    with suppress(WriteRefused):  # what failed is to be told, not this
+                        file.close()
         in_table = file.rows if file else 0
         return Staged(self._batch, tuple(self._tokens), self._rows, already, attempt, in_table, name)
 
