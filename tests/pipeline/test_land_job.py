@@ -306,7 +306,7 @@ def test_wrong_usage_is_told_before_spark_is_started():
     result = CliRunner().invoke(land_command, [*required, "--available-now", "--interval", "1"])
     assert result.exit_code == 2
     assert "exclude each other" in result.output
-    for wrong, why in (("nonsense", "option broker='nonsense'"), ("", "option broker=''")):
+    for wrong, why in (("nonsense", "--broker='nonsense'"), ("", "--broker=''")):
         result = CliRunner().invoke(land_command, ["--broker", wrong, "--out", "o", "--checkpoint", "c"])
         assert result.exit_code == 2
         assert why in result.output

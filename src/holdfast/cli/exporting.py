@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from holdfast.core.records import Record
     from holdfast.endpoint.admin_client import Access
 
-PATIENCE = 60.0
-"""Seconds for which a server may stay away before an export is given up."""
-
 
 class Place(Protocol):
     """Where records go."""
@@ -119,6 +116,7 @@ def _unwritable(path: object, error: OSError) -> ConfigurationError:
 def export(
     admin: str,
     access: Access,
+    away: float | None,
     queue: str,
     partitions: Iterable[int] | None,
     bounds: tuple[int | None, int | None],
@@ -130,6 +128,7 @@ def export(
     Args:
         admin: The URL of the admin listener.
         access: What it demands.
+        away: Seconds for which a server that is away is waited for; None: the usual ones.
         queue: Which.
         partitions: Of it; None for all.
         bounds: From which offset on, and up to which; None: what there is.
@@ -143,12 +142,14 @@ def export(
         HoldfastError: the server cannot be asked, or does not have them.
     """
     from holdfast.pipeline.client import DataPlane, Patience, read_range
+    from holdfast.pipeline.job import have_answer
     from holdfast.pipeline.offsets import Range
+    from holdfast.pipeline.wording import AWAY
     from holdfast.store.records import decode_record
 
     plane = DataPlane(admin, access)
-    patience = Patience(PATIENCE)
-    ends = patience.call(lambda: plane.ends(queue))
+    ends = have_answer(lambda: plane.ends(queue), away)
+    patience = Patience(AWAY if away is None else away)
     wanted = sorted(ends.partitions if partitions is None else partitions)
     missing = [one for one in wanted if one not in ends.partitions]
     if missing:

@@ -13,6 +13,7 @@ import click
 from holdfast.cli.shelf import Shelf, Things, opened_to_look
 from holdfast.cli.steering import Noun, confirm, quoted, steer, steer_options, tell, yes_option
 from holdfast.cli.tables import access, admin_option, age_text, ask_admin, json_option, print_table, shown
+from holdfast.pipeline.wording import away_option, own_words
 
 TELL_EVERY = 5.0
 """Seconds between two lines of progress."""
@@ -114,6 +115,7 @@ class _Progress:
 @click.option("--partition", type=click.IntRange(min=0), help="Only of this partition.  [default: all]")
 @click.option("--from", "start", type=click.IntRange(min=0), help="From this offset on.")
 @click.option("--below", type=click.IntRange(min=0), help="Up to this offset, which is not among them.")
+@away_option
 @steer_options
 def export(
     name: str,
@@ -122,6 +124,7 @@ def export(
     partition: int | None,
     start: int | None,
     below: int | None,
+    away_seconds: float | None,
     admin: str,
     as_json: bool,
 ) -> None:
@@ -138,7 +141,8 @@ def export(
         raise click.UsageError("Say where to: --to DIR or --jsonl FILE.")
     place = Files(directory) if directory is not None else JSONLines(jsonl or "-")
     parts = None if partition is None else [partition]
-    count = take_out(admin, access(), name, parts, (start, below), place, _Progress())
+    with own_words():
+        count = take_out(admin, access(), away_seconds, name, parts, (start, below), place, _Progress())
     where = directory if directory is not None else jsonl
     if jsonl != "-":
         tell({"exported": count, "to": str(where)}, f"{count:,} records are in {where}.", as_json)

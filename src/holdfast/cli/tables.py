@@ -106,6 +106,7 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
     import http.client
 
     from holdfast.endpoint.admin_client import describe_failure
+    from holdfast.pipeline.wording import in_words_of
 
     if urlsplit(admin).scheme not in ("http", "https") or not urlsplit(admin).hostname:
         raise click.UsageError(f"--admin {admin!r} is not a URL such as http://127.0.0.1:8081.")
@@ -116,6 +117,7 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
         data = answer.read()
     except (OSError, http.client.HTTPException) as error:
         reason, remedy = describe_failure(error, admin)
+        remedy = in_words_of(click.get_current_context().command, remedy)
         raise HoldfastError(f"{url} cannot be read: {reason}", remedy=remedy) from error
     finally:
         connection.http.close()
@@ -127,7 +129,8 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
         raise _unreadable(url, "it answered something else")
     if answer.status >= 300:
         said = found.get("error", f"it answered HTTP {answer.status}")
-        raise HoldfastError(f"{url}: {said}", remedy=str(found.get("remedy", "")))
+        remedy = in_words_of(click.get_current_context().command, str(found.get("remedy", "")))
+        raise HoldfastError(f"{url}: {said}", remedy=remedy)
     return found
 
 

@@ -118,10 +118,7 @@ class AdminConnection:
         return self.http.getresponse()
 
 
-CLIENT_CERTIFICATE = (
-    "It may want a client certificate that it trusts: --cert and --cert-key (the Spark source: options "
-    "certificateFile and keyFile)."
-)
+CLIENT_CERTIFICATE = "It may want a client certificate that it trusts: options certificateFile and keyFile."
 CUT_OFF = (
     http.client.BadStatusLine, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLEOFError
 )  # fmt: skip
@@ -129,16 +126,17 @@ CUT_OFF = (
 
 
 def describe_failure(error: Exception, url: str) -> tuple[str, str]:
-    """What went wrong on the way to an admin listener, and what to do."""
+    """What went wrong on the way to an admin listener, and what to do; options are named as the Spark source has them,
+    see ``holdfast.pipeline.wording``."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted: {error.verify_message}",
-            "Name the authority that signed it (--ca FILE; the Spark source: option caFile), and ask by a name or "
-            "address that the certificate is for.",
+            "Name the authority that signed it with option caFile, and ask by a name or address that the certificate "
+            "is for.",
         )
     remedy = (
-        "Is that the admin listener of a running broker or server (holdfast serve ... --admin 8081)? Say where it is: "
-        "--admin URL, or HOLDFAST_ADMIN (holdfast land: --broker; the Spark source and sink: option broker)."
+        "Is that the admin listener of a running broker or server (holdfast serve ... --admin 8081)? Say "
+        "where it is with option broker."
     )
     if isinstance(error, CUT_OFF):
         # A server of TLS 1.3 learns only after the handshake that there is no certificate, and then closes.

@@ -83,8 +83,8 @@ class Guard:
             raise Refused(
                 401,
                 "the token is missing, or it is another one" if not given else "the token is not this listener's",
-                f"Send Authorization: Bearer TOKEN. Holdfast's commands take it from --token-file or {TOKEN_VARIABLE}, "
-                "the Spark source from the option tokenFile.",
+                "Send Authorization: Bearer TOKEN. Commands and the Spark source take it from option tokenFile or "
+                f"{TOKEN_VARIABLE}.",
                 ((b"WWW-Authenticate", b'Bearer realm="holdfast"'),),
             )
 

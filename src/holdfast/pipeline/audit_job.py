@@ -12,10 +12,21 @@ import click
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline import files
-from holdfast.pipeline.job import access_options, command_session, print_line, source_access, spark_options
+from holdfast.pipeline.job import (
+    access_options,
+    command_session,
+    further_option,
+    have_answer,
+    print_line,
+    source_access,
+    spark_options,
+)
 from holdfast.pipeline.journal import is_address
+from holdfast.pipeline.journal_client import JournalClient
 from holdfast.pipeline.options import ReadOptions
 from holdfast.pipeline.page import check_installed, check_writable, write_report
+from holdfast.pipeline.session import check_spark
+from holdfast.pipeline.wording import away_option, own_words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +53,8 @@ class _Place(click.Path):
 )
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report to that file.")
 @access_options
+@away_option
+@further_option
 @spark_options
 def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
     """Audit an event journal: what became of every message, and whether anything happened that must not.
@@ -57,27 +70,42 @@ def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
     Prints a line of JSON for each step, each violation and each hole in the journal. Exits with 0 if nothing is there
     that must not be, with 1 if there is; where the journal has holes, it says that of those it cannot tell.
     """
-    options = source_access(arguments)
-    try:  # before Spark starts, which takes a while
-        for address in filter(is_address, place):
-            ReadOptions.parse({"broker": str(address), "read": "journal", **options})
-    except ConfigurationError as error:
-        raise click.UsageError(str(error)) from error
     try:
-        if arguments["html"] is not None:
-            check_installed()
-            check_writable(arguments["html"])
-        remedy = "audit again: nothing was changed"
-        with command_session(
-            "holdfast audit", arguments["master"], verbose=arguments["verbose"], remedy=remedy
-        ) as spark:
-            found = _audit(spark, place, options, **{name: arguments[name] for name in ("out", "kind", "html")})
+        with own_words():
+            found = _run(place, arguments)
     except HoldfastError as error:
         click.echo(f"holdfast: {error}", err=True)
         sys.exit(1)
     if found:
         click.echo(f"holdfast: what was promised is broken: violations: {found:,}", err=True)
         sys.exit(_VIOLATED)
+
+
+def _run(place: tuple[str | Path, ...], arguments: dict[str, Any]) -> int:
+    away = arguments["away_seconds"]
+    options = {**arguments["further"], **source_access(arguments)}
+    options |= {} if away is None else {"awaySeconds": str(away)}
+    # Before Spark starts, which takes a while.
+    servers = [_server(str(address), options) for address in filter(is_address, place)]
+    if arguments["html"] is not None:
+        check_installed()
+        check_writable(arguments["html"])
+    check_spark()
+    for server in servers:
+        have_answer(server.files, away)
+        server.close()
+    remedy = "audit again: nothing was changed"
+    with command_session("holdfast audit", arguments["master"], verbose=arguments["verbose"], remedy=remedy) as spark:
+        return _audit(spark, place, options, **{name: arguments[name] for name in ("out", "kind", "html")})
+
+
+def _server(address: str, options: dict[str, str]) -> JournalClient:
+    try:
+        parsed = ReadOptions.parse({**options, "broker": address, "read": "journal"})
+        parsed.check_batch()
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from error
+    return JournalClient(parsed.broker, parsed.access)
 
 
 def _audit(

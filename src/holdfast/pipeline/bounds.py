@@ -40,7 +40,7 @@ def queues_there(plane: DataPlane, options: ReadOptions) -> dict[str, Ends]:
 def no_match(options: ReadOptions) -> UnknownQueue:
     """No queue is there that the pattern matches."""
     return UnknownQueue(
-        f"the server at {options.broker} has no queue whose whole name matches queuePattern {options.pattern!r}",
+        f"the server at {options.broker} has no queue whose whole name matches option queuePattern {options.pattern!r}",
         remedy="holdfast queues --admin URL lists them",
     )
 
@@ -87,7 +87,7 @@ def refuse_or_tell(lost: Sequence[QueueRange], options: ReadOptions, why: str) -
     if lost and options.fail_on_loss:
         raise RecordsTrimmed(
             f"{rows} records that {why} are deleted: {ranges}",
-            remedy="to read on without them set failOnDataLoss to false; to have them restore the store. A longer "
+            remedy="to read on without them set option failOnDataLoss=false; to have them restore the store. A longer "
             "retention, or one with a longer time for readers, keeps them",
         )
     if lost:

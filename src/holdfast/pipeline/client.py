@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -19,6 +20,7 @@ from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.blocks import Block, BlockReader
 from holdfast.pipeline.connection import Connection, answer_of, understood
 from holdfast.pipeline.errors import (
+    NobodyThere,
     OffsetRefused,
     PipelineError,
     RecordsTrimmed,
@@ -29,6 +31,11 @@ from holdfast.pipeline.offsets import Ends, Known, Positions, Range
 
 T = TypeVar("T")
 
+log = logging.getLogger("holdfast.pipeline")
+
+TELL_AFTER, TELL_EVERY = 1.0, 5.0
+"""Seconds of waiting after which it is said, and then how often."""
+
 VERSION = 1
 """Of the data plane, as its answers have it in ``v``."""
 
@@ -36,9 +43,12 @@ VERSION = 1
 class Patience:
     """How long failures in a row are borne: doubling pauses from 0.1 to 2 s, until ``seconds`` have passed.
 
+    What is waited for, and how long still, is said in the log ``holdfast.pipeline``.
+
     Args:
         seconds: From the first failure on.
-        clock, sleep: For tests.
+        clock, sleep: For tests, and for who may be told to end meanwhile.
+        nobody: Seconds instead for an address where nobody listens, until somebody has answered once; None: as many.
     """
 
     def __init__(
@@ -46,15 +56,21 @@ class Patience:
         seconds: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        nobody: float | None = None,
     ) -> None:
         self._seconds = seconds
+        self._nobody = nobody
+        self._tell_at: float | None = None
         self._clock = clock
         self._sleep = sleep
-        self.succeeded()
+        self._since: float | None = None
+        self._pause = 0.1
 
     def succeeded(self) -> None:
         """Forget the failures so far."""
-        self._since: float | None = None
+        if self._since is not None and self._tell_at is not None and self._tell_at > self._since + TELL_AFTER:
+            log.warning("the server answers again, after %.0f s", self._clock() - self._since)
+        self._since = self._nobody = None
         self._pause = 0.1
 
     def failed(self, error: ServerAway) -> None:
@@ -65,14 +81,22 @@ class Patience:
         """
         now = self._clock()
         if self._since is None:
-            self._since = now
-        left = self._seconds - (now - self._since)
+            self._since, self._tell_at = now, now + TELL_AFTER
+        bears = self._seconds
+        if self._nobody is not None and isinstance(error, NobodyThere):
+            bears = min(self._seconds, self._nobody)
+        left = bears - (now - self._since)
         if left <= 0:
+            remedy = "nothing is lost: start the server, then what asked it again, a stream with the same checkpoint; "
+            if bears < self._seconds:
+                remedy = f"{error.remedy} If it is only being started, "
             raise ServerAway(
-                f"{error.message} (tried for {self._seconds:g} s)",
-                remedy="nothing is lost: start the server, then the query again with the same checkpoint; "
-                "option awaySeconds is how long a query waits",
+                f"{error.message} (tried for {bears:g} s)",
+                remedy=f"{remedy}option awaySeconds is how long it is waited for",
             ) from None  # Spark prints the whole chain, and all of it says the same
+        if self._tell_at is not None and now >= self._tell_at:
+            log.warning("%s; waiting for it, %.0f s left", error.message, left)
+            self._tell_at = now + TELL_EVERY
         self._sleep(min(self._pause, left))
         self._pause = min(2 * self._pause, 2.0)
 

@@ -205,7 +205,7 @@ class BatchBuilder:
     def _unreadable(self, offset: int, why: str) -> PipelineError:
         return PipelineError(
             f"queue {self._queue!r} partition {self._partition} offset {offset} cannot be read: {why}",
-            remedy="was it written by a newer version? Use that one; else read around it with startingOffsets",
+            remedy="was it written by a newer version? Use that one; else read around it with option startingOffsets",
         )
 
 

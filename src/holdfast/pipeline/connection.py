@@ -8,12 +8,13 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from holdfast.endpoint.admin_client import CLIENT_CERTIFICATE, Access, AdminConnection, describe_failure
-from holdfast.pipeline.errors import PipelineError, ServerAway
+from holdfast.pipeline.errors import NobodyThere, PipelineError, ServerAway
 
 TIMEOUT = 30.0
 """Seconds without a byte after which a server counts as away."""
@@ -114,7 +115,8 @@ class Connection:
         text = f"the server at {self._broker} does not answer: {what}"
         if isinstance(error, ssl.SSLError) and _TRUST.search(error.reason or ""):  # it will be no better in a moment
             return PipelineError(text, remedy=remedy)
-        return ServerAway(f"{text}. {remedy}" if remedy is CLIENT_CERTIFICATE else text, remedy=remedy)
+        kind = NobodyThere if isinstance(error, ConnectionRefusedError | socket.gaierror) else ServerAway
+        return kind(f"{text}. {remedy}" if remedy is CLIENT_CERTIFICATE else text, remedy=remedy)
 
     def _checked(self, status: int, answer: dict[str, Any]) -> dict[str, Any]:
         if 200 <= status < 300:

@@ -13,6 +13,10 @@ class ServerAway(PipelineError):
     """The server does not answer, or answers that it cannot now (5xx). Nothing is lost; worth trying again."""
 
 
+class NobodyThere(ServerAway):
+    """Nobody listens at the address, or there is no such host."""
+
+
 class UnknownQueue(PipelineError):
     """The server has no queue of that name."""
 

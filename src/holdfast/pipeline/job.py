@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.bounds import queues_there
+from holdfast.pipeline.client import DataPlane, Patience
 from holdfast.pipeline.reading import LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.schemas import schema_in
 from holdfast.pipeline.session import session
+from holdfast.pipeline.wording import AWAY, NOBODY, flag_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from holdfast.pipeline.landing import LandedBatch
+    from holdfast.pipeline.options import ReadOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -113,6 +117,67 @@ def access_options(command: Command) -> Command:
     return command
 
 
+def named_values(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Callback of an option that is given as NAME=VALUE, several times: the values by their names."""
+    found = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE", context, option)
+        found[name] = text
+    return found
+
+
+def _further(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found = named_values(context, option, values)
+    for name in found:
+        if flag := flag_of(context.command, name):
+            raise click.BadParameter(f"{name} is {flag} here", context, option)
+    return found
+
+
+further_option = click.option(
+    "--option",
+    "further",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_further,
+    help="An option of the wsrm source that has no flag here: failOnDataLoss=false, startingTimestamp=…",
+)
+
+
+def have_answer(ask: Callable[[], T], away: float | None, stop: threading.Event | None = None) -> T:
+    """Ask a server something before Spark starts, which takes a while: it is there, and what is asked for, too.
+
+    Args:
+        ask: What asks.
+        away: Seconds for which it is waited for, as it was told; None: the usual ones.
+        stop: Set when the command is to end.
+
+    Returns:
+        What ``ask`` did.
+
+    Raises:
+        HoldfastError: It is not.
+        KeyboardInterrupt: The command is to end.
+    """
+
+    def sleep(seconds: float) -> None:
+        if (stop or threading.Event()).wait(seconds):
+            raise KeyboardInterrupt
+
+    return Patience(AWAY if away is None else away, sleep=sleep, nobody=NOBODY if away is None else None).call(ask)
+
+
+def look_at_queues(options: ReadOptions) -> None:
+    """See that the queues are there that are to be read. Asks once."""
+    plane = DataPlane(options.broker, options.access)
+    try:
+        queues_there(plane, options)
+    finally:
+        plane.close()
+
+
 def source_access(arguments: dict[str, Any]) -> dict[str, str]:
     """The options of the ``wsrm`` source that the options of ``access_options`` come to."""
     return {option: str(arguments[name]) for name, option in _ACCESS.items() if arguments.get(name) is not None}
@@ -155,6 +220,16 @@ def reading(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"schema": schema_in(file) if file else arguments["schema"] or None, **given}
 
 
+def check_schema(arguments: dict[str, Any]) -> None:
+    """See that there is one at most.
+
+    Raises:
+        click.UsageError: Two.
+    """
+    if arguments["schema"] and arguments["schema_file"]:
+        raise click.UsageError("--schema and --schema-file exclude each other")
+
+
 @contextlib.contextmanager
 def job_session(name: str, arguments: dict[str, Any], stop: threading.Event | None = None) -> Iterator[SparkSession]:
     """A session for one command, stopped at its end; see ``command_session``.
@@ -163,8 +238,7 @@ def job_session(name: str, arguments: dict[str, Any], stop: threading.Event | No
         click.UsageError: Two schemas.
         HoldfastError: What ended the command, in a sentence.
     """
-    if arguments["schema"] and arguments["schema_file"]:
-        raise click.UsageError("--schema and --schema-file exclude each other")
+    check_schema(arguments)
     safe = "what is landed is safe"
     with command_session(name, arguments["master"], verbose=arguments["verbose"], remedy=safe, stop=stop) as spark:
         yield spark

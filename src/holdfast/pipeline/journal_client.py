@@ -97,8 +97,8 @@ class JournalClient(Connection):
         if status == 404:
             raise RecordsTrimmed(
                 f"{name} of the journal at {self._broker} is kept no longer",
-                remedy="read again: what is there now is listed anew. To read on without such set failOnDataLoss to "
-                "false; a larger JournalPolicy(age=, size=) of the server keeps them",
+                remedy="read again: what is there now is listed anew. To read on without such set option "
+                "failOnDataLoss=false; a larger JournalPolicy(age=, size=) of the server keeps them",
             )
         self._checked(status, answer)
 

@@ -16,9 +16,13 @@ from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.job import (
     WAIT_AT_END,
     access_options,
+    check_schema,
     flags,
+    further_option,
+    have_answer,
     hear,
     job_session,
+    look_at_queues,
     patiently,
     print_line,
     reading,
@@ -31,6 +35,8 @@ from holdfast.pipeline.job import (
     tell_of_flags,
 )
 from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.session import check_spark
+from holdfast.pipeline.wording import away_option, own_words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +57,8 @@ DEFAULT_INTERVAL = 10.0
 @click.option("--reader", help="Name of the cursor on the server.  [default: one of the checkpoint's own]")
 @access_options
 @click.option("--max-rows-per-batch", type=click.IntRange(min=1), help="Messages of one batch at most.")
-@click.option("--away-seconds", type=click.FloatRange(min=0), help="How long to wait for a server that is away.")
+@away_option
+@further_option
 @click.option(
     "--interval",
     type=click.FloatRange(min=0),
@@ -73,7 +80,8 @@ def land_command(**arguments: Any) -> None:
     stop = threading.Event()
     hear(stop)
     try:
-        _run(arguments, stop)
+        with own_words():
+            _run(arguments, stop)
     except HoldfastError as error:
         click.echo(f"holdfast: {error}", err=True)
         sys.exit(1)
@@ -84,9 +92,13 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
         raise click.UsageError("--available-now and --interval exclude each other")
     try:  # before Spark starts, which takes a while
         where = {name: arguments[name] for name in ("broker", "queue", "reader") if arguments[name] is not None}
-        options = ReadOptions.parse({**where, **_source_options(arguments)})
+        options = ReadOptions.parse({"reader": "land", **where, **_source_options(arguments)})
+        options.check_stream()
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
+    check_schema(arguments)
+    check_spark()
+    have_answer(lambda: look_at_queues(options), arguments["away_seconds"], stop)
     with job_session("holdfast land", arguments, stop) as spark:
         if not stop.is_set():
             _land(spark, arguments, options, stop)
@@ -147,7 +159,7 @@ def _source_options(arguments: dict[str, Any]) -> dict[str, str]:
         "away_seconds": "awaySeconds",
     }
     own = {option: str(arguments[name]) for name, option in names.items() if arguments.get(name) is not None}
-    return {**own, **source_access(arguments)}
+    return {**arguments.get("further", {}), **own, **source_access(arguments)}
 
 
 def _total(landed: dict[int, LandedBatch]) -> int:

@@ -9,13 +9,27 @@ import dataclasses
 import json
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.exceptions import HoldfastError
-from holdfast.pipeline.job import WAIT_AT_END, command_session, hear, patiently, print_line, sentence, spark_options
+from holdfast.pipeline.client import DataPlane
+from holdfast.pipeline.job import (
+    WAIT_AT_END,
+    command_session,
+    have_answer,
+    hear,
+    look_at_queues,
+    named_values,
+    patiently,
+    print_line,
+    sentence,
+    spark_options,
+)
+from holdfast.pipeline.wording import AWAY, away_option, own_words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,19 +40,9 @@ if TYPE_CHECKING:
 _SAFE = "what was sent and kept is safe; start again to go on"
 
 
-def _parameters(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{value!r} is not NAME=VALUE", context, option)
-        found[name] = text
-    return found
-
-
 _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False))
 _SET = click.option(
-    "--set", "parameters", multiple=True, metavar="NAME=VALUE", callback=_parameters, help="A parameter of the file."
+    "--set", "parameters", multiple=True, metavar="NAME=VALUE", callback=named_values, help="A parameter of the file."
 )
 
 
@@ -56,8 +60,11 @@ def pipeline() -> None:
 @_FILE
 @_SET
 @click.option("--available-now", is_flag=True, help="Take what is there now, then end.")
+@away_option
 @spark_options
-def run(file: str, parameters: dict[str, str], available_now: bool, **arguments: Any) -> None:
+def run(
+    file: str, parameters: dict[str, str], available_now: bool, away_seconds: float | None, **arguments: Any
+) -> None:
     """Run the pipeline in FILE, TOML or Python, until Ctrl-C; may be killed and run again.
 
     \b
@@ -69,11 +76,50 @@ def run(file: str, parameters: dict[str, str], available_now: bool, **arguments:
     stop = threading.Event()
     hear(stop)
     plan = read_pipeline(file, parameters)  # before Spark starts, which takes a while
-    with command_session(f"holdfast pipeline {plan.name}", remedy=_SAFE, stop=stop, **arguments) as spark:
-        patiently(lambda: _run(spark, plan, available_now, stop))
+    with own_words():
+        plan = _reached(plan, away_seconds, stop)
+        with command_session(f"holdfast pipeline {plan.name}", remedy=_SAFE, stop=stop, **arguments) as spark:
+            patiently(lambda: _run(spark, plan, available_now, stop, AWAY if away_seconds is None else away_seconds))
 
 
-def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: threading.Event) -> None:
+def _reached(plan: PipelinePlan, away: float | None, stop: threading.Event | None = None) -> PipelinePlan:
+    """The plan with so much patience, once every server of it has answered."""
+    from holdfast.pipeline.mediation.checks import source_options
+    from holdfast.pipeline.mediation.graph import Graph
+    from holdfast.pipeline.mediation.sinks import sink_options
+    from holdfast.pipeline.options import ReadOptions
+    from holdfast.pipeline.write_options import WriteOptions
+
+    if away is not None:
+        plan = _patient(plan, {"awaySeconds": str(away)})
+    asked: dict[Any, Callable[[], object]] = {}
+    for query in Graph(plan).queries():
+        read = ReadOptions.parse(source_options(query.source))
+        asked[read.broker, read.queues, read.pattern] = partial(look_at_queues, read)
+        for sink in query.sinks:
+            if sink.sends:
+                told = {**sink_options(sink, plan, query.source), "batchId": "0"}
+                write = WriteOptions.parse(told, stream=False)
+                asked.setdefault(write.broker, DataPlane(write.broker, write.access).queues)
+    for ask in asked.values():
+        have_answer(ask, away, stop)
+    return plan
+
+
+def _patient(plan: PipelinePlan, patience: dict[str, str]) -> PipelinePlan:
+    def told(one: Any) -> Any:
+        given = one.options or {}
+        is_told = "awayseconds" in map(str.lower, given)
+        return one if is_told else dataclasses.replace(one, options={**patience, **given})
+
+    return dataclasses.replace(
+        plan,
+        sources=tuple(told(one) for one in plan.sources),
+        sinks=tuple(told(one) if one.sends else one for one in plan.sinks),
+    )
+
+
+def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: threading.Event, away: float) -> None:
     from pyspark.errors import StreamingQueryException
 
     from holdfast.pipeline.mediation.running import run
@@ -96,7 +142,7 @@ def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: thr
             mediation.stop()
             ended = True
     _tell(batches, total)
-    print_line({"event": "end", **total, "cursors": mediation.settle(WAIT_AT_END if stop.is_set() else 60.0)})
+    print_line({"event": "end", **total, "cursors": mediation.settle(WAIT_AT_END if stop.is_set() else away)})
 
 
 def _tell(batches: queue.SimpleQueue[MediatedBatch], total: dict[str, int]) -> None:
@@ -115,8 +161,17 @@ def _tell(batches: queue.SimpleQueue[MediatedBatch], total: dict[str, int]) -> N
 @click.option("--dry-run", is_flag=True, help="Make every step over a sample of what the queues hold, with Spark.")
 @click.option("--rows", type=click.IntRange(min=1), default=20, show_default=True, help="Messages of that sample.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of lines.")
+@away_option
 @spark_options
-def check(file: str, parameters: dict[str, str], dry_run: bool, rows: int, as_json: bool, **arguments: Any) -> None:
+def check(
+    file: str,
+    parameters: dict[str, str],
+    dry_run: bool,
+    rows: int,
+    as_json: bool,
+    away_seconds: float | None,
+    **arguments: Any,
+) -> None:
     """Read the pipeline in FILE, and say what it would do; or every mistake in it.
 
     \b
@@ -134,8 +189,10 @@ def check(file: str, parameters: dict[str, str], dry_run: bool, rows: int, as_js
     if dry_run:
         from holdfast.pipeline.mediation.running import try_out
 
-        with command_session(f"holdfast pipeline {plan.name}", remedy="nothing was changed", **arguments) as spark:
-            facts["sample"] = try_out(spark, plan, rows)
+        with own_words():
+            plan = _reached(plan, away_seconds)
+            with command_session(f"holdfast pipeline {plan.name}", remedy="nothing was changed", **arguments) as spark:
+                facts["sample"] = try_out(spark, plan, rows)
     if as_json:
         click.echo(json.dumps(facts))
         return

@@ -263,12 +263,13 @@ _OF_MESSAGES = {
     LETTERS: (
         _PLACES,
         "is of messages, and dead letters are read",
-        "narrow them by queue, sequence, action, startingTimestamp and endingTimestamp",
+        "narrow them by options queue, sequence, action, startingTimestamp and endingTimestamp",
     ),
     JOURNAL: (
         (*_PLACES, "action", "body", "headers", "reader", "max_rows", "min_rows", "max_delay", "wait"),
         "is of messages, and the journal is read",
-        "narrow it by queue, sequence, startingTimestamp and endingTimestamp; option columns says which there are",
+        "narrow it by options queue, sequence, startingTimestamp and endingTimestamp; option columns says which "
+        "columns there are",
     ),
 }
 """What else is read -> what that cannot be told, why, and the remedy."""
@@ -289,15 +290,15 @@ def _check_sizes(values: Mapping[str, Any]) -> None:
         raise ConfigurationError("option endingOffsets would read nothing", remedy="give latest, -1, or offsets")
     if values.get("min_rows", 1) > values.get("max_rows", 100_000):
         raise ConfigurationError(
-            f"option minRowsPerBatch={values['min_rows']} is above maxRowsPerBatch",
-            remedy="give a smaller one, or a larger maxRowsPerBatch",
+            f"option minRowsPerBatch={values['min_rows']} is above option maxRowsPerBatch",
+            remedy="give a smaller one, or a larger option maxRowsPerBatch",
         )
     if "tasks" in values and values.get("min_tasks", 1) > values["tasks"]:
         raise ConfigurationError(
-            f"option minPartitions={values['min_tasks']} is above tasks={values['tasks']}",
-            remedy="leave tasks out, or give a larger one",
+            f"option minPartitions={values['min_tasks']} is above option tasks={values['tasks']}",
+            remedy="leave option tasks out, or give a larger one",
         )
     if values.get("starting_at", 0) > values.get("ending_at", LATEST_TIME):
         raise ConfigurationError(
-            "option endingTimestamp lies before startingTimestamp", remedy="give them the other way round"
+            "option endingTimestamp lies before option startingTimestamp", remedy="give them the other way round"
         )

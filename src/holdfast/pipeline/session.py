@@ -63,12 +63,9 @@ def session(
     Raises:
         ConfigurationError: pyspark is not installed, or there is no Java for it; with the remedy.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise ConfigurationError(
-            f"the pipeline needs pyspark: {error}", remedy="pip install 'holdfast[spark]'"
-        ) from error
+    check_spark()
+    from pyspark.sql import SparkSession
+
     from holdfast.pipeline.source import WsrmDataSource
 
     given = _submitted() if _SUBMITTED in os.environ else {}
@@ -86,6 +83,20 @@ def session(
     spark = builder.getOrCreate()
     spark.dataSource.register(WsrmDataSource)
     return spark
+
+
+def check_spark() -> None:
+    """See that pyspark is installed.
+
+    Raises:
+        ConfigurationError: It is not; with the remedy.
+    """
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the pipeline needs pyspark: {error}", remedy="pip install 'holdfast[spark]'"
+        ) from error
 
 
 def _start_java(settings: Mapping[str, str], errors: int) -> None:

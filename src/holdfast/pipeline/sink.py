@@ -215,7 +215,8 @@ def streaming_batch(context: TaskContext) -> tuple[str, int]:
     if not query or not number:
         raise PipelineError(
             f"Spark tells this task no {_BATCH if query else _QUERY}, and a batch cannot be sent exactly once",
-            remedy="use a version of Spark that Holdfast is tested with, or foreachBatch with sinkId and batchId",
+            remedy="use a version of Spark that Holdfast is tested with, or foreachBatch with options sinkId and "
+            "batchId",
         )
     return query, int(number)
 

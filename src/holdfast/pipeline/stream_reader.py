@@ -223,7 +223,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
             raise OffsetRefused(
                 f"the checkpoint is of queue {strange[0]!r}, but the query reads {read!r}",
                 remedy="set the option queue back, or start the query with a new checkpoint; with "
-                "failOnDataLoss=false the queue is left",
+                "option failOnDataLoss=false the queue is left",
             )
         return self._leave(places, strange)
 
@@ -245,7 +245,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         for queue in queues:
             if queue not in self._left:
                 self._left.add(queue)
-                log.warning("queue %s is left at %s, since failOnDataLoss is false", queue, places.queues[queue])
+                log.warning("queue %s is left at %s, since option failOnDataLoss is false", queue, places.queues[queue])
         read = {queue: place for queue, place in places.queues.items() if queue not in queues}
         return Places(read, places.skipped, {**places.left, **{queue: places.queues[queue] for queue in queues}})
 

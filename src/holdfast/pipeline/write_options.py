@@ -112,7 +112,7 @@ class WriteOptions(ServerOptions):
             return
         if self.idempotency_key and (self.sink_id or self.batch_id is not None):
             raise ConfigurationError(
-                "option idempotencyKey is for a single write, sinkId and batchId for one of many",
+                "option idempotencyKey is for a single write, options sinkId and batchId for one of many",
                 remedy="leave out one or the other",
             )
         if bool(self.sink_id) != (self.batch_id is not None):

@@ -1,0 +1,206 @@
+"""Errors name options in one way, and a command tells them in its own words: looked at in every error there is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import holdfast
+from holdfast.cli.queues import export
+from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.audit_job import audit_command
+from holdfast.pipeline.job import have_answer
+from holdfast.pipeline.land_job import land_command
+from holdfast.pipeline.mediation_job import check, run
+from holdfast.pipeline.options import ReadOptions
+from holdfast.pipeline.wording import FLAGS, flag_of, in_words_of, named, own_words
+from holdfast.pipeline.write_options import WriteOptions
+
+SOURCE = Path(holdfast.__file__).parent
+FIELDS = [one for kind in (ReadOptions, WriteOptions) for one in kind.__dataclass_fields__.values() if one.metadata]
+OPTIONS = sorted({one.metadata[key] for one in FIELDS for key in ("name", "alias") if one.metadata[key]})
+PLAIN = [name for name in OPTIONS if name != name.lower()]
+"""Names that are no word of English: where one stands, an option is meant."""
+COMMANDS = {"land": land_command, "audit": audit_command, "run": run, "check": check, "export": export}
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Every text of the package that is a sentence, or a part of one, and no docstring: where, and what."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        passed = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+        passed |= {id(value) for one in ast.walk(tree) if isinstance(one, ast.JoinedStr) for value in one.values}
+        for one in ast.walk(tree):
+            values = [one] if isinstance(one, ast.Constant) else one.values if isinstance(one, ast.JoinedStr) else []
+            if id(one) in passed or not values:
+                continue
+            said = "".join(str(value.value) if isinstance(value, ast.Constant) else "{}" for value in values)
+            if " " in said:
+                yield f"{path.relative_to(SOURCE)}:{one.lineno}", said
+
+
+NAMING = [(place, said) for place, said in texts() if re.search(rf"\b(?:{'|'.join(PLAIN)})\b", said)]
+
+
+def test_there_are_errors_that_name_options():
+    assert len(NAMING) > 15
+
+
+@pytest.mark.parametrize(("place", "said"), NAMING, ids=[place for place, _ in NAMING])
+def test_whatever_names_an_option_says_that_it_is_one_so_that_a_command_can_say_its_own(place: str, said: str):
+    if ".option(" in said or place.startswith("pipeline/job.py") or "help" in place:  # a line of a program
+        return
+    left = named().sub("", said)
+    assert not re.search(rf"\b(?:{'|'.join(PLAIN)})\b", left), f"{place}: write 'option NAME'"
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_every_option_is_told_as_what_the_command_has_for_it(command: click.Command):
+    flags = [flag for one in command.params for flag in one.opts]
+    for name in OPTIONS:
+        told = in_words_of(command, f"set option {name}=1")
+        match told.removeprefix("set ").removesuffix("=1").split():
+            case ["--option", written]:
+                assert (written, "--option" in flags, flag_of(command, name)) == (name, True, None)
+            case ["option", written, "in", "the", "file"]:
+                assert (written, "--option" in flags) == (name, False)
+            case [flag, *_]:
+                assert flag in flags or flag == "PLACE"
+                assert flag in FLAGS[name]
+
+
+def test_several_options_are_told_one_by_one_and_other_words_stay():
+    told = in_words_of(land_command, "options queue and startingOffsets exclude each other, as option awaySeconds='x'")
+    assert told == "--queue and --option startingOffsets exclude each other, as --away-seconds='x'"
+    same = "option and start again; the options are these; --option failOnDataLoss; a reader, its queue"
+    assert in_words_of(land_command, same) == same
+
+
+@pytest.mark.parametrize("kind", [HoldfastError, click.UsageError])
+def test_what_goes_wrong_in_a_command_is_told_in_its_words(kind: type[Exception]):
+    with click.Context(land_command), pytest.raises(kind) as caught, own_words():
+        raise kind("option awaySeconds is wrong")
+    assert "--away-seconds is wrong" in str(getattr(caught.value, "message", ""))
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("queue=orders", "queue is --queue here"),
+        ("AWAYSECONDS=3", "AWAYSECONDS is --away-seconds here"),
+        ("nonsense", "is not NAME=VALUE"),
+        ("failOnDataLos=false", "did you mean failOnDataLoss"),
+        ("partitions=0", "--option partitions is of batch reads"),
+        ("startingOffsets=soon", "--option startingOffsets='soon' is no position"),
+    ],
+)
+def test_further_options_that_land_cannot_use_are_wrong_usage(given: str, why: str):
+    usual = ["--broker", "http://127.0.0.1:9", "--out", "o", "--checkpoint", "c"]
+    result = CliRunner().invoke(land_command, [*usual, "--option", given])
+    assert result.exit_code == 2
+    assert why in result.output
+
+
+PIPELINE = """
+name = "nobody"
+checkpoint = "progress"
+[sources.orders]
+broker = "http://127.0.0.1:9"
+queue = "orders"
+[sinks.kept]
+table = "kept"
+[[routes]]
+input = "orders"
+to = "kept"
+"""
+
+
+@pytest.mark.parametrize("wait", [[], ["--away-seconds", "0.01"]])
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        (land_command, ["--broker", "http://127.0.0.1:9", "--out", "o", "--checkpoint", "c"]),
+        (audit_command, ["http://127.0.0.1:9"]),
+        (run, ["nobody.toml"]),
+        (check, ["nobody.toml", "--dry-run"]),
+        (export, ["orders", "--admin", "http://127.0.0.1:9", "--jsonl", "-"]),
+    ],
+    ids=COMMANDS,
+)
+def test_where_nobody_ever_answers_a_command_says_what_it_waits_for_and_ends_soon(
+    command: click.Command,
+    arguments: list[str],
+    wait: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    """Before Spark is started. Waits are made a hundred times shorter."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nobody.toml").write_text(PIPELINE)
+    monkeypatch.setattr("holdfast.pipeline.job.NOBODY", 0.05)
+    monkeypatch.setattr("holdfast.pipeline.client.TELL_AFTER", 0.0)
+    monkeypatch.setattr("holdfast.pipeline.job.session", lambda *_, **__: pytest.fail("Spark is not to start"))
+    result = CliRunner().invoke(command, [*arguments, *wait])
+    told = result.output + str(result.exception)
+    assert result.exit_code == 1
+    assert f"does not answer: Connection refused (tried for {wait[1] if wait else '0.05'} s)" in told
+    assert "--away-seconds is how long" in told and "awaySeconds" not in told
+    assert ("Is that the admin listener" in told) == (not wait)
+    assert "http://127.0.0.1:9 does not answer: Connection refused; waiting for it, 0 s left" in caplog.text
+
+
+def test_a_server_that_is_away_but_was_there_or_answers_badly_is_waited_for_as_long_as_usual(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    from holdfast.pipeline.client import Patience
+    from holdfast.pipeline.errors import NobodyThere, ServerAway
+
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def waited(patience: Patience, *errors: Exception) -> float:
+        began, said = now[0], iter(errors)
+
+        def ask() -> None:
+            error = next(said, errors[-1])
+            if error is not None:
+                raise error
+
+        def ask_for_ever() -> None:
+            while True:
+                patience.call(ask)
+
+        with pytest.raises(ServerAway):
+            ask_for_ever()
+        return now[0] - began
+
+    def patience() -> Patience:
+        return Patience(60, clock=lambda: now[0], sleep=sleep, nobody=5)
+
+    assert waited(patience(), NobodyThere("a")) == pytest.approx(5)
+    assert waited(patience(), ServerAway("503")) == pytest.approx(60)
+    assert waited(patience(), None, NobodyThere("a")) == pytest.approx(60)
+
+
+def test_who_is_told_to_end_while_nobody_answers_ends(monkeypatch: pytest.MonkeyPatch):
+    import threading
+
+    from holdfast.pipeline.errors import NobodyThere
+
+    stop = threading.Event()
+
+    def ask() -> None:
+        stop.set()
+        raise NobodyThere("nobody")
+
+    with pytest.raises(KeyboardInterrupt):
+        have_answer(ask, None, stop)
