@@ -358,7 +358,7 @@ def test_rows_of_a_settled_batch_are_not_lost_when_their_sink_is_called_otherwis
 
 
 def test_rows_that_were_made_of_one_message_have_an_order_too(spark: SparkSession, tmp_path: Path) -> None:
-    """A sort may put rows that are alike in their order one way or the other, as where it spills."""
+    """Spark promises nothing of rows that are alike in all that they are sorted by."""
     made = Pipeline()
     made.settings(name="p", checkpoint=str(tmp_path))
     made.source("orders", broker="http://localhost:1", queue="orders")

@@ -57,7 +57,7 @@ def as_messages(rows: DataFrame, sink: SinkPlan) -> DataFrame:
     order = sink.order or (_PLACE if set(_PLACE) <= set(rows.columns) else ())
     for number, told in enumerate(order):
         fields[f"{_ORDER}_{number}"] = F.expr(told)
-    # Those that are alike in that, as several that were made of one, as they come; also where a sort spills.
+    # Those that are alike in that, as several that were made of one, as they come: no sort promises that by itself.
     fields[f"{_ORDER}_row"] = F.monotonically_increasing_id()
     return rows.select(*[column.alias(name) for name, column in fields.items()])
 
