@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
 
-PATIENCE = 60.0
+PATIENCE = 200.0
 PASSWORD = "s3cret/word"
 GUARDED = "guarded"
 """A user who needs the password; "tester" needs none."""
