@@ -40,7 +40,7 @@ _SUMS = (
     "staged",
     "waiting",
 )
-_MOST = ("age", "batch")
+_MOST = ("age", "batch", "final_at")
 _LEAST = ("idle",)
 _IDENTITY = ("name", "queue", "identifier", "key", "partition", "letter", "message", "cursor", "role")
 _PLACES = re.compile(r"\d+:\d+(?::[0-9a-f]*)?(?:,\d+:\d+(?::[0-9a-f]*)?)*")
