@@ -46,6 +46,19 @@ def test_no_broker_is_refused_with_an_example():
     with pytest.raises(ConfigurationError) as caught:
         ReadOptions.parse({"queue": "orders"})
     assert '.option("broker", "http://127.0.0.1:8081")' in caught.value.remedy
+    assert "SQL" not in caught.value.remedy
+
+
+def test_no_option_at_all_may_come_of_a_table_of_sparks_catalog():
+    with pytest.raises(ConfigurationError) as caught:
+        ReadOptions.parse({})
+    assert "in SQL, CREATE TEMPORARY VIEW" in caught.value.remedy
+
+
+def test_a_table_of_sparks_catalog_is_refused_whatever_spark_names_first():
+    with pytest.raises(ConfigurationError, match="a table of its catalog") as caught:
+        ReadOptions.parse({"owner": "root", "option.queue": "orders", "queue": "orders", **BROKER})
+    assert caught.value.remedy.startswith("CREATE TEMPORARY VIEW")
 
 
 @pytest.mark.parametrize(

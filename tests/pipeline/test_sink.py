@@ -144,6 +144,9 @@ def test_the_key_is_told_as_text_whatever_its_type(server: FakeServer) -> None:
         ([("body", StringType())], {"action": ""}, "no column action", '.option("action", ...)'),
         ([("body", StringType())], {"queue": ""}, "no column queue or to", '.option("queue", ...)'),
         ([("body", StringType()), ("carrier", StringType())], {}, "no use for column carrier", "select() it away"),
+        ([("value", StringType())], {}, "no use for column value", "call it body"),
+        ([("key", StringType()), ("value", StringType())], {}, "no use for column key", '"sequenceKey", "key"'),
+        ([("body", StringType())], {"topic": "out"}, "no option topic", "option queue"),
         ([("body", StringType()), ("to", BinaryType())], {}, "column to is a binary", "cast"),
         ([("body", StringType())], {"sequenceKey": "carrier"}, "no column carrier", "its columns are body"),
         (

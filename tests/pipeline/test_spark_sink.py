@@ -57,7 +57,7 @@ def test_a_query_says_what_is_wrong_with_its_columns_before_a_row_is_read(
         rows.write.format("wsrm").mode("append").options(broker=server.url, queue="out", action="urn:a").save()
     with pytest.raises(Exception, match=r"did you mean sequenceKey\?"):
         rows.write.format("wsrm").mode("append").options(broker=server.url, sequencekee="id").save()
-    with pytest.raises(Exception, match="writes to no path"):
+    with pytest.raises(Exception, match="without one; queue or to says where"):
         rows.write.format("wsrm").mode("append").options(broker=server.url, queue="out", action="urn:a").save("/a")
     with pytest.raises(Exception, match=r'use mode\("append"\)'):
         rows.drop("id").write.format("wsrm").mode("overwrite").options(

@@ -10,6 +10,11 @@ from urllib.parse import urlsplit
 from holdfast.endpoint.admin_token import checked_token
 from holdfast.exceptions import ConfigurationError
 
+_OF_A_TABLE = "option."
+"""What Spark puts before each option of CREATE TABLE, beside the option itself."""
+
+_VIEW = "CREATE TEMPORARY VIEW orders USING wsrm OPTIONS (broker 'http://127.0.0.1:8081', queue 'orders')"
+
 
 def as_url(name: str, text: str) -> str:
     """The URL of a server, without a slash at its end."""
@@ -80,11 +85,16 @@ def parsed(cls: Any, options: Mapping[str, str], what: str, foreign: Mapping[str
 
     Raises:
         ConfigurationError: A name nobody knows, with the nearest right one; two names of one option; a value that
-            cannot be used; no broker.
+            cannot be used; no broker; a table of Spark's catalog.
     """
     fields = [f for f in cls.__dataclass_fields__.values() if f.metadata]
     known = {name.lower(): f for f in fields for name in (f.metadata["name"], f.metadata["alias"]) if name}
     values: dict[str, Any] = {}
+    if any(given.lower().startswith(_OF_A_TABLE) for given in options):
+        raise ConfigurationError(
+            "Spark reads a table of its catalog without the options it was made with, so it cannot be of wsrm",
+            remedy=_VIEW,
+        )
     for given, text in options.items():
         one = known.get(given.lower())
         if one is None:
@@ -98,7 +108,8 @@ def parsed(cls: Any, options: Mapping[str, str], what: str, foreign: Mapping[str
     if "broker" not in values:
         raise ConfigurationError(
             f"the wsrm {what} has no option broker",
-            remedy='add .option("broker", "http://127.0.0.1:8081"), the address of the server\'s admin listener',
+            remedy='add .option("broker", "http://127.0.0.1:8081"), the address of the server\'s admin listener'
+            + ("" if options else f"; in SQL, {_VIEW}"),
         )
     return values
 

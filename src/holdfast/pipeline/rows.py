@@ -31,6 +31,13 @@ PART_BYTES = 4 << 20
 ROW_BYTES = 15 << 20
 """Of a row: a server's admin listener takes no larger request."""
 
+_KAFKAS = {
+    "value": "call it body",
+    "topic": "call it queue",
+    "key": 'say .option("sequenceKey", "key")',
+}
+"""Columns of Spark's Kafka sink, and what to do with them."""
+
 _LENGTH = struct.Struct(">I")
 _END = struct.Struct(">IQ")
 
@@ -81,10 +88,10 @@ def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
             _check_type(column)
             columns[field] = column.name
         elif column.name != key:
+            mend = _KAFKAS.get(field, "select() it away")
             raise ConfigurationError(
                 f"the wsrm sink has no use for column {column.name}",
-                remedy=f"select() it away; what is written are {', '.join(FIELDS[1:])}, and the column of option "
-                "sequenceKey",
+                remedy=f"{mend}; what is written are {', '.join(FIELDS[1:])}, and the column of option sequenceKey",
             )
     if key and not isinstance(schema[key].dataType, _KEYS):
         raise ConfigurationError(

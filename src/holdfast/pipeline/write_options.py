@@ -18,6 +18,13 @@ from holdfast.pipeline.server_options import ServerOptions, access_of
 _OF_SPARK = ("checkpointlocation", "queryname")
 """Spark shows a stream's writer these options of its own."""
 
+_ELSEWHERE = {
+    "kafka.bootstrap.servers": "the server is named by option broker, a URL: http://127.0.0.1:8081",
+    "topic": "a queue is named by option queue, or by a column of that name",
+    "path": "call save() or start() without one; queue or to says where",
+}
+"""Options of Spark's Kafka sink, or of sinks that write files, and what there is instead."""
+
 
 def _sink(name: str, text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", text):
@@ -87,11 +94,7 @@ class WriteOptions(ServerOptions):
                 options that do not go together.
         """
         given = {name: text for name, text in options.items() if name.lower() not in _OF_SPARK}
-        if any(name.lower() == "path" for name in given):
-            raise ConfigurationError(
-                "the wsrm sink writes to no path", remedy="call save() or start() without one; queue or to says where"
-            )
-        values = parsed(cls, given, "sink")
+        values = parsed(cls, given, "sink", _ELSEWHERE)
         made = cls(**values, access=access_of(values))
         made._check(stream)
         return made
