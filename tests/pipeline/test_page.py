@@ -34,6 +34,12 @@ def test_what_peers_wrote_is_shown_and_never_run():
     assert page.text_content().count(HOSTILE) == 6
 
 
+def test_a_table_without_rows_is_told_in_a_word():
+    page = html.document_fromstring(render("Audit", [Heading("Faults"), Table(["event"], [])]))
+    assert page.xpath("//table") == []
+    assert page.xpath("string(//p)") == "None."
+
+
 def test_a_plot_is_in_the_page_itself():
     figure = new_figure(1, 2)
     figure.axes[0].plot([1, 2], [3, 4], label="lost & found")

@@ -33,6 +33,7 @@ figure { margin: 1rem 0 } figcaption { color: #555 } svg { max-width: 100%; heig
 {%- if part.heading is defined %}<h2>{{ part.heading }}</h2>
 {% elif part.text is defined %}<p{% if part.is_bad %} class="bad"{% endif %}>{{ part.text }}</p>
 {% elif part.svg is defined %}<figure>{{ part.svg | safe }}<figcaption>{{ part.caption }}</figcaption></figure>
+{% elif not part.rows %}<p>None.</p>
 {% else %}<table><tr>{% for name in part.columns %}<th>{{ name }}</th>{% endfor %}</tr>
 {% for row in part.rows %}<tr>{% for cell in row %}<td{% if cell is number %} class="number"{% endif %}>
 {{- told(cell) }}</td>{% endfor %}</tr>
