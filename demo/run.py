@@ -263,6 +263,7 @@ class Demo:
         rows = max(1, min(20_000, options.messages // 5))
         interval = min(15.0, options.messages / 10_000)
         job = ["--broker", admin, "--queue", QUEUE, "--out", str(options.out / "landed")]
+        job += ["--away-seconds", "60"]  # also where it is started while the broker is dead
         job += ["--checkpoint", str(options.out / "checkpoint"), "--schema", SCHEMA_DDL]
         return [*job, "--max-rows-per-batch", str(rows), "--interval", f"{interval:g}"]
 
