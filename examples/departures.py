@@ -74,17 +74,18 @@ def main(broker: str, out: str, tables: str, *how: str) -> None:
         return rows.writeStream.queryName(name).option("checkpointLocation", f"{out}/at/{name}").trigger(**trigger)
 
     whole = enriched(departures(spark, broker, "to-table"), tables)
-    query("landed", whole).format("parquet").start(f"{out}/landed")
+    landed = query("landed", whole).format("parquet").start(f"{out}/landed")
 
     by_hour = query("delays", delays(departures(spark, broker, "to-delays"))).outputMode("complete")
-    by_hour.foreachBatch(lambda rows, _: rows.write.mode("overwrite").parquet(f"{out}/delays")).start()
+    hourly = by_hour.foreachBatch(lambda rows, _: rows.write.mode("overwrite").parquet(f"{out}/delays")).start()
 
     sink = query("alerts", alerts(departures(spark, broker, "to-alerts"))).format("wsrm").option("broker", broker)
-    sink.option("queue", "alerts").option("sinkId", "late-departures").option("sequenceKey", "carrier").start()
+    sink = sink.option("queue", "alerts").option("sinkId", "late-departures").option("sequenceKey", "carrier")
+    alerted = sink.start()
 
-    while spark.streams.active:  # raises what ends one of them
-        spark.streams.awaitAnyTermination()
-        spark.streams.resetTerminated()
+    spark.streams.awaitAnyTermination()  # raises what ended it
+    for each in (landed, hourly, alerted):
+        each.awaitTermination()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,9 @@ def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
     assert result.exit_code == 0, result.output
     assert lines[0]["events"] > 30
     assert (lines[-1]["event"], lines[-1]["violations"], lines[-1]["cannot_say"]) == ("end", 0, 0)
-    assert "No violation was found." in page.read_text(encoding="utf-8")
+    told = page.read_text(encoding="utf-8")
+    assert "No violation was found." in told
+    assert re.search(r"The event journal of http://\S+\. Sequences: [1-9]\d*\. Messages: [1-9]\d*\.", told)
 
     plant(store / "journal")
     result = CliRunner().invoke(audit_job.audit_command, [str(store / "journal"), "--html", str(page)])

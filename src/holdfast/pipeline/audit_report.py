@@ -32,7 +32,11 @@ def report(audited: Audit, places: Sequence[str]) -> str:
         ConfigurationError: What draws and writes it is not installed.
     """
     found, holes = audited.violations.count(), audited.cannot_say.count()
-    parts: list[Part] = [Text(f"The event journal of {', '.join(places)}.")]
+    looked_at = audited.sequences.selectExpr("count(*)", "coalesce(sum(messages), 0)").first()
+    assert looked_at is not None
+    parts: list[Part] = [
+        Text(f"The event journal of {', '.join(places)}. Sequences: {looked_at[0]:,}. Messages: {looked_at[1]:,}.")
+    ]
     verdict = f"What was promised is broken. Violations: {found:,}." if found else "No violation was found."
     parts.append(Text(verdict, is_bad=bool(found)))
     if holes:
