@@ -64,6 +64,8 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--driver-memory", default="1g")
     arguments = parser.parse_args()
+    if 0 < arguments.stream < 200_000:
+        parser.error("--stream: 200,000 at least, as the first 100,000 start the workers and are not counted; or 0")
     directory = tempfile.mkdtemp(prefix="reassembly-")
     spark = session("bench", arguments.master, **{"spark.driver.memory": arguments.driver_memory})
     try:

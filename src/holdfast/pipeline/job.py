@@ -322,6 +322,7 @@ def command_session(
     """
     heard = stop or threading.Event()
     errors = os.dup(2) if verbose else _until(heard)
+    click.echo("starting Spark", err=True)  # seconds, on a busy machine minutes
     with in_a_sentence(remedy):
         try:
             settings = {"spark.sql.streaming.numRecentProgressUpdates": "20"}
