@@ -92,7 +92,11 @@ def test_its_admin_listener_demands_what_it_is_told_to_and_commands_bring_it(
     given = [word for pair in have.items() for word in pair]
     result = run("sequences", "--admin", admin, *given, "--json")
     assert (result.code, result.out) == (0, '{\n  "sequences": []\n}\n')
-    for left, hint in (("--token-file", "--token-file"), ("--ca", "--ca FILE"), ("--cert", "--cert and --cert-key")):
+    for left, hint in (
+        ("--token-file", "--token-file"),
+        ("--ca", "signed it with --ca"),
+        ("--cert", "--cert and --cert-key"),
+    ):
         words = [word for option, file in have.items() if option != left for word in (option, file)]
         result = run("sequences", "--admin", admin, *words)
         assert result.code == 1

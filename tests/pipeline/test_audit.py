@@ -235,7 +235,7 @@ def test_the_tables_and_the_report_tell_what_happened(spark: SparkSession, tmp_p
     page = report(audited, ["store"])
     audited.release()
     assert "Gaps that are open" in page
-    assert "1 violations" in page
+    assert "Violations: 1." in page
     assert "<script>" not in page
     assert "<svg" in page
 

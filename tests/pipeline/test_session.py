@@ -25,7 +25,7 @@ def test_a_clusters_shuffle_partitions_and_addresses_are_left_alone():
 
 
 def test_without_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[spark\]'"):
         session()
 

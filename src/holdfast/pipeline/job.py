@@ -21,7 +21,7 @@ from holdfast.pipeline.bounds import queues_there
 from holdfast.pipeline.client import DataPlane, Patience
 from holdfast.pipeline.reading import LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.schemas import schema_in
-from holdfast.pipeline.session import session
+from holdfast.pipeline.session import check_spark, session
 from holdfast.pipeline.wording import AWAY, NOBODY, flag_of
 
 if TYPE_CHECKING:
@@ -320,9 +320,10 @@ def command_session(
         HoldfastError: What ended the command, in a sentence.
         KeyboardInterrupt: One of them came, and there is no ``stop``.
     """
+    check_spark()
+    click.echo("starting Spark", err=True)  # seconds, on a busy machine minutes
     heard = stop or threading.Event()
     errors = os.dup(2) if verbose else _until(heard)
-    click.echo("starting Spark", err=True)  # seconds, on a busy machine minutes
     with in_a_sentence(remedy):
         try:
             settings = {"spark.sql.streaming.numRecentProgressUpdates": "20"}
