@@ -38,13 +38,18 @@ def _shared_jvm(path: str) -> str | None:
     """The JVM that the tests of a file share, or that its tests start one after the other; None if they need none."""
     text = Path(path).read_text(encoding="utf-8")
     marker = next((marker for marker in ("spark", "cxf") if f"pytest.mark.{marker}" in text), None)
-    return "a Spark of their own" if marker == "spark" and "pipeline" not in path.split(os.sep) else marker
+    if marker != "spark":
+        return marker
+    *rooms, file = Path(path).parts
+    if "pipeline" not in rooms:
+        return "a Spark of their own"
+    return "the Spark of tables" if "mediation" in rooms or file.startswith("test_land") else "the Spark of messages"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Any worker takes the next test, but all files that use the ``spark`` marker go to one, and ``cxf``'s to another.
-    Programs that start a Spark of their own have a third: so there are two at a time, not one for each worker.
+    """Any worker takes the next test, but files that share a JVM go to one: ``cxf``'s; those with the ``spark`` marker
+    in two halves, of which neither ends long after all others; and programs that start a Spark of their own.
 
     pytest-xdist's own ``--dist loadgroup`` no longer groups anything since pytest 9.2.
     """
