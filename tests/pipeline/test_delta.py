@@ -95,9 +95,10 @@ def test_each_batch_is_in_the_table_once_wherever_its_landing_ends(
     assert table.numbers() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("only", [False, True])
 @pytest.mark.parametrize(("when", "how_far"), [("write_rows", "in"), ("_added", "in"), ("_added", "written")])
 def test_of_two_drivers_that_land_one_batch_at_a_time_one_does(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, how_far: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, how_far: str, only: bool
 ):
     """As when one is cut off, and another was started in its place: which comes between any two of the first's steps,
     and commits, or dies just before that."""
@@ -118,25 +119,62 @@ def test_of_two_drivers_that_land_one_batch_at_a_time_one_does(
         with monkeypatch.context() as patch:
             patch.setattr(room, when, real)
             if how_far == "in":
-                DeltaTable(spark, str(tmp_path)).write(made, 1, layout)
+                DeltaTable(spark, str(tmp_path)).write(made, 1, layout, only=only)
             else:
                 patch.setattr(DeltaTable, "_added", killed)
                 with pytest.raises(Killed):
-                    DeltaTable(spark, str(tmp_path)).write(made, 1, layout)
+                    DeltaTable(spark, str(tmp_path)).write(made, 1, layout, only=only)
         return done
 
     with monkeypatch.context() as patch:
         patch.setattr(room, when, and_the_other)
         if how_far == "in":
             with pytest.raises(PipelineError, match="by another driver"):
-                table.write(made, 1, layout)
+                table.write(made, 1, layout, only=only)
         else:
-            table.write(made, 1, layout)
+            table.write(made, 1, layout, only=only)
             assert len(list((tmp_path / "rows" / "1").iterdir())) == 1
-    assert seen_by_delta(tmp_path) == list(range(20))
-    assert sorted(row.offset for row in read_landed(spark, str(tmp_path)).collect()) == list(range(20))
+    first = 10 if only else 0
+    assert seen_by_delta(tmp_path) == list(range(first, 20))
+    assert sorted(row.offset for row in read_landed(spark, str(tmp_path)).collect()) == list(range(first, 20))
     land(table, rows(spark, 2), 2)
-    assert seen_by_delta(tmp_path) == list(range(30))
+    assert seen_by_delta(tmp_path) == list(range(first, 30))
+
+
+def test_a_table_that_each_batch_replaces_is_replaced_by_one_commit_also_by_nothing(
+    spark: SparkSession, tmp_path: Path
+):
+    out = tmp_path / "landed"
+    table = DeltaTable(spark, str(out))
+    seen = []
+    for batch in range(3):
+        made = rows(spark, batch, more="true AS more") if batch == 1 else rows(spark, batch)
+        layout = Layout(made.schema)
+        table.prepare(layout)
+        table.write(made, batch, layout, f"of {batch}", only=True)
+        assert table.newest() == (batch, f"of {batch}")
+        assert table.numbers() == [batch]
+    for version in range(deltalake.DeltaTable(str(out)).version() + 1):
+        then = deltalake.DeltaTable(str(out), version=version).to_pyarrow_table(columns=["offset"])["offset"]
+        seen.append(sorted(then.to_pylist()))
+    ten = [list(range(10 * batch, 10 * batch + 10)) for batch in range(3)]
+    assert seen == [[], ten[0], ten[0], ten[1], ten[2]]  # made, a batch, a column, two batches
+    assert len(list(out.glob("rows/*/*/*.parquet"))) > len(deltalake.DeltaTable(str(out)).file_uris())
+    compact(spark, str(out), keep=0)
+    assert len(list(out.rglob("*.parquet"))) == 1
+    table.write(rows(spark, 3).where("false"), 3, Layout(rows(spark, 3).schema), only=True)
+    assert seen_by_delta(out) == []
+    assert table.has(3)
+
+
+def test_what_others_have_put_into_a_table_is_not_replaced_by_the_first_batch(spark: SparkSession, tmp_path: Path):
+    made = rows(spark, 0)
+    deltalake.write_deltalake(str(tmp_path), pa.table({"offset": pa.array([77], pa.int64())}))
+    table, layout = DeltaTable(spark, str(tmp_path)), Layout(made.schema)
+    table.prepare(layout)
+    with pytest.raises(ConfigurationError, match="has rows that others have put there"):
+        table.write(made, 0, layout, only=True)
+    assert seen_by_delta(tmp_path) == [77]
 
 
 def test_what_a_delta_table_cannot_become_is_refused_with_the_way_out(spark: SparkSession, tmp_path: Path):

@@ -1,6 +1,6 @@
 """A table of Parquet whose drivers and compactions stop anywhere, for an hour or for good, while the others go on: at
-every moment each batch that was landed is there, whole and once. Every step of the file system is the test's to choose;
-what Spark would write are lines of text."""
+every moment each batch that was landed is there, whole and once; of a table that each replaces, one at most. Every step
+of the file system is the test's to choose; what Spark would write are lines of text."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import checkpoints, compaction, files, landed
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.landed import Layout, ParquetTable, complete, counting
+from holdfast.pipeline.mediation.sinks import write_table
+from holdfast.pipeline.publishing import ATTEMPTS
 
 LAYOUT = Layout(StructType([StructField("x", StringType())]))
 HOUR = 3600.0
@@ -35,6 +37,8 @@ BORNE = {PipelineError, ConfigurationError, FileNotFoundError}
 
 class Rows:
     """What Spark would call a DataFrame."""
+
+    schema = LAYOUT.schema
 
     def __init__(self, world: World, lines: Callable[[], list[str]]) -> None:
         self.sparkSession, self.lines = world, lines
@@ -158,11 +162,23 @@ class World:
             table = ParquetTable(self, self.out)  # type: ignore[arg-type]
             for batch in batches:
                 if not checkpoints.is_there(table, batch, who, self.out):
-                    lines = [f"{batch} {who} {number}" for number in range(3)]
-                    table.write(Rows(self, lambda lines=lines: lines), batch, LAYOUT, who)  # type: ignore[misc,arg-type]
+                    table.write(self._rows(batch, who), batch, LAYOUT, who)  # type: ignore[arg-type]
                 self.said.add(batch)
 
         return Actor(self.local, go)
+
+    def replace(self, *batches: int, who: str = "one") -> Actor:
+        """A driver each of whose batches is all of the table."""
+
+        def go() -> None:
+            for batch in batches:
+                write_table(self._rows(batch, who), self.out, batch, who, only=True)  # type: ignore[arg-type]
+                self.said.add(batch)
+
+        return Actor(self.local, go)
+
+    def _rows(self, batch: int, who: str) -> Rows:
+        return Rows(self, lambda: [f"{batch} {who} {number}" for number in range(3)])
 
     def compact(self, target: int = LARGE, keep: float = HOUR) -> Actor:
         return Actor(self.local, lambda: compaction.compact(self, self.out, target=target, keep=keep))  # type: ignore[arg-type]
@@ -179,6 +195,21 @@ class World:
             assert sorted(lines) == [f"{batch} {who} {number}" for number in range(3)]
             assert self.seen.setdefault(batch, who) == who
         assert seen.keys() == self.seen.keys() >= self.said
+
+    def look(self) -> int | None:
+        """Which batch Spark's own reader sees of a table that each replaces: none, or one, and all of it."""
+        there = [Path(self.out, name) for name in os.listdir(self.out) if name[0] not in "_."]
+        if not there:
+            return None
+        (one,) = there
+        batch = int(one.name.removeprefix("batch="))
+        lines = sorted(line for part in one.glob("part-*") for line in part.read_text().splitlines())
+        assert lines == [f"{batch} {lines[0].split()[1]} {number}" for number in range(3)]
+        assert {"_SUCCESS", LAYOUT.note, "_origin"} <= set(os.listdir(one))
+        return batch
+
+    def attempts(self) -> list[str]:
+        return os.listdir(Path(self.out, ATTEMPTS))
 
 
 @pytest.fixture
@@ -290,3 +321,158 @@ def test_drivers_and_compactions_side_by_side_lose_and_double_nothing_in_many_li
 ) -> None:
     for seed in range(100, 160):
         lives(begin, seed)
+
+
+# --- a table that each batch replaces ---------------------------------------------------------------------------------
+
+
+def test_a_reader_of_a_table_that_is_replaced_sees_the_old_or_nothing_or_the_new(begin: Callable[[], World]) -> None:
+    world = begin()
+    one, seen = world.replace(0, 1, 2), []
+    while not one.is_over:
+        one.step()
+        seen.append(world.look())
+    assert not errors(one)
+    changes = [now for now, before in zip(seen, [object(), *seen], strict=False) if now != before]
+    assert changes == [None, 0, None, 1, None, 2]
+    assert seen[seen.index(0) :].count(None) == 2  # steps, between the two renames of each
+    assert world.attempts() == []
+
+
+def test_who_is_killed_at_any_step_of_a_replacement_comes_again_and_does_it(begin: Callable[[], World]) -> None:
+    was_over, steps, found = False, 0, set()
+    while not was_over:
+        world = begin()
+        assert not errors(world.replace(0).finish())
+        one = world.replace(1)
+        for _ in range(steps):
+            if not one.is_over:
+                one.step()
+        was_over = one.is_over
+        one.kill()
+        found.add(world.look())
+        for batch in (1, 2):
+            again = world.replace(batch)
+            while not again.is_over:
+                again.step()
+                world.look()
+            assert not errors(again), steps
+            assert world.look() == batch
+        assert world.attempts() == []
+        steps += 1
+    assert found == {0, None, 1}
+    assert steps > 20
+
+
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.nightly)])
+def test_of_two_drivers_that_replace_a_table_one_that_slept_does_no_harm_whenever_the_other_dies(
+    begin: Callable[[], World], every: int
+) -> None:
+    draw = random.Random(1)
+    told: set[type[Exception]] = set()
+    for steps in range(1, 100, every):
+        world = begin()
+        assert not errors(world.replace(0).finish())
+        one, other = world.replace(1, 2), world.replace(1, 2, 3)
+        for actor, many in ((one, steps), (other, draw.randrange(150))):
+            for _ in range(many):
+                if not actor.is_over:
+                    actor.step()
+                    world.look()
+        if draw.random() < 0.5:
+            other.kill()
+        while not one.is_over:
+            one.step()
+            world.look()
+        while not other.is_over:
+            other.step()
+            world.look()
+        told |= errors(one, other)
+        assert not errors(world.replace(4).finish())
+        assert world.look() == 4
+        assert world.attempts() == []
+    assert told <= BORNE
+    assert PipelineError in told
+
+
+def replacements(begin: Callable[[], World], seed: int) -> None:
+    """Three drivers, of one checkpoint or of copies of it; each sleeps, dies, and comes again where it was."""
+    draw, world = random.Random(seed), begin()
+    names = ("one", "one", draw.choice(("one", "other")))
+    starts = [0, 0, 0]
+
+    def come(number: int) -> Actor:
+        starts[number] = draw.choice((starts[number], max(world.said, default=-1) + 1))
+        return world.replace(*range(starts[number], starts[number] + 3), who=names[number])
+
+    actors = [come(number) for number in range(3)]
+    one = 0
+    for _ in range(1000):
+        if draw.random() < 0.2:
+            one = draw.randrange(3)
+        if actors[one].is_over or draw.random() < 0.01:
+            actors[one].kill()
+            assert errors(actors[one]) <= BORNE, actors[one].error
+            actors[one] = come(one)
+        actors[one].step()
+        world.look()
+    for actor in actors:
+        actor.kill()
+    newest = max(world.said) + 4
+    assert not errors(world.replace(newest).finish())
+    assert world.look() == newest
+    assert world.attempts() == []
+
+
+def test_drivers_that_replace_a_table_side_by_side_never_show_two_batches_nor_half_of_one(
+    begin: Callable[[], World],
+) -> None:
+    for seed in range(2):
+        replacements(begin, seed)
+
+
+@pytest.mark.nightly
+def test_drivers_that_replace_a_table_side_by_side_never_show_two_batches_nor_half_of_one_in_many_lives(
+    begin: Callable[[], World],
+) -> None:
+    for seed in range(100, 200):
+        replacements(begin, seed)
+
+
+def test_where_the_old_batch_cannot_be_taken_away_the_new_one_is_not_shown(
+    begin: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = begin()
+    assert not errors(world.replace(0).finish())
+    rename = files.rename_unless_there
+
+    def refused(world: Any, directory: str, name: str) -> bool:
+        if directory.endswith("/batch=0"):
+            raise ConfigurationError("it cannot be written", remedy="")
+        return rename(world, directory, name)
+
+    monkeypatch.setattr(files, "rename_unless_there", refused)
+    assert errors(world.replace(1).finish()) == {ConfigurationError}
+    assert world.look() == 0
+    monkeypatch.undo()
+
+
+def test_who_is_killed_where_directories_cannot_be_renamed_takes_the_old_away_when_it_comes_again(
+    begin: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "renames_at_once", lambda world, out: False)
+    was_over, steps, both = False, 0, 0
+    while not was_over:
+        world = begin()
+        assert not errors(world.replace(0).finish())
+        one = world.replace(1)
+        for _ in range(steps):
+            if not one.is_over:
+                one.step()
+        was_over = one.is_over
+        one.kill()
+        both += len(counting(complete(world, world.out))) == 2  # type: ignore[arg-type]
+        assert not errors(world.replace(1).finish())
+        assert world.look() == 1
+        steps += 1
+    assert both > 0

@@ -81,7 +81,7 @@ def test_who_is_killed_before_the_name_is_given_leaves_nothing_that_is_seen_and_
     with pytest.raises(Killed):
         publish(spark, str(tmp_path), "batch=1", writes("half", killed))
     with pytest.raises(Killed):
-        publish(spark, str(tmp_path), "batch=1", writes("whole"), killed)
+        publish(spark, str(tmp_path), "batch=1", writes("whole", killed))
     with monkeypatch.context() as patch:
         patch.setattr(files, "rename_unless_there", killed)
         with pytest.raises(Killed):

@@ -4,7 +4,7 @@ Spark writes a batch's files into ``rows/BATCH/TOKEN``, where nobody looks; then
 them, and says with Delta's own transaction identifier up to which batch rows are in. A batch that Spark repeats after
 a crash is either in, and is not written again, or is not, and is written beside what was left, which is deleted once
 the new files are in. So no driver takes another's files away that might still be added: where two are alive, the log
-says whose count.
+says whose count. Where a batch is all of the table, the same commit takes away what the table held.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class DeltaTable:
         return "rows" if self.has(0) else ""
 
     def foreign(self) -> str:
-        """Nothing: what others have put into the table stays in it, and they may."""
+        """Nothing: others may put something into the table, and landing leaves it there."""
         return ""
 
     def newest(self) -> tuple[int, str] | None:
@@ -126,29 +126,34 @@ class DeltaTable:
         """Whether the batch is in the table's log."""
         return self._there() and _is_in(self._table(), batch)
 
-    def write(self, rows: DataFrame, batch: int, layout: Layout, origin: str = "") -> None:
-        """Write the batch's files, then add them to the table, all at once."""
+    def write(self, rows: DataFrame, batch: int, layout: Layout, origin: str = "", *, only: bool = False) -> None:
+        """Write the batch's files, then add them to the table, all at once; ``only``: in place of all that it holds."""
         from pyspark.sql import functions as F
 
         attempts, token = f"{self._out}/rows/{batch}", secrets.token_hex(6)
         write_rows(rows.withColumn(BATCH, F.lit(batch).cast("int")), f"{attempts}/{token}", layout)
-        self._add(f"{attempts}/{token}", batch, layout, origin)
+        self._add(f"{attempts}/{token}", batch, layout, origin, only)
         for name in files.names(self._spark, attempts):
             if name != token:
                 files.delete(self._spark, f"{attempts}/{name}")
 
-    def _add(self, place: str, batch: int, layout: Layout, origin: str) -> None:
+    def _add(self, place: str, batch: int, layout: Layout, origin: str, only: bool) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
         table = self._table()
         if _is_in(table, batch):
             raise landed_by_another(batch, self._out)
+        if only and table.transaction_version(APP) is None and table.file_uris():
+            raise ConfigurationError(
+                f"{self._out} has rows that others have put there, and each batch would replace them",
+                remedy="name another table",
+            )
         told = CommitProperties({_ORIGIN: origin} if origin else None, app_transactions=[Transaction(APP, batch)])
         try:
             table.create_write_transaction(
                 self._added(place, layout),
-                "append",
+                "overwrite" if only else "append",
                 table.schema(),
                 partition_by=[layout.by] if layout.by else None,
                 commit_properties=told,
@@ -205,6 +210,9 @@ class DeltaTable:
         done = table.optimize.compact(target_size=target)
         table.vacuum(retention_hours=math.ceil(keep / 3600), dry_run=False, enforce_retention_duration=False)
         return done["numFilesRemoved"], done["numFilesAdded"]
+
+    def retire(self, batch: int) -> None:
+        """Nothing: the commit that put it there took the others away."""
 
     def _table(self) -> Table:
         from deltalake import DeltaTable as Table

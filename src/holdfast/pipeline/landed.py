@@ -22,7 +22,7 @@ from pyspark.sql.types import DataType, DateType, IntegerType, StringType, Struc
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.publishing import WithdrawnError, publish
+from holdfast.pipeline.publishing import WithdrawnError, publish, take_away
 from holdfast.pipeline.widening import as_written, merged
 
 if TYPE_CHECKING:
@@ -282,7 +282,8 @@ class ParquetTable:
             batch: Its number.
             layout: How they are to lie.
             origin: Told by ``origin`` later.
-            only: They are all of the table: what it holds of earlier batches is deleted.
+            only: They are all of the table: what it holds of earlier batches is taken away just before they are seen.
+                So a reader finds what was, or nothing for a moment, or these.
             if_any: Without rows there is to be no directory; of partitioned rows only.
 
         Raises:
@@ -298,22 +299,21 @@ class ParquetTable:
                 files.write_text(spark, f"{place}/{_ORIGIN}", origin)
             note(spark, place, layout)
 
-        def retire() -> None:
-            if only:
-                self._retire(batch)
-
+        replaced = (lambda: self._earlier(batch)) if only else None
         with contextlib.suppress(WithdrawnError):
-            if not publish(spark, self._out, f"{BATCH}={batch}", write, retire):
+            if not publish(spark, self._out, f"{BATCH}={batch}", write, replaced):
                 raise landed_by_another(batch, self._out)
 
-    def _retire(self, batch: int) -> None:
-        """Delete all batches before this one."""
-        numbered = [(int(name.partition("=")[2]), name) for name in listed(self._spark, self._out)]
-        if any(number > batch for number, _ in numbered):
+    def retire(self, batch: int) -> None:
+        """Take away what is there of earlier batches: of one that is all of the table, and whose driver was killed."""
+        take_away(self._spark, self._out, self._earlier(batch))
+
+    def _earlier(self, batch: int) -> list[str]:
+        spans = [(name, match) for name in listed(self._spark, self._out) if (match := _UNIT.fullmatch(name))]
+        ends = {name: int(match[1] or match[3]) for name, match in spans}
+        if any(last > batch for last in ends.values()):
             raise landed_by_another(batch, self._out)
-        for number, name in numbered:
-            if number < batch:
-                files.delete(self._spark, f"{self._out}/{name}")
+        return [name for name, last in ends.items() if last < batch]
 
     def read(self) -> DataFrame:
         """All rows, with the columns ``batch`` and the one they are partitioned by.

@@ -7,13 +7,17 @@ the first. An attempt begins with a mark, and is published only with it. Who del
 first, in one step too: so whoever still makes it, as it was only asleep, finds no mark, however much Spark made anew.
 Where a file system cannot rename so (object stores), a directory is written in its place, and whoever reads it must see
 by something that is written last whether it is whole; there one driver must be alone.
+
+A directory may take the place of others. Then it takes all other attempts away first, then those directories, each by
+one rename, and then gets its name: of two that do so at a time, one finds its own attempt gone. So no reader sees both
+the new and the old. Two renames are not one: between them there is neither.
 """
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.exceptions import ConfigurationError
@@ -36,7 +40,7 @@ def publish(
     out: str,
     name: str,
     write: Callable[[str], None],
-    before: Callable[[], None] = lambda: None,
+    replaced: Callable[[], Iterable[str]] | None = None,
 ) -> bool:
     """Let ``write`` make a directory; whether it is this one that is there now, under its name.
 
@@ -46,7 +50,8 @@ def publish(
         name: What it is to be called.
         write: Writes it, given its path; replaces what an attempt of the same path has left; what says that it is whole
             last.
-        before: Called when all is written, just before it is seen where it is seen at once.
+        replaced: Gives the names of directories there that it takes the place of; called when all is written. None: it
+            takes no place, and leaves what others make meanwhile alone.
 
     Returns:
         False: another's was there first, and is what counts; or another one took this attempt for left over, and has
@@ -61,14 +66,20 @@ def publish(
         except WithdrawnError:
             files.delete(spark, f"{out}/{name}")
             raise
-        before()
+        if replaced is not None:
+            take_away(spark, out, replaced())
         return True
-    attempt = f"{out}/{ATTEMPTS}/{name}-{secrets.token_hex(6)}"
+    own = f"{name}-{secrets.token_hex(6)}"
+    attempt = f"{out}/{ATTEMPTS}/{own}"
     try:
         files.write_text(spark, f"{attempt}/{_MARK}", "")
         write(f"{attempt}/{_CONTENT}")
-        before()
         is_whole = _MARK in files.names(spark, attempt)
+        if is_whole and replaced is not None:
+            for other in files.names(spark, f"{out}/{ATTEMPTS}"):
+                if other != own:
+                    discard(spark, out, other)
+            take_away(spark, out, replaced())
         is_first = is_whole and files.rename_unless_there(spark, f"{attempt}/{_CONTENT}", f"{out}/{name}")
     except Exception:  # no wonder, where another was first or has taken this attempt away; else it is told
         is_first = False
@@ -79,6 +90,20 @@ def publish(
     files.delete(spark, attempt)
     _sweep(spark, out)
     return is_first
+
+
+def take_away(spark: SparkSession, out: str, names: Iterable[str]) -> None:
+    """Take directories out of readers' sight, each in one step where that can be; the next sweep deletes them then."""
+    at_once = files.renames_at_once(spark, out)
+    for name in names:
+        if not at_once:
+            files.delete(spark, f"{out}/{name}")
+            continue
+        try:
+            files.rename_unless_there(spark, f"{out}/{name}", f"{out}/{ATTEMPTS}/{_DISCARDED}{secrets.token_hex(6)}")
+        except ConfigurationError:
+            if name in files.names(spark, out):  # else another one has taken it away
+                raise
 
 
 def _sweep(spark: SparkSession, out: str) -> None:

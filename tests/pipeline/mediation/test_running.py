@@ -286,16 +286,24 @@ def test_windows_go_over_all_batches_and_each_is_sent_once_when_it_is_final(
     made.route("told", "out")
     made.step("all_", sql="SELECT count(*) AS many FROM read", state={"output": "complete"})
     made.sink("totals", table=str(tmp_path / "totals"))
-    made.route("all_", "totals")
+    made.sink("in_delta", table=str(tmp_path / "in_delta"), format="delta")
+    made.route("all_", ["totals", "in_delta"])
+    made.step("few", sql="SELECT count(*) AS many FROM read HAVING count(*) < 5", state={"output": "complete"})
+    made.sink("few", table=str(tmp_path / "few"))
+    made.route("few", "few")
     here = Here(spark, patiently, made.plan())
     arrive(0, 1, 12, 2)
     put(orders, "<o", partition=1)
     here.run()
+    assert [row.many for row in spark.read.parquet(str(tmp_path / "few")).collect()] == [4]
     arrive(13, 40)
     here.run()
     many = [body for body in bodies(orders, "p.out") if body]
     assert sorted(many) == ['<many xmlns="urn:x"><many>2</many></many>', '<many xmlns="urn:x"><many>3</many></many>']
-    assert [row.many for row in spark.read.parquet(str(tmp_path / "totals")).collect()] == [6]
+    for table in ("totals", "in_delta"):
+        assert [row.many for row in read_landed(spark, str(tmp_path / table)).collect()] == [6]
+    for table, left in (("totals", [6]), ("few", [])):  # where there is no result any more, none is left of before
+        assert [row.many for row in spark.read.parquet(str(tmp_path / table)).collect()] == left
     assert [step for step, _, _ in here.letters(tmp_path / "dead")] == ["read"]
 
 

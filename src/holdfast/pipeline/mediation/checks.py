@@ -293,8 +293,5 @@ def _of_what_feeds(sink: SinkPlan, inputs: list[str], plan: PipelinePlan, graph:
     if sink.sends and any(one.state.output == "complete" for one in states if one.state is not None):
         told = "all results would be sent again with each batch"
         yield path, told, 'Let the step have state.output = "append".'
-    if sink.format == "delta" and any(one.state.output == "complete" for one in states if one.state is not None):
-        told = "what replaces a table with each batch is Parquet"
-        yield (*path, "format"), told, 'Leave it out, or let the step have state.output = "append".'
     if sink.sends and sink.broker is None and not plan.sources:
         yield path, "'broker' is missing", "Write broker = … there."

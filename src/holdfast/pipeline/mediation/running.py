@@ -249,7 +249,7 @@ class Work:
         try:
             rows = frames.keep(batch)
             count = rows.count()
-            if not count:
+            if not count and not self._replaces():
                 return {"": 0}
             frames.add(self._query.name, rows)
             frames.make(self._query.steps)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.checkpoints import is_there
-from holdfast.pipeline.landed import Layout, ParquetTable
+from holdfast.pipeline.landed import Layout
 from holdfast.pipeline.landing import table_of
 from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan, SourcePlan
 from holdfast.pipeline.mediation.problems import PROBLEMS
@@ -115,7 +115,7 @@ def write_table(
         batch: The batch.
         origin: Of which query it is and how far that had read, see ``checkpoints.origin``.
         kind: What it is: "parquet" or "delta".
-        only: They are all of the table: what other batches left is deleted. Of Parquet only.
+        only: They are all of the table, in place of what other batches left.
 
     Raises:
         ConfigurationError: It is of another kind, or a column has another type there.
@@ -125,15 +125,14 @@ def write_table(
     try:
         table = table_of(rows.sparkSession, path, kind)
         if is_there(table, batch, origin, path):
+            if only:
+                table.retire(batch)
             return
         table.prepare(layout)
     except ConfigurationError as error:  # its remedies are those of a landing
         remedy = "let the rows be as those that are there, by a cast for instance, or name another table"
         raise ConfigurationError(error.message, remedy=remedy) from error
-    if isinstance(table, ParquetTable):
-        table.write(rows, batch, layout, origin, only=only)
-    else:
-        table.write(rows, batch, layout, origin)
+    table.write(rows, batch, layout, origin, only=only)
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------
