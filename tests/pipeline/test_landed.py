@@ -15,7 +15,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import compaction, files
 from holdfast.pipeline.alike import nullable
 from holdfast.pipeline.compaction import Compaction, block_of, compact, groups
-from holdfast.pipeline.landed import DAYS, Layout, ParquetTable, Unit, counting, write_rows
+from holdfast.pipeline.landed import DAYS, Layout, ParquetTable, Unit, complete, counting, write_rows
 from holdfast.pipeline.landing import read_landed
 
 if TYPE_CHECKING:
@@ -258,7 +258,8 @@ def test_compactions_that_run_at_a_time_and_keep_nothing_lose_and_double_no_row(
     for thread in threads:
         thread.join()
     assert offsets(read_landed(spark, str(out))) == list(range(120))
-    assert all("not exist" in str(error) or "FILE_NOT_EXIST" in str(error) for error in failed), failed
+    gone = ("not exist", "FILE_NOT_EXIST", "UNABLE_TO_INFER_SCHEMA")  # as Spark looks at it before, while or after
+    assert [str(error)[:500] for error in failed if not any(words in str(error) for words in gone)] == []
     compact(spark, str(out), keep=0)
     compact(spark, str(out), keep=0)
     assert offsets(read_landed(spark, str(out))) == list(range(120))
@@ -268,6 +269,29 @@ def test_compactions_that_run_at_a_time_and_keep_nothing_lose_and_double_no_row(
         "compacted=0-7",
         "compacted=8-9",
     ]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("step", ["names", "read_text"])
+def test_who_looks_while_what_was_just_listed_is_compacted_and_deleted_misses_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+):
+    out = tmp_path / "landed"
+    for batch in range(3):
+        land(spark, out, batch, n="1")
+    look = getattr(files, step)
+
+    def late(session: SparkSession, place: str) -> Any:
+        if "/batch=0" in place:
+            monkeypatch.undo()
+            for _ in range(2):
+                compact(spark, str(out), keep=0)
+            assert directories(out)[-2:] == ["batch=2", next(out.glob("compacted=0-1-*")).name]
+        return look(session, place)
+
+    monkeypatch.setattr(files, step, late)
+    found = counting(complete(spark, str(out)))
+    assert [(one.first, one.last) for one in found] == [(0, 1), (2, 2)]
 
 
 @pytest.mark.spark

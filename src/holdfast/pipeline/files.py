@@ -20,8 +20,16 @@ _RENAME_KEEPS_OTHERS_OUT = ("file", "hdfs")
 
 def names(spark: SparkSession, directory: str) -> list[str]:
     """The names in a directory, sorted; none if it is not there."""
+    from py4j.protocol import Py4JJavaError
+
     system, path = _at(spark, directory)
-    return sorted(status.getPath().getName() for status in system.listStatus(path)) if system.exists(path) else []
+    try:
+        found = system.listStatus(path)
+    except Py4JJavaError:
+        if system.exists(path):
+            raise
+        return []
+    return sorted(status.getPath().getName() for status in found)
 
 
 def read_text(spark: SparkSession, file: str) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql.types import DataType, DateType, IntegerType, StringType, StructField, StructType
 
 from holdfast.exceptions import ConfigurationError
@@ -120,17 +121,38 @@ def listed(spark: SparkSession, out: str) -> list[str]:
 
 
 def complete(spark: SparkSession, out: str) -> list[Unit]:
-    """Every complete directory, also those whose rows lie in a compacted one."""
+    """Every complete directory, also those whose rows lie in a compacted one: as they are at one moment.
+
+    Looked at one by one, a directory may be deleted meanwhile, and its rows are in one that came after the list was
+    made. So it is looked at again until no compaction has come between.
+    """
+    while True:
+        names = listed(spark, out)
+        found = _complete(spark, out, names)
+        if _compacted(names) == _compacted(listed(spark, out)):
+            return found
+
+
+def _compacted(names: list[str]) -> list[str]:
+    return [name for name in names if name.startswith(COMPACTED)]
+
+
+def _complete(spark: SparkSession, out: str, names: list[str]) -> list[Unit]:
     layouts: dict[str, Layout] = {}
     found = []
-    for name in listed(spark, out):
+    for name in names:
         note = _note_in(spark, f"{out}/{name}")
         match = _UNIT.fullmatch(name)
         assert match
         if note is None:
             continue
         if note not in layouts:
-            layouts[note] = Layout.parsed(files.read_text(spark, f"{out}/{name}/{note}"))
+            try:
+                layouts[note] = Layout.parsed(files.read_text(spark, f"{out}/{name}/{note}"))
+            except Py4JJavaError:
+                if _note_in(spark, f"{out}/{name}") is not None:
+                    raise
+                continue  # a compaction just deleted it
         found.append(Unit(int(match[1] or match[2]), int(match[1] or match[3]), name, layouts[note]))
     return found
 
