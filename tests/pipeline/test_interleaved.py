@@ -9,7 +9,7 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -293,21 +293,29 @@ def lives(begin: Callable[[], World], seed: int) -> None:
         *[lambda name=name: world.land(*batches, who=name) for name in names],  # type: ignore[misc]
         *[lambda: world.compact(draw.choice((SMALL, 2 * SMALL, LARGE)), keep)] * 2,
     ]
-    actors = [make() for make in makers]
-    one = 0
-    for _ in range(1500):
-        if draw.random() < 0.15:
-            one = draw.randrange(4)
-        if actors[one].is_over or draw.random() < 0.005:
-            actors[one].kill()
-            assert errors(actors[one]) <= BORNE, actors[one].error
-            actors[one] = makers[one]()
-        actors[one].step()
+    for _ in turns(draw, 1500, lambda number: makers[number](), 4, changes=0.15, deaths=0.005):
         world.now += draw.choice((2 * HOUR, 2 * HOUR, -3 * HOUR)) if draw.random() < 0.02 else 0.01
         world.check()
+    world.check()
+
+
+def turns(
+    draw: random.Random, steps: int, come: Callable[[int], Actor], many: int, *, changes: float, deaths: float
+) -> Iterator[None]:
+    """So many actors do so many steps in all; each sleeps while another has its turn, dies, and comes again."""
+    actors = [come(number) for number in range(many)]
+    one = 0
+    for _ in range(steps):
+        if draw.random() < changes:
+            one = draw.randrange(many)
+        if actors[one].is_over or draw.random() < deaths:
+            actors[one].kill()
+            assert errors(actors[one]) <= BORNE, actors[one].error
+            actors[one] = come(one)
+        actors[one].step()
+        yield
     for actor in actors:
         actor.kill()
-    world.check()
 
 
 def test_drivers_and_compactions_side_by_side_lose_and_double_nothing(begin: Callable[[], World]) -> None:
@@ -405,19 +413,8 @@ def replacements(begin: Callable[[], World], seed: int) -> None:
         starts[number] = draw.choice((starts[number], max(world.said, default=-1) + 1))
         return world.replace(*range(starts[number], starts[number] + 3), who=names[number])
 
-    actors = [come(number) for number in range(3)]
-    one = 0
-    for _ in range(1000):
-        if draw.random() < 0.2:
-            one = draw.randrange(3)
-        if actors[one].is_over or draw.random() < 0.01:
-            actors[one].kill()
-            assert errors(actors[one]) <= BORNE, actors[one].error
-            actors[one] = come(one)
-        actors[one].step()
+    for _ in turns(draw, 1000, come, 3, changes=0.2, deaths=0.01):
         world.look()
-    for actor in actors:
-        actor.kill()
     newest = max(world.said) + 4
     assert not errors(world.replace(newest).finish())
     assert world.look() == newest

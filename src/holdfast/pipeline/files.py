@@ -33,9 +33,20 @@ def names(spark: SparkSession, directory: str) -> list[str]:
 
 
 def read_text(spark: SparkSession, file: str) -> str:
-    """A file's content."""
+    """A file's content.
+
+    Raises:
+        FileNotFoundError: It is not there, or no longer.
+    """
+    from py4j.protocol import Py4JJavaError
+
     system, path = _at(spark, file)
-    stream = system.open(path)
+    try:
+        stream = system.open(path)
+    except Py4JJavaError as error:
+        if system.exists(path):
+            raise
+        raise FileNotFoundError(f"{file} does not exist") from error
     try:
         return str(spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
     finally:

@@ -235,10 +235,8 @@ def job_session(name: str, arguments: dict[str, Any], stop: threading.Event | No
     """A session for one command, stopped at its end; see ``command_session``.
 
     Raises:
-        click.UsageError: Two schemas.
         HoldfastError: What ended the command, in a sentence.
     """
-    check_schema(arguments)
     safe = "what is landed is safe"
     with command_session(name, arguments["master"], verbose=arguments["verbose"], remedy=safe, stop=stop) as spark:
         yield spark
@@ -370,7 +368,7 @@ def in_a_sentence(remedy: str) -> Iterator[None]:
         from py4j.protocol import Py4JJavaError, Py4JNetworkError
         from pyspark.errors import PySparkException
 
-        if isinstance(error, PySparkException | Py4JJavaError):
+        if isinstance(error, PySparkException | Py4JJavaError | FileNotFoundError):
             raise HoldfastError(sentence(str(error)), remedy=remedy) from error
         if isinstance(error, Py4JNetworkError | ConnectionError):
             raise HoldfastError("Spark's Java process has ended", remedy=f"{remedy}; start again to go on") from error

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql.types import DataType, DateType, IntegerType, StringType, StructField, StructType
 
 from holdfast.exceptions import ConfigurationError
@@ -149,9 +148,7 @@ def _complete(spark: SparkSession, out: str, names: list[str]) -> list[Unit]:
         if note not in layouts:
             try:
                 layouts[note] = Layout.parsed(files.read_text(spark, f"{out}/{name}/{note}"))
-            except Py4JJavaError:
-                if _note_in(spark, f"{out}/{name}") is not None:
-                    raise
+            except FileNotFoundError:
                 continue  # a compaction just deleted it
         found.append(Unit(int(match[1] or match[2]), int(match[1] or match[3]), name, layouts[note]))
     return found

@@ -9,6 +9,7 @@ import click
 
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.job import (
+    check_schema,
     flags,
     job_session,
     print_line,
@@ -36,6 +37,7 @@ def reland_command(**arguments: Any) -> None:
     holdfast reland --landed landed --out read --schema-file order.ddl
     holdfast reland --landed orders --out orders2 --schema "carrier STRING, flight BIGINT" --lenient empty
     """
+    check_schema(arguments)
     try:
         with job_session("holdfast reland", arguments) as spark:
             from holdfast.pipeline.landing import LandedBatch, reland
