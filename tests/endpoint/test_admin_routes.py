@@ -36,6 +36,15 @@ def test_a_path_finds_its_function_and_what_its_names_stand_for() -> None:
         assert (route.method, route.function, found) == (method, function, names)
 
 
+def test_head_finds_what_get_finds() -> None:
+    """RFC 9110 section 9.3.2."""
+    route, found = ROUTES.find("HEAD", "/things/a")
+    assert (route.method, route.function, found) == ("GET", second, {"name": "a"})
+    with pytest.raises(Refused) as refused:
+        ROUTES.find("HEAD", "/things/a/stop")
+    assert refused.value.status == 405
+
+
 @pytest.mark.parametrize("path", ["/", "/thing", "/things/a/halt", "/things/a/stop/now", "/things%2Fa"])
 def test_a_path_that_nothing_is_at_is_404(path: str) -> None:
     with pytest.raises(Refused) as refused:

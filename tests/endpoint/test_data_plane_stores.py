@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from databases import Server
 
@@ -57,6 +58,18 @@ async def test_any_range_of_any_store_comes_whole_and_in_order_with_or_without_b
         for _, one in expected:
             one.body = one.transport = b""
         assert await asyncio.to_thread(read, begin, end, ["body", "transport"]) == expected
+
+
+async def test_head_of_records_is_answered_without_content_and_reads_one_block(serve: Any) -> None:
+    store = MemoryStore()
+    fill(store, [100_000] * 40)
+    service = await serve(Destination(store, partitions=1))
+    async with httpx.AsyncClient(base_url=service.admin_url) as client:
+        for path in ("/readyz", "/metrics", "/queues/inbox/0/records?from=0&to=40", "/queues"):
+            head, get = await client.head(path), await client.get(path)
+            assert (head.status_code, head.content) == (200, b""), path
+            assert head.headers["content-type"] == get.headers["content-type"], path
+        assert (await client.head("/cursors/none")).status_code in (404, 405)
 
 
 async def test_of_what_nobody_takes_the_server_reads_no_more_than_it_can_send(serve: Any) -> None:

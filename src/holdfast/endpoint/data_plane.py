@@ -211,7 +211,7 @@ class DataPlane:
         exchange.start(200, MEDIA_TYPE)
         position = start
         # Whatever ends this before all that was asked for is sent, the missing trailer tells the reader.
-        while count and not exchange.closed:
+        while count and exchange.wants_content:
             position += count
             following = asyncio.ensure_future(self._block(name, number, position, end, without))
             try:

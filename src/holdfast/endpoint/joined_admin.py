@@ -376,7 +376,7 @@ class JoinedAdmin:
                 raise self._refused(worker, status, json.loads(content))
             exchange.start(200, str(request.route.answer).encode())
             with contextlib.suppress(OSError):  # if the owner died, what is missing tells the reader
-                while (data := await reader.read(RELAYED)) and not exchange.closed:
+                while exchange.wants_content and (data := await reader.read(RELAYED)):
                     if not exchange.write(data):
                         await exchange.drain()
             exchange.finish()

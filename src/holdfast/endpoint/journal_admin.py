@@ -91,7 +91,7 @@ class JournalRoutes:
             if not at <= end <= size:
                 raise Refused(416, f"{file} has {size:,} bytes", "Ask for less.", detail={"bytes": size})
             exchange.start(200, OCTETS.encode())
-            while at < end and not exchange.closed:
+            while at < end and exchange.wants_content:
                 data = await asyncio.to_thread(os.pread, found.fileno(), min(PIECE, end - at), at)
                 if not data:
                     break  # it was cut off meanwhile: who asked for so many bytes sees that some are missing

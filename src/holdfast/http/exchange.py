@@ -73,6 +73,11 @@ class Exchange(ABC):
         """
         return False
 
+    @property
+    def wants_content(self) -> bool:
+        """Whether what is written reaches the peer: its connection is open, and it did not ask by HEAD."""
+        return not self.closed and self.request.method != "HEAD"
+
     @abstractmethod
     def respond(
         self,
