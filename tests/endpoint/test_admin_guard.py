@@ -33,13 +33,14 @@ async def ask(service: Any, path: str = "/queues", method: str = "GET", **header
 
 @pytest.fixture
 async def service(serve: Any) -> Any:
-    return await serve(Destination(":memory:"), admin_names=("queues.example",))
+    return await serve(Destination(":memory:"), admin_names=("queues.example", ".shop.svc"))
 
 
 @pytest.mark.parametrize(
     "host",
     ["127.0.0.1", "127.0.0.1:8081", "localhost:8081", "[::1]:8081", "10.1.2.3", "holdfast", "queues.example:8081",
-     "QUEUES.example.", "holdfast.prod.svc.cluster.local:8081", "inbox.internal"],
+     "QUEUES.example.", "holdfast.prod.svc.cluster.local:8081", "inbox.internal", "broker.shop.svc:8081",
+     "broker-0.broker.shop.svc"],
 )  # fmt: skip
 async def test_it_is_asked_by_addresses_by_private_names_and_by_those_it_was_given(service: Any, host: str) -> None:
     assert (await ask(service, Host=host))[0] == 200
@@ -48,7 +49,8 @@ async def test_it_is_asked_by_addresses_by_private_names_and_by_those_it_was_giv
 @pytest.mark.parametrize(
     "host",
     ["evil.example", "evil.example:8081", "127.0.0.1.evil.example", "localhost.evil.example", "xqueues.example",
-     "evil.example.", "[::1].evil.example", "127.0.0.1@evil.example", "internal.example"],
+     "evil.example.", "[::1].evil.example", "127.0.0.1@evil.example", "internal.example",
+     "evilshop.svc", "broker.other.svc"],
 )  # fmt: skip
 async def test_a_name_that_a_page_made_stand_for_its_address_is_refused(service: Any, host: str) -> None:
     for method, path in (("GET", "/queues"), ("PUT", "/queues/inbox/cursors/x"), ("GET", "/healthz")):

@@ -113,7 +113,8 @@ class AdminConfig:
         token_file: The token that whoever asks must have. Without one here, that in the environment variable
             HOLDFAST_ADMIN_TOKEN counts, if it is set.
         token_env: The same, in an environment variable.
-        names: Host names that it is asked by, besides addresses, names without a dot, and this machine's.
+        names: Host names that its clients use, besides addresses, names without a dot, and this machine's. One that
+            begins with a dot stands for every name below it, as ".shop.svc" for the services of a Kubernetes namespace.
         tls: Serves https.
     """
 

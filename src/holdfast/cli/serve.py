@@ -73,7 +73,8 @@ def listen_options(command: Any) -> Any:
                 "admin_names",
                 multiple=True,
                 metavar="HOST",
-                help="A host name that --admin is asked by; addresses and names without a dot need none.",
+                help="A host name that clients of --admin use; .shop.svc: all names below it. Addresses and names "
+                "without a dot need none.",
             ),
             click.option(
                 "--max-body", type=click.IntRange(min=1), default=16 << 20, show_default=True, help="Bytes a request."

@@ -32,12 +32,15 @@ class Guard:
 
     Args:
         names: Host names that the listener is asked by, besides addresses, names without a dot, and this machine's.
+            One that begins with a dot stands for every name below it, as ``.shop.svc`` for Kubernetes' services.
         token: What a client must have; None: nobody needs one.
         secure: Whether it speaks TLS: then a page whose name was made to stand for us sees our certificate fail.
     """
 
     def __init__(self, names: Iterable[str] = (), token: str | None = None, *, secure: bool = False) -> None:
-        self._names = {name.lower().rstrip(".") for name in (*names, socket.gethostname())}
+        given = [name.lower().rstrip(".") for name in names]
+        self._suffixes = (*PRIVATE_SUFFIXES, *(name for name in given if name.startswith(".")))
+        self._names = {*given, socket.gethostname().lower().rstrip(".")}
         self._token = token.encode() if token is not None else None
         self._scheme = "https" if secure else "http"
 
@@ -91,7 +94,7 @@ class Guard:
     def _is_ours(self, name: str) -> bool:
         if ":" in name and not name.startswith("["):
             return False  # no name, and no address as Host has it
-        return "." not in name or name in self._names or name.endswith(PRIVATE_SUFFIXES) or _is_address(name)
+        return "." not in name or name in self._names or name.endswith(self._suffixes) or _is_address(name)
 
 
 def _name(host: str) -> str:

@@ -43,7 +43,7 @@ class Listeners:
         admin_ssl_context: For the admin listener over https; with CERT_REQUIRED only who has a certificate may ask.
         admin_token: What whoever asks the admin listener must have; None: nobody needs one.
         admin_names: Host names that the admin listener is asked by, besides addresses, names without a dot, and this
-            machine's; with a token any name will do.
+            machine's; ".shop.svc" stands for all names below it. With a token any name will do.
         admin_limits: What whoever asks the admin listener may use.
         spare_files: File descriptors left to what else the program opens: handlers, logs. The store's come first, then
             those of connections to peers; what is left is for peers, up to ``max_connections``.
