@@ -41,6 +41,7 @@ DELIVERIES = {
     "ExactlyOnce": Delivery.EXACTLY_ONCE,
 }
 UNABLE = {
+    "CompositeDuplex": "messages that the service sends to its client of its own accord (WCF's wsDualHttpBinding)",
     "SymmetricBinding": "messages signed or encrypted by WS-Security",
     "AsymmetricBinding": "messages signed or encrypted by WS-Security",
     "SequenceSTR": "Sequences secured by a token",
