@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, ForwardRef, NoReturn
 
 import pytest
+from lxml import etree
 
 import holdfast
 from holdfast import ConfigurationError, Destination, Message, Source, Versions
 from holdfast.endpoint.serve import Listeners, Service
+from holdfast.endpoint.source_options import SourceOptions
 
 URL = "http://127.0.0.1:9/"
 
@@ -87,6 +90,60 @@ def test_whatever_can_take_a_message_is_a_handler(handler: Any) -> None:
     app = Destination(":memory:")
     assert app.on("urn:a")(handler) is handler
     assert app.handlers == {"urn:a": handler}
+
+
+def returns_int(message: Message) -> int:
+    return 1
+
+
+def returns_a_dictionary(message: Message) -> dict[str, str] | None:
+    return {}
+
+
+async def awaits_a_number(message: Message) -> float:
+    return 1.0
+
+
+def gives_an_awaitable_number(message: Message) -> Awaitable[int]:
+    raise NotImplementedError
+
+
+class Number:
+    def __call__(self, message: Message) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    "handler", [returns_int, returns_a_dictionary, awaits_a_number, gives_an_awaitable_number, Number()]
+)
+def test_a_handler_whose_annotation_says_that_it_returns_no_body_is_refused(handler: Any) -> None:
+    refused(lambda: Destination(":memory:").on("urn:a")(handler), "is annotated to return .*one XML element")
+
+
+def test_a_handler_may_be_annotated_with_every_kind_of_body_and_with_what_cannot_be_found_out() -> None:
+    def text(message: Message) -> str | None: ...
+    async def octets(message: Message) -> bytes: ...  # type: ignore[empty-body]
+    def element(message: Message) -> etree._Element: ...  # type: ignore[empty-body]
+    def later(message: Message) -> Awaitable[str | bytes]: ...  # type: ignore[empty-body]
+    def never(message: Message) -> NoReturn:
+        raise NotImplementedError
+
+    def anything(message: Message) -> Any: ...
+    def unknown(message: Message) -> OnlyForCheckers: ...  # type: ignore[name-defined] # noqa: F821
+
+    for handler in (text, octets, element, later, never, anything, unknown):
+        Destination(":memory:").on()(handler)
+
+
+def test_from_wsdl_knows_the_keyword_arguments_of_a_source_and_their_types() -> None:
+    """For type checkers: a misspelt option of ``from_wsdl`` is an error there, as it is for the class itself."""
+    for source in (Source, holdfast.sync.Source):
+        parameters = inspect.signature(source).parameters.values()
+        own = {one.name: one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY}
+        assert inspect.get_annotations(SourceOptions) == {
+            name: ForwardRef(annotation, module=SourceOptions.__module__) for name, annotation in own.items()
+        }
+        assert inspect.signature(source.from_wsdl).parameters["options"].annotation == "Unpack[SourceOptions]"
 
 
 def test_a_handler_registered_without_parentheses_is_refused() -> None:

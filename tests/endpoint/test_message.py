@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from lxml import etree
 
@@ -47,6 +49,34 @@ def test_a_fault_comes_back_as_it_was_raised(soap: str, sender: bool) -> None:
     assert caught.value.code == codes[0 if sender else 1]
     detail = etree.fromstring(caught.value.detail)
     assert (detail.tag, detail.text) == ("{urn:c}carrier", "XX")
+
+
+@pytest.mark.parametrize("detail", ["<left/>", b"<left/>", etree.Element("left"), bytearray(b"<left/>")])
+def test_the_detail_of_a_fault_is_one_element_in_any_form_that_a_body_has(detail: Any) -> None:
+    """An element without children is false to Python, and was left out."""
+    fault = ApplicationFault("sold out", detail=detail)
+    assert fault.detail == b"<left/>"
+    with pytest.raises(PeerFault) as caught:
+        message(fault_body(fault, "1.2")).raise_for_fault()
+    assert etree.fromstring(caught.value.detail).tag == "left"
+
+
+@pytest.mark.parametrize("detail", ["no element", b"<a/><b/>", 7, {"left": 0}])
+def test_what_is_no_element_is_no_detail_of_a_fault(detail: Any) -> None:
+    with pytest.raises(EnvelopeError, match="detail of a fault must be one XML element"):
+        ApplicationFault("sold out", detail=detail)
+
+
+@pytest.mark.parametrize(
+    "namespace", ["http://schemas.xmlsoap.org/soap/envelope/", "http://www.w3.org/2003/05/soap-envelope"]
+)
+def test_a_whole_soap_envelope_is_no_body(namespace: str) -> None:
+    whole = f"<?xml version='1.0'?><s:Envelope xmlns:s='{namespace}'><s:Body><a/></s:Body></s:Envelope>"
+    for given in (whole, whole.encode(), etree.fromstring(whole)):
+        with pytest.raises(EnvelopeError, match="whole SOAP envelope") as caught:
+            body_bytes(given)
+        assert "inside its soap:Body" in caught.value.remedy
+    assert body_bytes("<Envelope xmlns='urn:post'/>") == b"<Envelope xmlns='urn:post'/>"
 
 
 def test_the_subcode_of_a_soap_1_2_fault_is_its_code() -> None:

@@ -44,22 +44,20 @@ from holdfast.core.records import Snapshot
 from holdfast.core.retention import RetentionPolicy
 from holdfast.endpoint.allow_list import AllowList
 from holdfast.endpoint.arguments import (
-    check_action,
     check_class,
-    check_handler,
     check_proxy,
     check_queue_name,
     check_store,
-    check_transactions,
     to_assurance,
     to_journal,
     to_retention,
 )
 from holdfast.endpoint.decoding import OFF_LOOP
 from holdfast.endpoint.descriptors import outgoing
-from holdfast.endpoint.dispatcher import Dispatcher, Handler, passed_on, set_aside
+from holdfast.endpoint.dispatcher import Dispatcher, Handler, MessageHandler, passed_on, set_aside
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
 from holdfast.endpoint.envelopes import Elsewhere, Envelopes
+from holdfast.endpoint.handlers import check_action, check_handler, check_transactions
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl
 from holdfast.endpoint.journal import Journal, begin_journal
@@ -104,7 +102,7 @@ _UNHEEDED = frozenset((Submitted, Acknowledged, Discarded, Ended, Unheard, NotQu
 
 _UNTRACED = contextlib.nullcontext()
 
-HandlerT = TypeVar("HandlerT", bound=Handler)
+HandlerT = TypeVar("HandlerT", bound=MessageHandler)
 
 _UNSAID = "unsaid"
 _NOTHING = (None, "None", type(None))
@@ -344,8 +342,9 @@ class Destination:
         to a handler annotated ``-> None`` is one-way whatever it asks for: it is acknowledged as soon as it is stored.
 
         Raises:
-            ConfigurationError: the action has a handler already; the handler cannot be called with a message; the
-                destination runs without handlers; or the parentheses of ``@app.on()`` are missing.
+            ConfigurationError: the action has a handler already; the handler cannot be called with a message, or its
+                annotation says that it returns no body, as ``-> int``; the destination runs without handlers; or the
+                parentheses of ``@app.on()`` are missing.
         """
         check_action(action)
 

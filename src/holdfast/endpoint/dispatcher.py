@@ -13,24 +13,35 @@ import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.core.events import Handle
 from holdfast.core.handling import Handling
 from holdfast.core.messages import Fault
 from holdfast.core.records import Batch, Record
-from holdfast.endpoint.arguments import wants_connection
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.failures import brief, reason_of
+from holdfast.endpoint.handlers import wants_connection
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, fault_body
 from holdfast.endpoint.tracing import Tracing
 from holdfast.exceptions import EnvelopeError
 from holdfast.store import Transaction, Transactional
 
-Handler = Callable[..., Awaitable[Body | None] | Body | None]
-"""Takes a message, and a database's ``connection`` if it asks for it; what it returns, if anything, is the reply's
-body. Plain functions run in threads."""
+Result = Awaitable[Body | None] | Body | None
+"""What a handler returns: the body of the reply, if there is one."""
+
+
+class TransactionalHandler(Protocol):
+    """A plain handler that takes part in the transaction of the store's database."""
+
+    def __call__(self, message: Message, /, connection: Any) -> Result: ...
+
+
+MessageHandler = Callable[[Message], Result] | TransactionalHandler
+"""What :meth:`holdfast.Destination.on` accepts, for type checkers."""
+Handler = Callable[..., Result]
+"""The same for those who call it. Plain functions run in threads."""
 
 _SET_ASIDE = ApplicationFault("The service failed to handle the request; it has been set aside.", sender=False)
 

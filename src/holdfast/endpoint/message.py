@@ -18,6 +18,8 @@ from holdfast.wire import body_content, parse_element, storable_text
 
 Body = str | bytes | etree._Element
 """What can be sent as a body: one XML element, as text, as UTF-8 bytes, or as an lxml element."""
+BODY_TYPES = (str, bytes, bytearray, memoryview, etree._Element)
+"""The classes of which a body may be, at run time."""
 
 
 @dataclass
@@ -134,18 +136,19 @@ class ApplicationFault(HoldfastError):
     Args:
         reason: English text for the requester.
         sender: Whether the requester is to blame (Sender) or not (Receiver).
-        detail: XML bytes for the Detail, b"" for none.
+        detail: One XML element for the Detail, as text, bytes or an lxml element; empty for none.
 
     Raises:
         EnvelopeError: the detail is not one XML element.
     """
 
-    def __init__(self, reason: str, *, sender: bool = True, detail: bytes = b"") -> None:
-        if detail:
-            parse_element(detail)
+    def __init__(self, reason: str, *, sender: bool = True, detail: Body = b"") -> None:
         super().__init__(str(reason))
         self.sender = sender
-        self.detail = detail
+        try:
+            self.detail = body_bytes(detail)
+        except EnvelopeError as error:
+            raise EnvelopeError(f"The detail of a fault must be one XML element: {error.message}") from None
 
 
 def body_bytes(body: Body) -> bytes:
@@ -158,7 +161,7 @@ def body_bytes(body: Body) -> bytes:
         return body_content(body)
     if isinstance(body, etree._Element):
         return body_content(etree.tostring(body, with_tail=False))
-    if not isinstance(body, str | bytes | bytearray | memoryview):
+    if not isinstance(body, BODY_TYPES):
         raise EnvelopeError(f"a body is text, bytes or an lxml element, not {type(body).__name__}")
     try:
         data = body.encode() if isinstance(body, str) else bytes(body)

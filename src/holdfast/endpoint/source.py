@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
 
 from holdfast.core.events import (
     Acknowledged,
@@ -63,6 +63,7 @@ from holdfast.endpoint.profiles import PREFERRED, PROFILES
 from holdfast.endpoint.replies import Replies, Reply
 from holdfast.endpoint.sender import Sender
 from holdfast.endpoint.sent import Enqueued, Sent, enqueue
+from holdfast.endpoint.source_options import SourceOptions
 from holdfast.endpoint.stopped import (
     PERHAPS_ASKED,
     STILL_ASKED,
@@ -204,7 +205,7 @@ class Source:
         *,
         port: str | None = None,
         to: str | None = None,
-        **options: Any,
+        **options: Unpack[SourceOptions],
     ) -> Self:
         """A source for the service that a WSDL describes: ``async with await Source.from_wsdl(url) as source``.
 

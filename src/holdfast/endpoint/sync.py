@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from holdfast.core.policy import Assurance, SourcePolicy
 from holdfast.core.versions import Versions
@@ -23,6 +23,7 @@ from holdfast.endpoint.message import Body
 from holdfast.endpoint.processors import Processor
 from holdfast.endpoint.replies import Reply
 from holdfast.endpoint.sent import Enqueued
+from holdfast.endpoint.source_options import SourceOptions
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.outcome import Transport
 from holdfast.settings import check_seconds
@@ -134,7 +135,7 @@ class Source:
         *,
         port: str | None = None,
         to: str | None = None,
-        **options: Any,
+        **options: Unpack[SourceOptions],
     ) -> Self:
         """See :meth:`holdfast.Source.from_wsdl`: ``with holdfast.sync.Source.from_wsdl(url) as source``."""
         # In a thread, for the caller's own may have a running loop, as a notebook's has.

@@ -25,6 +25,7 @@ _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 _NO_ELEMENT = "the body is not one well-formed XML element"
 _OURS = frozenset({*SOAP_NS.values(), *WSA_NS.values(), *RM_NS.values()})
+_ENVELOPES = frozenset(f"{namespace}}}Envelope" for namespace in SOAP_NS.values())
 _FAULTS = frozenset(f"{namespace}}}Fault" for namespace in SOAP_NS.values())
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_ROOTS = 256
@@ -46,7 +47,7 @@ def body_content(data: bytes) -> bytes:
 
     Raises:
         EnvelopeError: it is not one well-formed element, declares a document type, has processing instructions (SOAP
-            1.2 part 1, section 5), or is a message of WS-ReliableMessaging.
+            1.2 part 1, section 5), is a message of WS-ReliableMessaging, or is a whole SOAP envelope.
     """
     data = data.removeprefix(_BYTE_ORDER_MARK)
     root = data[: data.find(b">", 0, _MAX_ROOT) + 1]
@@ -136,7 +137,7 @@ def _adds_no_name(data: bytes, start: int) -> bool:
 
 
 def _check_first(data: bytes) -> None:
-    """See that a body whose start tag was not seen before is one element, and no message of reliable messaging."""
+    """See that a body whose start tag was not seen before is one element of the application's own."""
     roots: list[str] = []
     parser = _parser()
 
@@ -151,6 +152,11 @@ def _check_first(data: bytes) -> None:
         raise EnvelopeError(
             f"the body is a message of WS-ReliableMessaging itself: {{{roots[0]}",
             remedy="Give the application's message; what reliable messaging says is written here.",
+        )
+    if roots[0] in _ENVELOPES:
+        raise EnvelopeError(
+            "The body is a whole SOAP envelope.",
+            remedy="Give the element inside its soap:Body. Holdfast writes the envelope and the addressing headers.",
         )
 
 
