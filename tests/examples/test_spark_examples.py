@@ -43,6 +43,52 @@ async def run(*arguments: str, cwd: Path) -> str:
     return out.decode()
 
 
+def readme_block(heading: str) -> str:
+    """The first Python block below a heading of the README."""
+    below = (ROOT / "README.md").read_text(encoding="utf-8").split(f"\n## {heading}\n")[1]
+    return below.split("```python\n")[1].split("```")[0]
+
+
+async def test_the_readme_runs_as_it_stands_by_the_python_of_an_environment_that_is_not_on_the_path(
+    tmp_path: Path,
+) -> None:
+    """Spark looks for data sources with the first python3 on PATH, where nothing of ours is."""
+    broker = holdfast.Destination(":memory:", further_queues={"alerts": None})
+    service = Service(broker, Listeners(port=0, admin_port=0))
+    await service.start()
+    async with holdfast.Source(service.url, ":memory:") as source:
+        for amount in ("12.50", "1200.00", "999.99", "4000"):
+            await source.send(f"<order><amount>{amount}</amount></order>", action="urn:order")
+        await source.flush(60)
+    (tmp_path / "job.py").write_text(readme_block("In Spark").replace("http://127.0.0.1:8081", service.admin_url))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").write_text("#!/bin/sh\nexec env -i /usr/bin/python3 -S \"$@\"\n")
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{tmp_path / 'bin'}:{os.defpath}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g",
+    }
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"):
+        environment.pop(name, None)
+    with (tmp_path / "errors").open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "job.py", cwd=tmp_path, env=environment, stderr=errors
+        )
+    ended = asyncio.ensure_future(process.wait())
+
+    def alerts() -> int:
+        return sum(one.durable_end for one in broker.queues["alerts"].partitions)
+
+    while alerts() < 2 and not ended.done():
+        await asyncio.wait([ended], timeout=0.2)
+    assert not ended.done(), (tmp_path / "errors").read_text()[-3000:]
+    process.terminate()
+    await ended
+    assert alerts() == 2
+    await service.close()
+
+
 @pytest.mark.nightly
 async def test_late_flights(tmp_path: Path) -> None:
     service = Service(holdfast.Destination(":memory:"), Listeners(port=0, admin_port=0))
