@@ -351,6 +351,7 @@ class Demo:
     async def _land(self, all_sent: asyncio.Event) -> None:
         """Land the queue, with kills among the first batches; until all that was delivered is landed."""
         batches = 0
+        self._teller.event(f"starting {SPARK}: its first rows may take half a minute")
         async for event in self._events(await self._driver.start()):
             batches += event["event"] == "batch"
             self._take(event)
@@ -397,9 +398,10 @@ class Demo:
         while True:
             await asyncio.sleep(0.2)
             now, lost = time.monotonic(), self._before.counts.lost + self._behind.counts.lost
+            landed = f"{self._landed:,} landed by Spark" if self._landed else "Spark is starting"
             self._teller.status(
                 f"{self._acknowledged:,}/{self._options.messages:,} acknowledged by the broker, {self._forwarded:,} "
-                f"forwarded, {self._landed:,} landed by Spark; {lost:,} lost on the wire"
+                f"forwarded, {landed}; {lost:,} lost on the wire"
             )
             moved = (self._acknowledged, self._forwarded, self._landed)
             if self._moved != moved:

@@ -330,14 +330,16 @@ async def test_every_answer_in_2004_08_has_the_to_which_that_version_demands(
     ] * 3
 
 
-@pytest.mark.parametrize("versions", [v for v in ALL_VERSIONS if v.addressing is Addressing.V2005_08])
-async def test_a_message_without_reliable_messaging_is_answered_with_wsrm_required(
+@EVERY_VERSION
+async def test_a_message_without_reliable_messaging_is_told_how_to_enable_it(
     serve: Any, peer: Any, versions: Versions
 ) -> None:
+    """WS-RM 4.8; WS-Addressing 2004/08 with RM 1.0 has no such fault, and another code says it."""
     app, got = collecting()
     one = peer((await serve(app)).url, versions)
     answer = await one.say(action=ACTION, body=b"<a/>", rm=None)
-    assert answer.fault == "WSRMRequired"
+    assert answer.fault == ("WSRMRequired" if versions.addressing is Addressing.V2005_08 else "ActionNotSupported")
+    assert "Enable reliable messaging at the sender (WCF: reliableSession" in answer.envelope.fault.reason
     assert got == []
 
 

@@ -179,6 +179,16 @@ async def test_silence_in_answer_to_create_sequence_is_told_for_it_will_never_op
     assert f"answered CreateSequence with HTTP {status} and nothing" in problem
 
 
+async def test_an_applications_message_in_answer_to_create_sequence_comes_with_what_to_check() -> None:
+    """As of a service without reliable messaging, which answers whatever it is sent."""
+    reply = Envelope(SOAP.V1_2, Addressing.V2005_08, None, "urn:reply", body=b"<r/>")
+    told, problems = await outcome(lambda e: e.respond(200, encode(reply), b"text/xml"), CreateSequence(ANONYMOUS_EPR))
+    assert told.body == b"<r/>"
+    (problem,) = problems
+    assert "answered CreateSequence with an application's message" in problem
+    assert "reliable messaging is enabled there" in problem
+
+
 async def test_silence_in_answer_to_a_message_is_an_answer() -> None:
     assert await outcome(lambda e: e.respond(202)) == (None, [])
 

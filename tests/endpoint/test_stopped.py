@@ -58,6 +58,13 @@ def told(code: str, reason: str = "no", store: str = "out", waiting: int = 2, **
             f"{SAFE} Put it right, then: {HOW}",
         ),
         (
+            told("MustUnderstand", "Action"),
+            PeerFault,
+            'the destination http://d/ said MustUnderstand: "Action"',
+            f"{SAFE} It granted no Sequence. Check that reliable messaging is enabled at that endpoint (WCF: "
+            f"reliableSession; CXF: the reliableMessaging feature), or fix what the fault names, then: {HOW}",
+        ),
+        (
             told("HTTP 418", "no SOAP message"),
             PeerFault,
             "the destination http://d/ answered HTTP 418 and no SOAP message",
@@ -71,7 +78,7 @@ def test_each_stop_is_told_by_its_own_error(error: HoldfastError, kind: type, me
 
 
 def test_what_is_in_memory_is_not_called_safe_and_no_command_is_named_for_it() -> None:
-    error = told("Sender", store=":memory:", waiting=1)
+    error = told("HTTP 418", store=":memory:", waiting=1)
     expected = "1 unacknowledged message is in memory only, and lost when this process ends. Put it right, then: "
     assert error.remedy == f"{expected}source.resume()"
 

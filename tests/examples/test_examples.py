@@ -134,7 +134,6 @@ def test_send_blocking(tmp_path: Path, environment: dict[str, str], orders_url: 
 
 
 def test_shell(tmp_path: Path, environment: dict[str, str]) -> None:
-    environment["PORT"] = str(free_ports(1)[0])
     said = run("shell.sh", str(tmp_path / "work"), cwd=tmp_path, env=environment)
     assert "1-20" in said
     assert f"20 orders landed in {tmp_path / 'work' / 'landed'}" in said

@@ -6,6 +6,7 @@ A message that is taken goes to the inbound half, which stores it; its answer is
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from holdfast.core.acknowledging import Acknowledging, asks
@@ -31,6 +32,7 @@ from holdfast.core.replies import Replies
 from holdfast.core.states import SettlingAction, SettlingEvent
 from holdfast.core.versions import Addressing
 
+_HOW_TO_ENABLE = "Enable reliable messaging at the sender (WCF: reliableSession; CXF: the reliableMessaging feature)."
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 
 
@@ -206,11 +208,12 @@ class Accepting:
         if envelope.acknowledgements or envelope.ack_requested:
             self._acknowledging.answer(incoming)
         elif back_channel is not None:
+            fault = sequence_fault(WSRM_REQUIRED)  # WS-RM 4.8
+            reason = f"{fault.reason}. {_HOW_TO_ENABLE}"
             if envelope.addressing is Addressing.V2004_08:
-                reason = "Only messages with WS-ReliableMessaging headers are taken here."
                 fault = addressing_fault(ACTION_NOT_SUPPORTED, reason)
             else:
-                fault = sequence_fault(WSRM_REQUIRED)  # WS-RM 4.8
+                fault = replace(fault, reason=reason)
             self._answering.fault(envelope, fault, back_channel)
 
     def _receive_plain_reply(self, incoming: Incoming, outbox: Outbox, number: int) -> None:

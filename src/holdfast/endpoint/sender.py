@@ -30,6 +30,7 @@ PAUSING_STATUS = (429, 503)
 
 RETIRED_FOR = 300.0
 """Seconds that a way which is not used any more has for what is on it."""
+_ASK = "Check the URL, and that reliable messaging is enabled there."
 _MOST_FIELDS = 256
 """Actions whose HTTP headers are remembered."""
 
@@ -197,6 +198,9 @@ class Sender:
             if read.not_understood:
                 names = " ".join(read.not_understood)
                 self._on_transport_error(sent, f"{sent.to} answers with headers that nobody here understands: {names}")
+            elif isinstance(sent.envelope.control, CreateSequence) and read.control is None and read.fault is None:
+                what = "answered CreateSequence with an application's message"
+                self._on_transport_error(sent, f"{sent.to} {what}. {_ASK}")
             self._come(sent, read)
 
     def _come(self, sent: Transmit, what: Envelope | TransportError | None) -> None:
@@ -276,10 +280,7 @@ def _is_answered_elsewhere(sent: Transmit) -> bool:
 
 
 def _silence(sent: Transmit, response: Response) -> str:
-    return (
-        f"{sent.to} answered CreateSequence with HTTP {response.status} and nothing: "
-        "is there an RM Destination at that URL?"
-    )
+    return f"{sent.to} answered CreateSequence with HTTP {response.status} and nothing. {_ASK}"
 
 
 def _first_line(response: Response) -> str:

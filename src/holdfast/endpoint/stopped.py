@@ -37,6 +37,10 @@ _WHO = "It does not know who sends: headers={'Authorization': …}, or --header 
 _WHERE = "If the URL is wrong, send to the right one from another store: each serves one URL. If not, put it right"
 _REMEDIES = {"HTTP 401": _WHO, "HTTP 403": _WHO, "HTTP 404": _WHERE, "HTTP 405": _WHERE, "HTTP 200": _WHERE}
 """What to look at first when something before the destination has answered in its place."""
+_NO_SEQUENCE = (
+    "It granted no Sequence. Check that reliable messaging is enabled at that endpoint (WCF: reliableSession; CXF: the "
+    "reliableMessaging feature), or fix what the fault names"
+)
 
 
 def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str) -> HoldfastError:
@@ -71,9 +75,12 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     if stopped.code == "given up":
         message = f"the destination {to} gave no sign of life{because}"
         return NotAcknowledged(message, remedy=f"{safe} To try again: {resume}")
+    remedy = _REMEDY
     if stopped.code.startswith("HTTP "):
         said = f"the destination {to} answered {stopped.code} and {stopped.reason}"
-    remedy = _REMEDIES.get(stopped.code, _REMEDY)
+        remedy = _REMEDIES.get(stopped.code, _REMEDY)
+    elif not about:
+        remedy = _NO_SEQUENCE
     return PeerFault(said, code=stopped.code, remedy=f"{safe} {remedy}, then: {resume}")
 
 
