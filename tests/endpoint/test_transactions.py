@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from databases import PostgreSQL, Server
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, make_url, text
 from waiting import until
 
 import holdfast
@@ -339,6 +339,69 @@ async def test_a_message_leaves_when_its_transaction_has_committed_and_never_els
         await source.flush(60)
         assert source.progress.acknowledged == 2
     assert shop.effects == Counter("a")
+
+
+async def test_the_transaction_may_be_that_of_a_connection_of_the_driver(shop, landed):
+    """PEP 249, as frameworks without SQLAlchemy have it."""
+    url, got = landed
+    async with Source(url, shop.url, policy=QUICK) as source:
+        pooled = shop.engine.raw_connection()
+        driver = pooled.driver_connection
+        source.send(body("undone"), action=NOTE, connection=driver)
+        driver.rollback()
+        source.send(body("a"), action=NOTE, connection=driver)
+        with driver.cursor() as cursor:
+            cursor.execute(f"INSERT INTO {shop.table} VALUES ('a', 0)")
+        driver.commit()
+        await until(lambda: got == ["a"])
+        refused(
+            lambda: Source("http://h/", shop.server.new_url()).send(body(1), action=NOTE, connection=driver),
+            "There is no store at",
+        )
+        pooled.close()
+    assert shop.effects == Counter("a")
+
+
+DJANGO = """
+import sys
+from django.conf import settings
+host, name, url, store, table = sys.argv[1:]
+database = {"ENGINE": "django.db.backends.postgresql", "HOST": host, "NAME": name, "USER": "tester"}
+settings.configure(DATABASES={"default": database})
+import django
+django.setup()
+from django.db import connection, transaction
+import holdfast
+source = holdfast.Source(url, store=store)
+
+def order(what):
+    with connection.cursor() as cursor:
+        cursor.execute(f"INSERT INTO {table} VALUES (%s, 0)", [what])
+    source.send(f"<note xmlns='urn:test'>{what}</note>", action="urn:test:note", connection=connection)
+
+with transaction.atomic():
+    order("a")
+    try:
+        with transaction.atomic():
+            order("undone")
+            raise LookupError
+    except LookupError:
+        order("b")
+"""
+
+
+async def test_the_transaction_may_be_djangos(servers, landed):
+    server = servers("postgresql")
+    shop, (url, got) = Shop(server), landed
+    address = make_url(read_address(shop.url).url)
+    async with Source(url, shop.url, policy=QUICK):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", DJANGO, address.query["host"], address.database, url, shop.url, shop.table
+        )
+        assert await process.wait() == 0
+        await until(lambda: len(got) == 2)
+    assert sorted(got) == ["a", "b"]
+    assert shop.effects == Counter("ab")
 
 
 async def test_a_confirmation_is_part_of_the_handlers_transaction(shop, serve, landed):

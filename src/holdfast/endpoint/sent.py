@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.endpoint.lanes import Lane
     from holdfast.endpoint.source import Source
     from holdfast.store import Store
+    from holdfast.store.sql_outgoing import DBConnection
 
 
 class Sent:
@@ -68,7 +69,7 @@ class Enqueued:
         return self
 
 
-def enqueue(connection: Connection, location: str | Path | Store, record: Record) -> Enqueued:
+def enqueue(connection: Connection | DBConnection, location: str | Path | Store, record: Record) -> Enqueued:
     """Put a message into the caller's transaction, for the source whose store that is.
 
     Raises:

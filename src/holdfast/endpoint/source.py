@@ -93,6 +93,8 @@ from holdfast.store import IN_MEMORY, Store, Transactional, shown, store_exists
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from holdfast.store.sql_outgoing import DBConnection
+
 
 class Source:
     """An RM Source: what :meth:`send` has returned for is stored, and arrives at ``to`` as the assurance promises.
@@ -416,7 +418,7 @@ class Source:
         sequence_key: str = "",
         message_id: str | None = None,
         headers: bytes = b"",
-        connection: Connection,
+        connection: Connection | DBConnection,
     ) -> Enqueued: ...
 
     def send(
@@ -427,7 +429,7 @@ class Source:
         sequence_key: str = "",
         message_id: str | None = None,
         headers: bytes = b"",
-        connection: Connection | None = None,
+        connection: Connection | DBConnection | None = None,
     ) -> Coroutine[Any, Any, Sent] | Enqueued:
         """Take over a one-way message. Awaited, it returns when that is durable here; it is on its way then.
 
@@ -439,7 +441,8 @@ class Source:
             headers: Header blocks of your own, XML bytes: elements in namespaces of their own, one after the other.
             connection: A transaction of the caller's in the database that the source's store is in: the message leaves
                 when that has committed, and never else. Not awaited, in any thread and process: the source need not be
-                open here, but where it is open, or is opened next, it sends it.
+                open here, but where it is open, or is opened next, it sends it. A connection of SQLAlchemy, or one as
+                PEP 249 describes it, such as Django's ``connection``.
 
         Raises:
             EnvelopeError: it could never leave as it is given: the body is not one XML element, the headers are no

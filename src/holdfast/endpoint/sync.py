@@ -32,6 +32,8 @@ from holdfast.store import Store
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from holdfast.store.sql_outgoing import DBConnection
+
 T = TypeVar("T")
 
 _PATIENCE = 5.0
@@ -253,7 +255,7 @@ class Source:
         sequence_key: str = "",
         message_id: str | None = None,
         headers: bytes = b"",
-        connection: Connection,
+        connection: Connection | DBConnection,
     ) -> Enqueued: ...
 
     def send(
@@ -264,7 +266,7 @@ class Source:
         sequence_key: str = "",
         message_id: str | None = None,
         headers: bytes = b"",
-        connection: Connection | None = None,
+        connection: Connection | DBConnection | None = None,
     ) -> Sent | Enqueued:
         """See :meth:`holdfast.Source.send`."""
         if connection is not None:

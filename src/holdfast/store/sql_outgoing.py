@@ -6,8 +6,10 @@ space open takes what is committed into its outbox, by the batch that gives it a
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, insert, select
-from sqlalchemy.exc import ProgrammingError
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Dialect, Executable, insert, select
+from sqlalchemy.dialects import mysql, postgresql
 
 from holdfast.core.records import Record
 from holdfast.exceptions import ConfigurationError
@@ -16,22 +18,43 @@ from holdfast.store.address import SQLAddress, read_address
 from holdfast.store.records import encode_record
 
 
-def put(connection: Connection, location: str, record: Record) -> None:
+class DBConnection(Protocol):
+    """A connection as PEP 249 describes it, such as Django's ``django.db.connection``."""
+
+    def cursor(self) -> Any: ...
+
+
+def put(connection: Connection | DBConnection, location: str, record: Record) -> None:
     """Put a record into the caller's open transaction, for the source whose store is at ``location``.
 
     Raises:
         ConfigurationError: That store was never opened.
-        SQLAlchemyError: The database says no, as to any statement of the caller's.
+        Exception: The database's own error, as for any statement of the caller's.
     """
     address = read_address(location)
     spaces = schema.spaces
     try:
-        found = connection.scalar(select(spaces.c.id).where(spaces.c.name == address.space.encode()))
-    except ProgrammingError as error:
+        found = _execute(connection, address, select(spaces.c.id).where(spaces.c.name == address.space.encode()))
+        row = found.fetchone()
+    except Exception as error:
+        if type(error).__name__ != "ProgrammingError":  # PEP 249: "table not found"; each driver has a class of its own
+            raise
         raise _missing(address) from error
-    if found is None:
+    if row is None:
         raise _missing(address)
-    connection.execute(insert(schema.outgoing).values(space=found, data=encode_record(record)))
+    _execute(connection, address, insert(schema.outgoing).values(space=row[0], data=encode_record(record)))
+
+
+def _execute(connection: Connection | DBConnection, address: SQLAddress, statement: Executable) -> Any:
+    """What has the rows of a statement: SQLAlchemy's result, or a cursor of the driver."""
+    if isinstance(connection, Connection):
+        return connection.execute(statement)
+    kind = postgresql.dialect if address.database == "postgresql" else mysql.dialect
+    dialect: Dialect = kind(paramstyle="pyformat")  # psycopg's, PyMySQL's, mysqlclient's
+    compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
+    cursor = connection.cursor()
+    cursor.execute(str(compiled), compiled.params)
+    return cursor
 
 
 def _missing(address: SQLAddress) -> ConfigurationError:
