@@ -223,7 +223,7 @@ def take_a_stale_acknowledgement_for_the_whole_truth(monkeypatch: pytest.MonkeyP
 
 @mutant("InOrder")
 def deliver_a_held_message_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, RMDestination, "hold", lambda self, number: False)
+    replace(monkeypatch, RMDestination, "hold", lambda self, number, size=0: False)
 
 
 @mutant("Liveness")
@@ -300,7 +300,7 @@ def ignore_the_send_window(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("Bounded")
 def hold_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, RMDestination, "_has_room", lambda self, number: True)
+    replace(monkeypatch, RMDestination, "_has_room", lambda self, number, may_hold: True)
 
 
 @mutant("LegalMoves")
@@ -336,7 +336,7 @@ def forget_that_a_sequence_was_granted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("InOrder")
 def deliver_what_comes_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, RMDestination, "is_too_late", lambda self, number: False)
+    replace(monkeypatch, RMDestination, "is_too_late", lambda self, number, size=0: False)
 
 
 @mutant("HandledOnce")

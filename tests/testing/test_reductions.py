@@ -140,7 +140,7 @@ def test_states_that_are_taken_for_equal_lead_to_equal_states_and_none_is_lost(b
 @pytest.mark.parametrize("bug", ["hold", "acknowledge"])
 def test_a_plain_search_finds_nothing_sooner(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if bug == "hold":
-        monkeypatch.setattr(RMDestination, "hold", lambda self, number: False)
+        monkeypatch.setattr(RMDestination, "hold", lambda self, number, size=0: False)
     else:
         monkeypatch.setattr(RMDestination, "acknowledge", lambda self, number: self.acknowledged.add(number + 1))
     bounds = Bounds(messages=2, losses=0)

@@ -38,7 +38,7 @@ def test_many_seeds_are_added_up() -> None:
 
 
 def test_a_broken_promise_names_its_seed_and_is_not_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RMDestination, "hold", lambda self, number: False)
+    monkeypatch.setattr(RMDestination, "hold", lambda self, number, size=0: False)
     code, output = run("--runs", "40", "--loss", "0.3")
     assert code == 1
     assert "breaks InOrder" in output
@@ -53,7 +53,7 @@ def test_an_exhaustive_search_says_how_many_states_it_saw() -> None:
 
 
 def test_a_search_that_finds_something_tells_the_shortest_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RMDestination, "hold", lambda self, number: False)
+    monkeypatch.setattr(RMDestination, "hold", lambda self, number, size=0: False)
     code, output = run("--exhaustive", "--messages", "2", "--losses", "0")
     assert code == 1
     assert "and after no fewer" in output

@@ -89,6 +89,14 @@ def test_what_a_broker_forwards_arrives_once_and_in_order_whoever_of_the_three_c
     assert counts["sequence created"] > 150
 
 
+def test_held_messages_that_move_one_by_one_are_all_there_whoever_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.core.held.BLOCK_BYTES", 1)
+    counts: Counter[str] = Counter()
+    for seed in range(100):
+        counts.update(Simulator(seed).run().counts)
+    assert counts["crashes"] > 50 and counts["exchanges lost"] > 100
+
+
 def test_two_replies_that_came_in_no_sequence_are_two_dead_letters() -> None:
     options = Options(requests=1.0, messages=6, handler_failures=0.9)
     assert sum(Simulator(seed, options).run().counts["dead letter"] for seed in range(5)) > 5

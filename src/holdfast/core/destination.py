@@ -7,6 +7,8 @@ Four sets of numbers, never confused: *received* (seen at all), *accepted* (aske
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterable
 from enum import Enum
 
@@ -52,6 +54,9 @@ _DISCARD_ENTIRE_SEQUENCE = IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
 TIME_IS_UP = "time is up"
 """In the place of a last fault: its Expires or the inactivity timeout has ended it."""
 
+UNKNOWN_BYTES = 256 * 1024
+"""What a held message counts whose size was not saved: by an older version, or as one of very many."""
+
 ANSWERED_RANGES = 64
 """Ranges of requests remembered beyond the acknowledgement of their replies: repeats may still be on their way."""
 
@@ -95,11 +100,14 @@ class RMDestination:
         "routed",
         "heard",
         "held",
+        "held_bytes",
         "identifier",
+        "is_short_of_bytes",
         "last_activity",
         "last_fault",
         "kept_out_by",
         "last_message_number",
+        "leaving",
         "marker",
         "next_in_order",
         "offered",
@@ -131,7 +139,11 @@ class RMDestination:
         requester's own to send it to, acknowledged). They and their replies outlive the end of the Sequence."""
         self.waived: set[int] = set()
         """Requests whose source ended the Sequence without their replies: acknowledged, and answered if it asks."""
-        self.held: set[int] = set()
+        self.held: dict[int, int] = {}
+        """Messages that are durable and in no queue yet: number -> bytes."""
+        self.held_bytes = 0
+        self.leaving: deque[int] = deque()
+        """After its end, the held messages that still go into queues, ascending."""
         self.next_in_order = 1
         self.marker: int | None = None
         """The number of an empty LastMessage (1.0): accepted, never delivered."""
@@ -162,6 +174,8 @@ class RMDestination:
         """What somebody gave as the reason to hold it back: no new message is accepted; None: nobody does."""
         self.kept_out_by: QueueLimit | None = None
         """The limit that the message which came last met; None: there was room."""
+        self.is_short_of_bytes = False
+        """Whether that message could not be held because too many bytes are."""
         self.gap_reported: list[int] = []
         self.routed: dict[int, list[str]] = {}
         """Held messages that go elsewhere than to the usual queue: number -> the names of their queues."""
@@ -220,14 +234,22 @@ class RMDestination:
         return self.behavior is _DISCARD_ENTIRE_SEQUENCE
 
     def receive(
-        self, number: int, last_message: bool, now: float, *, awaits_reply: bool = False, full: QueueLimit | None = None
+        self,
+        number: int,
+        last_message: bool,
+        now: float,
+        *,
+        awaits_reply: bool = False,
+        full: QueueLimit | None = None,
+        may_hold: bool = True,
     ) -> Verdict | Fault:
         """Judge a message by its number. NEW: it is accepted from now on and awaits :meth:`acknowledge`.
 
         ``awaits_reply``: whether it is a request that is to have its reply before it is acknowledged; ``full``: the
-        limit of a queue that it is for and that has no room for it.
+        limit of a queue that it is for and that has no room for it; ``may_hold``: whether its bytes may be held.
         """
         self.kept_out_by = full
+        self.is_short_of_bytes = not may_hold
         # WS-RM appendix D: the table says what it is answered with
         self.last_activity = now
         if number in self.accepted:
@@ -240,7 +262,7 @@ class RMDestination:
         elif self.suspended is not None and self.state is _CREATED:
             event = DestinationEvent.MESSAGE_WHILE_SUSPENDED
         elif self.state is _CREATED and not (
-            full is None and self._has_room(number) and (not awaits_reply or self._takes_request())
+            full is None and self._has_room(number, may_hold) and (not awaits_reply or self._takes_request())
         ):
             event = DestinationEvent.MESSAGE_WITHOUT_ROOM
         else:
@@ -257,12 +279,15 @@ class RMDestination:
             return Verdict.NOT_YET
         return self._fault(action)
 
-    def _has_room(self, number: int) -> bool:
+    def _has_room(self, number: int, may_hold: bool) -> bool:
         accepted = self.accepted
         first_gap = accepted.first_gap
         if number == first_gap:
-            return True  # always: nothing else can close the gap, so one range is kept free for it
-        if number > first_gap + self.policy.buffer and (self._holds_beyond_gap or self.holds_everything):
+            # Always: nothing else can close the gap, so one range is kept free for it. But where what came before it is
+            # on its way into the queue, it would be held behind that, and can wait.
+            return may_hold or number == self.next_in_order or self.holds_everything or not self._holds_beyond_gap
+        is_too_much = number > first_gap + self.policy.buffer or not may_hold
+        if is_too_much and (self._holds_beyond_gap or self.holds_everything):
             return False
         return len(accepted) < self.policy.max_ranges - 1 or number - 1 in accepted or number + 1 in accepted
 
@@ -290,10 +315,12 @@ class RMDestination:
         if self.settling is _AWAITING and not self.awaiting:
             self.handle_end(SettlingEvent.LAST_REPLY)
 
-    def hold(self, number: int) -> bool:
-        """Whether the new ``number`` must wait for others before it is released; if so it is held from now on."""
+    def hold(self, number: int, size: int = 0) -> bool:
+        """Whether the new ``number`` must wait for others before it is released; if so it is held from now on, and
+        counts ``size`` bytes."""
         if self.holds_everything or (number != self.next_in_order and self._holds_beyond_gap):
-            self.held.add(number)
+            self.held[number] = size
+            self.held_bytes += size
             return True
         return False
 
@@ -313,17 +340,42 @@ class RMDestination:
         """Whether releasing it would go back in order: at-most-once in-order drops it then."""
         return number < self.next_in_order and self.is_in_order and self._may_skip
 
-    def release(self) -> list[int]:
-        """Numbers that may leave the held ones now, ascending, each once; call after :meth:`hold` said False, too."""
+    @property
+    def is_releasing(self) -> bool:
+        """Whether :meth:`release` has more to give without anything new."""
+        return bool(self.leaving) or (self.next_in_order in self.held and not self.holds_everything)
+
+    def release(self, most: float = math.inf) -> list[int]:
+        """Numbers that may leave the held ones now, ascending, each once; call after :meth:`hold` said False, too.
+
+        ``most``: no further one leaves once they have so many bytes together.
+        """
         released: list[int] = []
-        if (not self.held and self.marker is None) or self.holds_everything:
+        if not self.held and self.marker is None:
             return released
-        while self.next_in_order in self.held or self.next_in_order == self.marker:
-            if self.next_in_order != self.marker:
-                self.held.discard(self.next_in_order)
-                released.append(self.next_in_order)
-            self.next_in_order += 1
+        while most > 0 and (number := self._next_to_leave()) is not None:
+            size = self.held.pop(number)
+            self.held_bytes -= size
+            most -= size
+            released.append(number)
         return released
+
+    def _next_to_leave(self) -> int | None:
+        if self.leaving:
+            return self.leaving.popleft()
+        if self.holds_everything:
+            return None
+        self._pass_marker()
+        number = self.next_in_order
+        if number not in self.held:
+            return None
+        self.next_in_order += 1
+        self._pass_marker()
+        return number
+
+    def _pass_marker(self) -> None:
+        if self.next_in_order == self.marker:
+            self.next_in_order += 1
 
     def released(self, number: int) -> None:
         """``number`` went straight to the application, without being held."""
@@ -372,8 +424,8 @@ class RMDestination:
             last_message_number: LastMsgNumber if the source said it; shows a missing tail.
 
         Returns:
-            Numbers to release in ascending order, numbers to discard, and the gaps (ranges never received); None if all
-            that was done before.
+            Numbers that :meth:`release` gives from now on, in ascending order, numbers to discard, and the gaps (ranges
+            never received); None if all that was done before.
         """
         # WS-RM 3.5, 3.6: LastMsgNumber shows a missing tail; WS-RM 3.4: the behaviour at a gap
         if self.handle_end(SettlingEvent.END) is not SettlingAction.SETTLE:
@@ -382,16 +434,18 @@ class RMDestination:
             self.last_message_number = last_message_number
         gaps = list(self.accepted.gaps(self.last_message_number or self.accepted.highest))
         held = sorted(self.held)
-        self.held.clear()
+        discarded: list[int] = []
         if gaps and self.behavior is IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE:
-            self.awaiting.difference_update(held)
-            return [], held, gaps
-        if gaps and self.behavior is IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP:
+            held, discarded = [], held
+        elif gaps and self.behavior is IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP:
             first = gaps[0][0]
             discarded = [number for number in held if number > first]
-            self.awaiting.difference_update(discarded)
-            return [number for number in held if number < first], discarded, gaps
-        return held, [], gaps
+            held = [number for number in held if number < first]
+        self.awaiting.difference_update(discarded)
+        for number in discarded:
+            self.held_bytes -= self.held.pop(number)
+        self.leaving.extend(held)
+        return held, discarded, gaps
 
     def waive(self) -> bool:
         """Its source ended it: it wants every acknowledgement now, and what has no reply yet without it.
@@ -447,6 +501,8 @@ class RMDestination:
         remaining = max(0, self.policy.buffer - self.beyond_gap) if self.policy.advertise_buffer else None
         if self.kept_out_by is not None and remaining is not None and not self.kept_out_by.has_room():
             remaining = 0
+        if self.is_short_of_bytes and remaining is not None:
+            remaining = 0
         return SequenceAcknowledgement(self.identifier, self.acknowledged.as_pairs(), (), self.is_final, remaining)
 
     def deadline(self) -> float | None:
@@ -494,6 +550,8 @@ class RMDestination:
             state["gaps"] = self.gap_reported
         if self.suspended is not None:
             state["suspended"] = self.suspended
+        if self.held and len(self.held) <= self.policy.buffer:  # more only where everything is held
+            state["held"] = [*self.held, *self.held.values()]
         if self.routed:
             state["routed"] = [[number, *names] for number, names in self.routed.items()]
         return state
@@ -549,7 +607,7 @@ class RMDestination:
             destination._acknowledge_range(lower, upper)
         if destination.state is not _CREATED:
             destination.settling = _AWAITING if destination.awaiting else _SETTLED
-        destination.held = set(held)
+        destination._recover_held(held, state.get("held", []))
         destination.next_in_order = state["next_in_order"]
         destination.marker = state["marker"]
         destination.last_message_number = state["last_message_number"]
@@ -572,6 +630,13 @@ class RMDestination:
         destination.suspended = state.get("suspended")
         destination.routed = {number: names for number, *names in state.get("routed", ())}
         return destination
+
+    def _recover_held(self, numbers: list[int], saved: list[int]) -> None:
+        sizes = dict(zip(saved[: len(saved) // 2], saved[len(saved) // 2 :], strict=True))
+        self.held = {number: sizes.get(number, UNKNOWN_BYTES) for number in numbers}
+        self.held_bytes = sum(self.held.values())
+        if self.state is not _CREATED:
+            self.leaving.extend(sorted(self.held))
 
     def _acknowledge_range(self, lower: int, upper: int) -> None:
         for number in sorted(number for number in self.awaiting if lower <= number <= upper):

@@ -471,7 +471,7 @@ class Handling:
         """Requests that were being handled when the process ended: answered with a fault, not handled again."""
         wanted: dict[int, set[tuple[str, int]]] = {}
         for one in self._inbound.destinations.values():
-            for number in one.unanswered - one.held:
+            for number in one.unanswered.difference(one.held):
                 wanted.setdefault(one.partition, set()).add((one.identifier, number))
         for partition, requests in wanted.items():
             state = self.queue.handled(partition, at_most_once=True)

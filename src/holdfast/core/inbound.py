@@ -15,6 +15,7 @@ from holdfast.core.creations import Creations, is_repeatable
 from holdfast.core.destination import TIME_IS_UP, RMDestination, Verdict
 from holdfast.core.events import BackChannel, Delivered, Effect, Incident, NotQueued
 from holdfast.core.faults import ENDS_FOR_DESTINATION
+from holdfast.core.held import Delivery, HeldMessages, size_of
 from holdfast.core.limit import QueueLimit
 from holdfast.core.messages import (
     Envelope,
@@ -29,9 +30,6 @@ from holdfast.core.records import Record, Snapshot
 from holdfast.core.shares import Shares
 from holdfast.core.states import DestinationAction, DestinationEvent
 from holdfast.core.timers import Deadlines
-
-Delivery = tuple[Queue, int, int, Record | None]
-"""Queue, partition and offset of what is in it with the open batch; no record: it must be read from the store."""
 
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 
@@ -112,6 +110,7 @@ class Inbound:
         """Offered Identifier -> the Sequence it was offered with, as long as that is remembered."""
         self.creations = Creations()
         self.shares = Shares(policy.max_remembered)
+        self.held = HeldMessages(policy, commit, queue, self.queues, self.delivered)
         self._deadlines = Deadlines()
 
     # --- which there are ------------------------------------------------------------------------------------------
@@ -158,7 +157,10 @@ class Inbound:
         is_marker = isinstance(envelope.control, LastMessage)
         queues = self._queues_of(envelope) if is_kept and not is_marker else ()
         full = self._full(queues) if self.limits else None
-        verdict = destination.receive(number, sequence.last_message, now, awaits_reply=awaits_reply, full=full)
+        may_hold = number == destination.next_in_order or self.held.has_room(destination, size_of(envelope))
+        verdict = destination.receive(
+            number, sequence.last_message, now, awaits_reply=awaits_reply, full=full, may_hold=may_hold
+        )
         if verdict is not _NEW:
             if isinstance(verdict, Fault) and destination.is_over and destination.ended_at is None:
                 self.end(destination, None, nothing, now)
@@ -175,10 +177,10 @@ class Inbound:
                 destination.awaiting.add(number)
             record = self._record(destination, envelope, awaits_reply, now)
             deliveries = self._place(destination, number, record, queues)
-        if released := destination.release():
-            deliveries += self._release(destination, released, now)
         self.commit.save(destination.identifier, destination)
         self.commit.then(partial(self._stored, destination, number, deliveries, envelope, back_channel, awaits_reply))
+        if destination.held or destination.marker is not None:
+            self.held.release(destination, now)
         return verdict
 
     @staticmethod
@@ -204,7 +206,7 @@ class Inbound:
 
     def use(self, policy: DestinationPolicy) -> None:
         """Treat Sequences so that are granted from now on; those that are open keep what they were granted with."""
-        self.policy = policy
+        self.policy = self.held.policy = policy
         self.shares.use(policy.max_remembered)
 
     def _full(self, queues: tuple[Queue, ...]) -> QueueLimit | None:
@@ -225,10 +227,7 @@ class Inbound:
         self, destination: RMDestination, number: int, record: Record, queues: tuple[Queue, ...]
     ) -> list[Delivery]:
         """Put a new message into its queues, or hold it until its turn."""
-        if destination.hold(number):
-            if queues is not self._usual:
-                destination.routed[number] = [one.name for one in queues]
-            self.queue.hold(destination.identifier, number, record)
+        if self.held.hold(destination, number, record, queues):
             return []
         if destination.is_too_late(number):
             self.effects.append(NotQueued(destination.identifier, number, "too late"))
@@ -236,27 +235,6 @@ class Inbound:
         destination.released(number)
         partition = destination.partition
         return [(queue, partition, queue.append(partition, record), record) for queue in queues]
-
-    def _release(self, destination: RMDestination, numbers: list[int], now: float) -> list[Delivery]:
-        """Move held messages into their queues."""
-        partition, identifier = destination.partition, destination.identifier
-        deliveries: list[Delivery] = []
-        for number in numbers:
-            queues = self._held_for(destination, number)
-            if not queues:
-                self.queue.drop_held(identifier, [number])
-            deliveries += [
-                (queue, partition, queue.release(partition, identifier, number, now), None) for queue in queues
-            ]
-        return deliveries
-
-    def _held_for(self, destination: RMDestination, number: int) -> tuple[Queue, ...]:
-        """Where a held message goes. A queue that is no more was taken away meanwhile: then it is the usual one."""
-        names = destination.routed.pop(number, None)
-        if names is None:
-            return self._usual
-        there = tuple(self.queues[name] for name in names if name in self.queues)
-        return there if there or not names else self._usual
 
     def take_plain(self, record: Record) -> None:
         """A message that came without a Sequence header into the queue, durably."""
@@ -312,26 +290,19 @@ class Inbound:
         is_decided = settled is not None
         if by_source and destination.waive():
             is_decided = True
-        deliveries = self._settle(destination, *settled, now) if settled is not None else []
+        if settled is not None:
+            _, discard, gaps = settled
+            self._settle(destination, discard, gaps, now)
         if destination.is_over:
             self._remember(destination, now, by_source=by_source)
         self.commit.save(destination.identifier, destination)
         if is_decided:
-            self.commit.then(partial(self._settled, destination, deliveries, destination.decide()))
+            self.commit.then(partial(self._settled, destination, destination.decide()))
         self.commit.then(then)
 
-    def _settle(
-        self,
-        destination: RMDestination,
-        release: list[int],
-        discard: list[int],
-        gaps: list[tuple[int, int]],
-        now: float,
-    ) -> list[Delivery]:
-        """Release or discard what was held, and tell of what is missing."""
-        self.queue.drop_held(destination.identifier, discard)
-        for number in discard:
-            destination.routed.pop(number, None)
+    def _settle(self, destination: RMDestination, discard: list[int], gaps: list[tuple[int, int]], now: float) -> None:
+        """Discard what was held, or begin to release it, and tell of what is missing."""
+        self.held.discard(destination, discard)
         if gaps:
             destination.gap_reported = [number for gap in gaps for number in gap]
             self.effects.append(
@@ -342,17 +313,10 @@ class Inbound:
                     detail={"missing": destination.gap_reported, "discarded": len(discard)},
                 )
             )
-        return self._release(destination, release, now)
+        self.held.release(destination, now)
 
-    def _settled(
-        self,
-        destination: RMDestination,
-        deliveries: list[Delivery],
-        decision: int,
-        now: float,
-    ) -> None:
+    def _settled(self, destination: RMDestination, decision: int, now: float) -> None:
         destination.settle(decision)
-        self.delivered(deliveries, now)
         self.answers.settled(destination, now)
 
     def _remember(self, destination: RMDestination, now: float, *, by_source: bool) -> None:
@@ -370,6 +334,7 @@ class Inbound:
         # WS-RM 3.4
         for queue in self.queues.values():
             queue.pump(now)
+        self.held.pump(now)
         for identifier in self._deadlines.due(now):
             destination = self.destinations.get(identifier)
             if destination is None:
@@ -396,6 +361,9 @@ class Inbound:
             self.end(destination, None, nothing, now, by_source=True)
 
     def _end_memory(self, destination: RMDestination, now: float) -> None:
+        if destination.is_releasing:
+            self.held.when_released(destination, partial(self._end_memory, destination))
+            return
         self._forget(destination)
         self.answers.forgotten(destination, now)
 
@@ -404,6 +372,7 @@ class Inbound:
         self.shares.forget(destination.identifier)
         self.creations.forget(destination)
         self.offered.pop(destination.offered or "", None)
+        self.held.forget(destination)
         self.commit.forget(destination.identifier)
 
     def forget_offered(self, identifier: str) -> None:
@@ -412,11 +381,16 @@ class Inbound:
         if destination is not None:
             if not destination.is_over:
                 self.shares.closed(destination.party)
-            self._forget(destination)
+            if destination.is_releasing:
+                self.held.when_released(destination, lambda _now: self._forget(destination))
+            else:
+                self._forget(destination)
 
     def deadline(self) -> float | None:
         """When :meth:`pump` has something to do next."""
         earliest = self._deadlines.next()
+        if self.held.retry_at is not None and (earliest is None or self.held.retry_at < earliest):
+            earliest = self.held.retry_at
         for queue in self.queues.values():
             due = queue.deadline()
             if due is not None and (earliest is None or due < earliest):
@@ -447,6 +421,7 @@ class Inbound:
         # Of two made alike only the newer one can be repeated. No clock tells which that is: it may have been set back.
         for destination in sorted(known, key=is_repeatable):
             self._know(destination)
+            self.held.recover(destination)
             self.commit.settle(destination.identifier, self.queue.name, destination.partition, snapshot)
         # Those that are over in the order in which they ended, which is that of forgetting them.
         over = [destination for destination in self.destinations.values() if destination.is_over]

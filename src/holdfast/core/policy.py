@@ -74,6 +74,11 @@ class DestinationPolicy:
             for the next. As many as may be open: thirty a second may end for ten minutes.
         buffer: Messages of one Sequence held beyond a gap; a message further on is not accepted yet. Advertised
             to .NET as BufferRemaining.
+        buffer_bytes: Bytes of them. They are on disk, acknowledged, and in no queue that anybody could read or limit; a
+            message that would exceed this is not accepted yet. A quarter of ``max_buffer_bytes``.
+        max_party_buffer_bytes: Bytes held beyond gaps in all Sequences of one peer, counted as ``max_party_sequences``
+            counts peers. Half of ``max_buffer_bytes``, so that no peer takes the room of all others.
+        max_buffer_bytes: Bytes held beyond gaps in all Sequences.
         max_ranges: Acknowledgement ranges of one Sequence (WCF's own quota); a number that needs one more waits.
         max_message_number: Above it: MessageNumberRollover.
         max_open_requests: Requests of one Sequence that await their reply or its acknowledgement; the next one is not
@@ -97,6 +102,9 @@ class DestinationPolicy:
     max_party_sequences: int = 10_000
     max_remembered: int = 20_000
     buffer: int = 256
+    buffer_bytes: int = 1024 * 1024 * 1024
+    max_party_buffer_bytes: int = 2 * 1024 * 1024 * 1024
+    max_buffer_bytes: int = 4 * 1024 * 1024 * 1024
     max_ranges: int = 128
     max_message_number: int = MAX_MESSAGE_NUMBER
     max_open_requests: int = 1_024

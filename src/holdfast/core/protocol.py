@@ -201,6 +201,16 @@ class RMProtocol:
         self.granting.recover()
         self.replies.recover(now)
         self.staging.recover(snapshot, now)
+        self.inbound.held.go_on(now)
+
+    def watch(self, trouble: Callable[[], str]) -> None:
+        """Move nothing from one place of the store to another while ``trouble`` says why nothing should be stored."""
+        self.staging.trouble = self.inbound.held.trouble = trouble
+
+    def stop(self) -> None:
+        """Move nothing more from one place of the store to another: the next start continues."""
+        self.staging.stop()
+        self.inbound.held.stop()
 
     def restored(self) -> None:
         """The store was put back to an older copy, and this has recovered from it. What is new gets no name that

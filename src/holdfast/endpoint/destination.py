@@ -437,7 +437,7 @@ class Destination:
                 f"the store {shown(self.store_location)} is a source's: it holds what was sent, and the replies",
                 remedy="Name another store: a destination and a source have one each.",
             )
-        self.engine.protocol.staging.trouble = lambda: self.store.trouble
+        self.engine.protocol.watch(lambda: self.store.trouble)
         self._check_queues(snapshot)
         self.journal = begin_journal(
             self.journal_policy, self.store_location, self.worker, self.engine, self.policy, snapshot
@@ -517,7 +517,7 @@ class Destination:
             return
         self._started = False
         await self._envelopes.close()
-        self.engine.protocol.staging.stop()
+        self.engine.protocol.stop()
         if self.dispatcher is not None:
             await self.dispatcher.stop(grace)
         await self.sender.stop()

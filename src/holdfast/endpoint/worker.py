@@ -69,6 +69,8 @@ class Worker:
             max_sequences=_part(policy.max_sequences, self.count),
             max_party_sequences=_part(policy.max_party_sequences, self.count),
             max_remembered=_part(policy.max_remembered, self.count),
+            max_party_buffer_bytes=_part(policy.max_party_buffer_bytes, self.count),
+            max_buffer_bytes=_part(policy.max_buffer_bytes, self.count),
         )
 
     def share_of_limits(self, limits: HTTPLimits) -> HTTPLimits:

@@ -541,7 +541,8 @@ class WrittenOnce(Invariant):
 
 
 class IncompleteSequences(Invariant):
-    """A Sequence that ended gives to the queue exactly what its IncompleteSequenceBehavior says, and tells its gaps."""
+    """A Sequence that ended gives to the queue exactly what its IncompleteSequenceBehavior says, and tells its gaps.
+    Messages that it still holds are on their way there."""
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         disk = world.ledger.disks[node.index]
@@ -562,7 +563,8 @@ class IncompleteSequences(Invariant):
             elif gaps and state["behavior"] == IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP.value:
                 expected = {number for number in expected if number < gaps[0][0]}
             queued = {q.number for records in disk.queues.values() for q in records if q.sequence == identifier}
-            if queued != expected:
+            held = {number for sequence, number in disk.held if sequence == identifier}
+            if queued | held != expected or queued & held:
                 self.broken(f"{identifier} ended {state['behavior']} with {gaps} missing and queued {sorted(queued)}")
 
 

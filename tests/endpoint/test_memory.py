@@ -1,0 +1,137 @@
+"""What a server's process holds in memory while peers do their worst: real processes, real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from processes import Process
+
+from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, Envelope, Sequence
+from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.testing.ports import free_ports
+from holdfast.wire import encode
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+
+MB = 1 << 20
+_ids = itertools.count(1)
+
+
+def _envelope(action: str) -> Envelope:
+    envelope = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, action, message_id=f"urn:uuid:{next(_ids)}")
+    envelope.to = "urn:to"
+    return envelope
+
+
+class Peer:
+    """One connection, which posts envelopes and reads the answers."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def post(self, envelope: Envelope) -> bytes:
+        body = encode(envelope)
+        if self._writer is None or self._reader is None:
+            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/soap+xml\r\n"
+        self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        head_bytes = await self._reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head_bytes)
+        return await self._reader.readexactly(int(length[1])) if length else b""
+
+    async def create(self) -> str:
+        envelope = _envelope("http://docs.oasis-open.org/ws-rx/wsrm/200702/CreateSequence")
+        envelope.control = CreateSequence(ANONYMOUS_EPR, None, None)
+        answer = await self.post(envelope)
+        found = re.search(rb"Identifier>([^<]+)<", answer)
+        assert found, answer[:2000]
+        return found[1].decode()
+
+    async def send(self, identifier: str, number: int, size: int) -> bytes:
+        envelope = _envelope("urn:a")
+        envelope.body = b"<m>" + b"x" * size + b"</m>"
+        envelope.sequence = Sequence(identifier, number, False)
+        return await self.post(envelope)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class Server:
+    def __init__(self, directory: Path) -> None:
+        self.port, self.admin = free_ports(2)
+        arguments = ("--port", str(self.port), "--admin", str(self.admin), "--store", "store")
+        self.process = Process(directory, "receive", self.port, "receive", *arguments)
+
+    async def get(self, path: str) -> dict[str, object]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.admin)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+        answer = await reader.read()
+        writer.close()
+        found: dict[str, object] = json.loads(answer.partition(b"\r\n\r\n")[2])
+        return found
+
+    async def delivered(self, count: int) -> None:
+        """Wait until the queue has so many records."""
+        async with asyncio.timeout(120):
+            while True:
+                found = await self.get("/queues/inbox/ends")
+                if sum(one["end"] for one in found["partitions"].values()) >= count:  # type: ignore[attr-defined]
+                    return
+                await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    one = Server(tmp_path)
+    await one.process.start()
+    yield one
+    await one.process.kill()
+
+
+async def test_a_hundred_messages_of_8_megabytes_are_held_and_released_in_350_megabytes(server: Server) -> None:
+    peer = Peer(server.port)
+    identifier = await peer.create()
+    for number in range(2, 102):
+        answer = await peer.send(identifier, number, 8 * MB)
+    assert b'Lower="2" Upper="101"' in answer, "all of them are held"
+    held = server.process.most_resident
+    answer = await peer.send(identifier, 1, 10)
+    assert b'Lower="1" Upper="101"' in answer
+    await server.delivered(101)
+    print(f"held {held / MB:.0f}, released {server.process.most_resident / MB:.0f}")
+    assert server.process.most_resident < 350 * MB
+    peer.close()
+
+
+async def test_sixty_readers_that_do_not_read_cost_less_than_400_megabytes(server: Server) -> None:
+    peer = Peer(server.port)
+    identifier = await peer.create()
+    for number in range(1, 9):
+        await peer.send(identifier, number, 15 * MB)
+    await server.delivered(8)
+    found = await server.get("/queues/inbox/ends")
+    where = next(key for key, one in found["partitions"].items() if one["end"])  # type: ignore[attr-defined]
+    print(f"received {server.process.most_resident / MB:.0f}")
+    readers = [await asyncio.open_connection("127.0.0.1", server.admin) for _ in range(60)]
+    question = f"GET /queues/inbox/{where}/records?from=0&to=8 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    for reader, writer in readers:
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(question)
+    for _ in range(20):
+        await server.get("/queues/inbox/ends")
+        await asyncio.sleep(0.5)
+    print(f"readers {server.process.most_resident / MB:.0f}")
+    assert server.process.most_resident < 400 * MB
+    for _, writer in readers:
+        writer.transport.abort()
+    peer.close()
