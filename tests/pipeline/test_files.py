@@ -24,7 +24,9 @@ class Killed(Exception):
 
 def settle(spark: SparkSession, place: str) -> object:
     settled = Settled(spark, place, 3)
-    return settled.counts() or settled.settle(2, {"sink-a": spark.range(2), "none": spark.range(2).where("false")})
+    return settled.counts() or settled.settle(
+        {"": 2}, {"sink-a": spark.range(2), "none": spark.range(2).where("false")}
+    )
 
 
 def reader(spark: SparkSession, place: str) -> object:

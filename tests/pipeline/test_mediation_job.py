@@ -76,13 +76,33 @@ def test_each_help_shows_two_examples(command: list[str]) -> None:
     assert result.output.count("holdfast pipeline") >= 2
 
 
-def test_batches_without_rows_are_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_batches_are_told_that_have_rows_or_dropped_late_ones(capsys: pytest.CaptureFixture[str]) -> None:
     batches: queue.SimpleQueue[MediatedBatch] = queue.SimpleQueue()
-    batches.put(MediatedBatch("orders", 3, 5, {"out": 4}, 1, False))
-    batches.put(MediatedBatch("orders", 4, 0, {"out": 0}, 0, False))
-    total = {"rows": 2, "dead": 0}
+    batches.put(MediatedBatch("orders", 3, 5, {"out": 4}, 1, 0, False))
+    batches.put(MediatedBatch("orders", 4, 0, {"out": 0}, 0, 0, False))
+    batches.put(MediatedBatch("orders", 5, 0, {"out": 0}, 2, 1, False))
+    total = {"rows": 2, "dead": 0, "late": 0}
     _tell(batches, total)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
-        {"event": "batch", "query": "orders", "batch": 3, "rows": 5, "sinks": {"out": 4}, "dead": 1, "repeated": False}
+        {
+            "event": "batch",
+            "query": "orders",
+            "batch": 3,
+            "rows": 5,
+            "sinks": {"out": 4},
+            "dead": 1,
+            "late": 0,
+            "repeated": False,
+        },
+        {
+            "event": "batch",
+            "query": "orders",
+            "batch": 5,
+            "rows": 0,
+            "sinks": {"out": 0},
+            "dead": 2,
+            "late": 1,
+            "repeated": False,
+        },
     ]
-    assert total == {"rows": 7, "dead": 1}
+    assert total == {"rows": 7, "dead": 3, "late": 1}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -149,7 +150,7 @@ def test_advancing_refuses_a_queue_that_was_created_anew_or_put_back():
 
 def test_what_is_deleted_unread_is_told_counted_and_written_into_the_offset():
     start = Places(of("orders", "e1", p0=2).queues, skipped=10)
-    end, lost = offsets.advance(start, {"orders": ENDS}, {}, 4)
+    end, lost = offsets.advance(start, {"orders": ENDS}, {}, partial(offsets.share, max_rows=4))
     assert lost == [("orders", Range(0, 2, 5))]
     assert end == Places({"orders": Place("e1", {0: 7, 1: 2}, {}, {0: 5})}, skipped=13)
     assert offsets.ranges_between(start, end) == [("orders", Range(0, 5, 7)), ("orders", Range(1, 0, 2))]
@@ -185,7 +186,7 @@ def test_batches_of_several_queues_give_every_record_once_or_count_it_as_skipped
         }
         joining = {queue: ends.firsts for queue, ends in there.items() if queue not in places.queues}
         most = chance.choice((1, 30, 500))
-        end, lost = offsets.advance(places, there, joining, most)
+        end, lost = offsets.advance(places, there, joining, partial(offsets.share, max_rows=most))
         assert end.skipped == places.skipped + sum(part.rows for _, part in lost)
         before, after = (parse(json.loads(json.dumps(one.to_json()))) for one in (places, end))
         ranges = offsets.ranges_between(before, after)

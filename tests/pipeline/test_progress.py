@@ -20,6 +20,7 @@ def progress(*sources: dict[str, Any], name: str | None = "landing") -> dict[str
         "numInputRows": 5000,
         "durationMs": {"triggerExecution": 812},
         "sources": list(sources),
+        "stateOperators": [],
     }
 
 
@@ -37,6 +38,8 @@ def test_a_batch_is_described_in_a_line():
         "landing batch 12: 5,000 rows in 0.8 s; 19 behind (new 2, orders 17); "
         "1,200 skipped since it began, deleted unread"
     )
+    late = {**progress(source(END, END)), "stateOperators": [{"numRowsDroppedByWatermark": n} for n in (1200, 0, 3)]}
+    assert describe(late).endswith("; 1,203 dropped by the watermark")
     caught_up = Places(END.queues)
     assert describe(progress(source(caught_up, caught_up), name=None)) == "6f1c batch 12: 5,000 rows in 0.8 s; 0 behind"
 

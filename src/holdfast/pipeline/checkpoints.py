@@ -16,7 +16,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.client import DataPlane, Patience
 from holdfast.pipeline.errors import OffsetRefused, PipelineError
-from holdfast.pipeline.offsets import Place, Places, Positions, parse
+from holdfast.pipeline.offsets import Place, Places, Positions, QueueRange, Range, parse
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -126,6 +126,23 @@ def _sources(spark: SparkSession, checkpoint: str, batch: int) -> list[Any]:
 
 def _places(spark: SparkSession, checkpoint: str, batch: int) -> Places:
     return parse(_sources(spark, checkpoint, batch)[0])
+
+
+def what_was_read(spark: SparkSession, checkpoint: str, batch: int) -> list[QueueRange]:
+    """The ranges of a batch, from 1 on, that reads one source; those without a record too."""
+    before, after = _places(spark, checkpoint, batch - 1).positions, _places(spark, checkpoint, batch)
+    ranges = []
+    for queue, place in sorted(after.queues.items()):
+        for partition, end in sorted(place.positions.items()):
+            start = place.begins.get(partition, before.get((queue, partition), 0))
+            ranges.append((queue, Range(partition, start, end)))
+    return ranges
+
+
+def watermark_of(spark: SparkSession, checkpoint: str, batch: int) -> int:
+    """The watermark with which a batch is made, in milliseconds since 1970."""
+    settings = files.read_text(spark, f"{checkpoint}/offsets/{batch}").splitlines()[1]
+    return int(json.loads(settings)["batchWatermarkMs"])
 
 
 def origin(spark: SparkSession, checkpoint: str, batch: int) -> str:

@@ -129,7 +129,7 @@ def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: thr
     batches: queue.SimpleQueue[MediatedBatch] = queue.SimpleQueue()
     mediation = run(spark, plan, available_now=available_now, on_batch=batches.put)
     ended = False
-    total = {"rows": 0, "dead": 0}
+    total = {"rows": 0, "dead": 0, "late": 0}
     while not ended:
         try:
             ended = mediation.wait(0.2)
@@ -151,7 +151,8 @@ def _tell(batches: queue.SimpleQueue[MediatedBatch], total: dict[str, int]) -> N
         batch = batches.get()
         total["rows"] += batch.rows
         total["dead"] += batch.dead
-        if batch.rows:
+        total["late"] += batch.late
+        if batch.rows or batch.late:
             print_line({"event": "batch", **dataclasses.asdict(batch)})
 
 

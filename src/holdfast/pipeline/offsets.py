@@ -14,7 +14,7 @@ queue is not read any more, and from where on it is if it comes back. Versions 1
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -37,6 +37,9 @@ Positions = dict[int, int]
 Known = tuple[int, int, str]
 """Partition, a position up to which it was read, and the fingerprint of the last record below that."""
 K = TypeVar("K", int, tuple[str, int])
+Positioned = Mapping[tuple[str, int], int]
+"""A position in each partition of each queue."""
+Admit = Callable[[Positioned, Positioned], Positioned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,15 +282,15 @@ def split_trimmed(ranges: Iterable[QueueRange], there: Mapping[str, Ends]) -> tu
 
 
 def advance(
-    start: Places, there: Mapping[str, Ends], joining: Mapping[str, Positions], max_rows: int | None = None
+    start: Places, there: Mapping[str, Ends], joining: Mapping[str, Positions], admit: Admit | None = None
 ) -> tuple[Places, list[QueueRange]]:
-    """The next offset: everything there is, or ``max_rows`` rows shared fairly over the partitions of all queues.
+    """The next offset: everything there is, or what ``admit`` chooses of it.
 
     Args:
         start: Where the stream stands.
         there: What each queue holds that is read.
         joining: Of the queues that ``start`` does not know, or had left, where to begin.
-        max_rows: None for no limit.
+        admit: Of where a batch begins and where each partition ends, where the batch ends. None for no limit.
 
     Returns:
         The offset, with the fingerprints of the places that stay the same; and what is skipped, since it is deleted.
@@ -313,7 +316,7 @@ def advance(
         stands |= begins[queue]
         since |= {(queue, p): stands[p] for p in one.ends}
         ends |= {(queue, p): end for p, end in one.ends.items()}
-    until = ends if max_rows is None else share(since, ends, max_rows)
+    until = ends if admit is None else admit(since, ends)
     queues = {}
     for queue, one in there.items():
         before = start.queues.get(queue)

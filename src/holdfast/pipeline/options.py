@@ -126,7 +126,7 @@ class ReadOptions(ServerOptions):
         partitions: Only those partitions of each queue, by number: ``0,3``. Batch reads only.
         sequence: Only messages of the Sequence with this Identifier.
         action: Only messages with this wsa:Action.
-        max_rows: Rows of one micro-batch at most.
+        max_rows: Rows of one micro-batch at most: the oldest of all partitions.
         min_rows: A micro-batch waits until there are so many rows, or until ``maxTriggerDelay`` is over.
         max_delay: How long rows wait for a micro-batch to be full: ``500ms``, ``30s``, ``15m``, ``1h``; a number alone
             is seconds.

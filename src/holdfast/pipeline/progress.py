@@ -65,7 +65,20 @@ def describe(progress: Mapping[str, Any]) -> str:
         end = _places(source["endOffset"])
         if end is not None and end.skipped:
             said.append(f"{end.skipped:,} skipped since it began, deleted unread")
+    if late := late_rows(progress):
+        said.append(f"{late:,} dropped by the watermark")
     return "; ".join(said)
+
+
+def late_rows(progress: Mapping[str, Any]) -> int:
+    """How many rows a batch's state operators dropped because they came later than the watermark.
+
+    Where a query aggregates, Spark counts the rows of one group in one task once.
+
+    Args:
+        progress: As ``query.lastProgress`` and ``query.recentProgress`` give it.
+    """
+    return sum(int(one["numRowsDroppedByWatermark"]) for one in progress["stateOperators"])
 
 
 def watch(spark: SparkSession, tell: Callable[[str], object] = log.info) -> StreamingQueryListener:

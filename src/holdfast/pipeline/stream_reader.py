@@ -13,16 +13,17 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from holdfast.exceptions import HoldfastError
-from holdfast.pipeline import bounds, offsets
+from holdfast.pipeline import admission, bounds, offsets
 from holdfast.pipeline.client import DataPlane, Patience
 from holdfast.pipeline.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
-from holdfast.pipeline.offsets import Ends, Place, Places, Positions, QueueRange
+from holdfast.pipeline.offsets import Ends, Place, Places, Positioned, Positions, QueueRange
 from holdfast.pipeline.options import ReadOptions
 from holdfast.pipeline.tasks import Part, Travelling, WsrmPartition, read_task
 
@@ -47,8 +48,10 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         options: ReadOptions,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        present: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(options)
+        self._guess = admission.Guess(round(present() * 1e6))
         self._clock = clock
         self._sleep = sleep
         self._plane = DataPlane(options.broker, options.access)
@@ -200,8 +203,8 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         places = self._still_there(places, there)
         new = {queue: ends for queue, ends in there.items() if queue not in places.queues}
         joining = {queue: self._join(ends, places.left_at(queue, ends.epoch)) for queue, ends in new.items()}
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end, lost = offsets.advance(places, there, joining, most)
+        admit = partial(self._admit, there, limit.max_rows) if isinstance(limit, ReadMaxRows) else None
+        end, lost = offsets.advance(places, there, joining, admit)
         bounds.refuse_or_tell(lost, self._options, "this stream has not read")
         if not offsets.has_moved(places, end) or self._is_early(places, end, lost):
             return start
@@ -209,6 +212,21 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         end = self._counted(end)
         self._planned = self._patience.call(lambda: self._with_fingerprints(places, end)).to_json()
         return self._planned
+
+    def _admit(self, there: Mapping[str, Ends], most: int, since: Positioned, ends: Positioned) -> Positioned:
+        """The oldest records over all partitions, as the server finds them by their times."""
+
+        def positions_at(time: int, wanted: Sequence[tuple[str, int]]) -> Positioned:
+            found: dict[tuple[str, int], int] = {}
+            for queue, one in there.items():
+                times = {partition: time for name, partition in wanted if name == queue}
+                if times:
+                    positions = self._patience.call(partial(self._plane.offsets_at, queue, one.epoch, times))
+                    found |= {(queue, partition): at for partition, at in positions.items()}
+            return found
+
+        until, self._guess = admission.oldest(since, ends, most, positions_at, self._guess)
+        return until
 
     def _left_of(self, target: Mapping[str, Ends]) -> dict[str, Ends]:
         """What a run is to read that ends at a target, without what was deleted since that was set."""

@@ -218,12 +218,14 @@ def test_of_two_drivers_that_settle_and_keep_a_batch_both_go_by_the_first_ones_w
             time.sleep(0.02)
 
     told: list[dict[str, int]] = []
-    thread = threading.Thread(target=lambda: told.append(one.settle(9, {"out": ones.mapInArrow(slow, "n BIGINT")})))
+    thread = threading.Thread(
+        target=lambda: told.append(one.settle({"": 9}, {"out": ones.mapInArrow(slow, "n BIGINT")}))
+    )
     thread.start()
     while not (tmp_path / "asked").exists():
         time.sleep(0.02)
     assert one.counts() is None
-    assert other.settle(7, {"out": ones.where("n > 0")}) == {"": 7, "out": 2}
+    assert other.settle({"": 7}, {"out": ones.where("n > 0")}) == {"": 7, "out": 2}
     (tmp_path / "go").touch()
     thread.join()
     assert told == [{"": 7, "out": 2}]

@@ -7,8 +7,9 @@ other; each takes it once. So a crash anywhere repeats the whole batch, and doub
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from holdfast.pipeline.mediation.file import read_pipeline
 from holdfast.pipeline.mediation.frames import Frames
 from holdfast.pipeline.mediation.graph import Graph, Query
 from holdfast.pipeline.mediation.inference import infer_schema
+from holdfast.pipeline.mediation.late_rows import dropped_rows, late_letters
 from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan, SourcePlan, StepPlan
 from holdfast.pipeline.mediation.routing import Route, taken, with_routes
 from holdfast.pipeline.mediation.settled import Settled
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 
 _DEAD = "dead-letters"
 """The output of rows that failed; no sink of a plan can be a directory of this name, for each has a prefix."""
+_LATE = "late"
+"""What is settled of a batch beside its outputs: the rows that were too late for a step with state."""
 _SINK = "sink-"
 """Before the name by which a server knows a sink: what is settled for one is of no other."""
 
@@ -59,6 +63,8 @@ class MediatedBatch:
         rows: Rows that came in.
         sinks: Sink -> the rows it was given.
         dead: Rows that went to the dead letters.
+        late: Rows that a step with state dropped, since they came later than its watermark: Spark's
+            ``numRowsDroppedByWatermark``, which counts rows of one group as one.
         repeated: Whether an earlier attempt had settled it.
     """
 
@@ -67,6 +73,7 @@ class MediatedBatch:
     rows: int
     sinks: Mapping[str, int]
     dead: int
+    late: int
     repeated: bool
 
 
@@ -198,7 +205,14 @@ def _start(
     writer = writer.option("checkpointLocation", place)
     every = f"{round(plan.interval * 1000)} milliseconds"
     writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=every)
-    return writer.foreachBatch(Work(plan, query, inferred, on_batch)).start()
+    work = Work(plan, query, inferred, on_batch, partial(_running, session))
+    return writer.foreachBatch(work).start()
+
+
+def _running(session: SparkSession) -> StreamingQuery:
+    """The query whose batch calls this."""
+    name = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+    return session.streams.get(str(name))
 
 
 def _session(spark: SparkSession) -> SparkSession:
@@ -218,6 +232,7 @@ class Work:
         query: Its part.
         inferred: Step -> the fields that were inferred for it.
         on_batch: Who is told.
+        running: The query itself; it exists once a batch runs.
     """
 
     def __init__(
@@ -226,8 +241,10 @@ class Work:
         query: Query,
         inferred: Mapping[str, T.StructType],
         on_batch: Callable[[MediatedBatch], None] | None,
+        running: Callable[[], StreamingQuery],
     ) -> None:
         self._plan, self._query, self._inferred, self._on_batch = plan, query, inferred, on_batch
+        self._running = running
         self._checkpoint = _checkpoint(plan, query.name)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -242,20 +259,29 @@ class Work:
         dead = self._give_out(settled, counts)
         if self._on_batch is not None:
             sinks = {sink.name: counts.get(self._output(sink), 0) for sink in self._query.sinks}
-            self._on_batch(MediatedBatch(self._query.name, number, counts[""], sinks, dead, repeated))
+            late = counts.get(_LATE, 0)
+            self._on_batch(MediatedBatch(self._query.name, number, counts[""], sinks, dead, late, repeated))
 
     def _settle(self, batch: DataFrame, settled: Settled) -> dict[str, int]:
         frames = Frames(self._plan, batch.sparkSession, self._inferred)
         try:
             rows = frames.keep(batch)
-            count = rows.count()
-            if not count and not self._replaces():
-                return {"": 0}
+            known = {"": rows.count()}
+            if self._query.stream:
+                known[_LATE] = dropped_rows(self._running())
+            letters = self._late(settled) if known.get(_LATE) else []
+            if not (known[""] or letters or self._replaces()):
+                return known
             frames.add(self._query.name, rows)
             frames.make(self._query.steps)
-            return settled.settle(count, outputs(frames, self._query))
+            return settled.settle(known, outputs(frames, self._query, letters))
         finally:
             frames.release()
+
+    def _late(self, settled: Settled) -> list[DataFrame]:
+        if self._plan.dead_letters is None:
+            return []
+        return late_letters(settled.spark, self._plan, self._query, self._inferred, self._checkpoint, settled.batch)
 
     def _output(self, sink: SinkPlan) -> str:
         return output_of(self._plan, sink)
@@ -266,7 +292,12 @@ class Work:
         Raises:
             PipelineError: There are rows that would go nowhere, or that a server had under another name.
         """
-        known = {"", *map(self._output, self._query.sinks), *([_DEAD] if self._plan.dead_letters is not None else ())}
+        known = {
+            "",
+            _LATE,
+            *map(self._output, self._query.sinks),
+            *([_DEAD] if self._plan.dead_letters is not None else ()),
+        }
         for output, rows in counts.items():
             if rows and output not in known:
                 whose = "dead letters" if output == _DEAD else f"for the sink {output.removeprefix(_SINK)}"
@@ -323,15 +354,16 @@ def output_of(plan: PipelinePlan, sink: SinkPlan) -> str:
     return _SINK + sink_name(plan, sink)
 
 
-def outputs(frames: Frames, query: Query) -> dict[str, DataFrame]:
+def outputs(frames: Frames, query: Query, late: Sequence[DataFrame] = ()) -> dict[str, DataFrame]:
     """What goes to each sink, and to the dead letters.
 
     Args:
         frames: With the rows of all steps.
         query: Whose routes decide.
+        late: Dead letters of rows that no step of these has seen.
     """
     given: dict[str, list[DataFrame]] = {}
-    letters = [as_letters(rows, step) for step, rows in frames.failed]
+    letters = [*late, *(as_letters(rows, step) for step, rows in frames.failed)]
     sinks = {sink.name: sink for sink in query.sinks}
     for name in dict.fromkeys(route.input for route in query.routes):
         routes = [Route(one.to, one.when, one.onwards) for one in query.routes if one.input == name]

@@ -50,11 +50,11 @@ class Settled:
         counts: dict[str, int] = json.loads(files.read_text(self.spark, f"{self._place}/{_MARKER}"))
         return counts
 
-    def settle(self, rows: int, outputs: Mapping[str, DataFrame]) -> dict[str, int]:
-        """Write the outputs down, unless another driver has; their rows, and under "" those that came in.
+    def settle(self, known: Mapping[str, int], outputs: Mapping[str, DataFrame]) -> dict[str, int]:
+        """Write the outputs down, unless another driver has; their rows, and what else is known of the batch.
 
         Args:
-            rows: How many came in.
+            known: Counts that are written down with those of the outputs: under "" the rows that came in.
             outputs: By their names, which are those of directories.
 
         Raises:
@@ -65,7 +65,7 @@ class Settled:
 
         for name, value in WRITING.items():
             self.spark.conf.set(name, value)
-        counts = {"": rows}
+        counts = dict(known)
 
         def write(place: str) -> None:
             for name, output in outputs.items():

@@ -1,0 +1,119 @@
+"""Rows that a step with state drops because they come later than its watermark.
+
+Spark drops them inside its state operator, before the batch's function sees anything, and says only how many. So where
+it says that there are some, the batch's records are read again, and those below the watermark become dead letters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types as T
+
+from holdfast.pipeline.checkpoints import watermark_of, what_was_read
+from holdfast.pipeline.mediation.checks import source_options
+from holdfast.pipeline.mediation.frames import Frames
+from holdfast.pipeline.mediation.graph import Graph, Query
+from holdfast.pipeline.mediation.plan import PipelinePlan, SourcePlan
+from holdfast.pipeline.mediation.sinks import as_letters
+from holdfast.pipeline.offsets import QueueRange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_METRIC = "numRowsDroppedByWatermark"
+_ELSEWHERE = ("queue", "subscribe", "partitions", "timestamptype")
+"""Options of a source that say which records are read, beside those that begin as below."""
+_BEGINNINGS = ("starting", "ending", "queuepattern", "subscribepattern")
+
+
+def dropped_rows(query: StreamingQuery) -> int:
+    """Rows that the state operators dropped in the batch that is running, once its rows have been made.
+
+    This is ``numRowsDroppedByWatermark`` of the progress that Spark publishes when the batch is done. Where a step
+    aggregates, Spark has put rows of one group together before it drops them, so there may be fewer than messages.
+    """
+    execution: Any = query._jsq.streamingQuery().lastExecution()
+    found = 0
+    for operator in _operators(execution.executedPlan()):
+        metric = operator.metrics().get(_METRIC)
+        found += int(metric.get().value()) if metric.isDefined() else 0
+    return found
+
+
+def _operators(operator: Any) -> Iterator[Any]:
+    yield operator
+    children = operator.children().iterator()
+    while children.hasNext():
+        yield from _operators(children.next())
+
+
+def late_letters(
+    spark: SparkSession,
+    plan: PipelinePlan,
+    query: Query,
+    inferred: Mapping[str, T.StructType],
+    checkpoint: str,
+    batch: int,
+) -> list[DataFrame]:
+    """The rows of a batch that are older than its watermark, as dead letters.
+
+    Spark drops such a row where its window has ended, and counts it where its window is still open. Both are among
+    these: which it was, only Spark's operator knows.
+
+    Args:
+        spark: The batch's session.
+        plan: The pipeline.
+        query: The query, whose last step in the stream has state.
+        inferred: Step -> the fields that were inferred for it.
+        checkpoint: The query's.
+        batch: The batch's number.
+    """
+    from pyspark.sql import functions as F
+
+    step = query.stream[-1]
+    assert step.state is not None
+    watermark = watermark_of(spark, checkpoint, batch)
+    ranges = what_was_read(spark, checkpoint, batch)
+    frames = Frames(plan, spark, inferred, keeps=False)
+    options = {**_options_of(query.source), **_only(ranges)}
+    frames.add(query.source.name, spark.read.format("wsrm").options(**options).load())
+    frames.make(query.stream[:-1])
+    time, told = step.state.time, datetime.fromtimestamp(watermark / 1000, UTC).isoformat()
+    reason = f"{time} is before {told}, the watermark of batch {batch}: windows that had ended do not count this row"
+    graph = Graph(plan)
+    inputs = [frames.rows[name] for name in graph.inputs[step.name] if graph.sources(name)]
+    return [
+        as_letters(rows.where(F.col(time) < F.timestamp_millis(F.lit(watermark))), step.name, F.array(F.lit(reason)))
+        for rows in inputs
+        if time in rows.columns
+    ]
+
+
+def _options_of(source: SourcePlan) -> dict[str, str]:
+    given = source_options(source)
+    return {
+        name: value
+        for name, value in given.items()
+        if name.lower() not in _ELSEWHERE and not name.lower().startswith(_BEGINNINGS)
+    }
+
+
+def _only(ranges: list[QueueRange]) -> dict[str, str]:
+    """Options that narrow a batch read to some ranges; each partition of their queues has one."""
+    queues = sorted({queue for queue, _ in ranges})
+    numbers = sorted({part.partition for _, part in ranges})
+    starts = {queue: {str(p.partition): p.start for name, p in ranges if name == queue} for queue in queues}
+    ends = {queue: {str(p.partition): p.end for name, p in ranges if name == queue} for queue in queues}
+    return {
+        "queue": ",".join(queues),
+        "partitions": ",".join(map(str, numbers)),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+    }

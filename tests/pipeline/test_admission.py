@@ -1,0 +1,81 @@
+"""Which records a limited batch admits: in another order than they were delivered, windows would lose rows."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import chain, pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.pipeline.admission import Guess, oldest
+
+HOUR = 3_600_000_000
+NOW = 1_790_000_000_000_000
+Times = dict[int, list[int]]
+
+
+def catch_up(delivered: Times, most: int, guess: Guess | None = None) -> tuple[list[list[int]], int]:
+    """The times of each batch's records, and the number of questions to the server."""
+    questions = 0
+
+    def positions_at(time: int, partitions: Sequence[int]) -> dict[int, int]:
+        nonlocal questions
+        questions += 1
+        return {one: bisect_left(delivered[one], time) for one in partitions}
+
+    guess = guess or Guess(NOW)
+    at = dict.fromkeys(delivered, 0)
+    ends = {one: len(times) for one, times in delivered.items()}
+    batches = []
+    while at != ends:
+        until, guess = oldest(at, ends, most, positions_at, guess)
+        batches.append([time for one in at for time in delivered[one][at[one] : until[one]]])
+        assert all(at[one] <= until[one] <= ends[one] for one in at)
+        assert 0 < len(batches[-1]) <= most
+        at = until
+    return batches, questions
+
+
+partitions = st.dictionaries(
+    st.integers(0, 7),
+    st.builds(
+        lambda begin, steps: [begin + sum(steps[: n + 1]) for n in range(len(steps))],
+        st.integers(NOW - 40 * HOUR, NOW),
+        st.lists(st.sampled_from([0, 0, 1, 1000, 1_000_000, HOUR]), max_size=60),
+    ),
+    min_size=1,
+)
+
+
+@given(partitions, st.integers(1, 80), st.integers(0, 2 * NOW))
+def test_whatever_the_backlogs_shape_no_batch_has_a_record_older_than_one_of_a_batch_before(
+    delivered: Times, most: int, begin: int
+) -> None:
+    batches, _ = catch_up(delivered, most, Guess(begin))
+    assert sorted(time for batch in batches for time in batch) == sorted(chain.from_iterable(delivered.values()))
+    for before, after in pairwise(batches):
+        assert max(before) <= min(after)
+        assert len(before) >= most - most // 16
+
+
+@given(partitions, st.integers(1, 80), st.randoms())
+def test_a_clock_that_was_set_back_costs_order_and_no_record(delivered: Times, most: int, chance: object) -> None:
+    for times in delivered.values():
+        chance.shuffle(times)  # type: ignore[attr-defined]
+    batches, _ = catch_up(delivered, most)
+    assert sorted(time for batch in batches for time in batch) == sorted(chain.from_iterable(delivered.values()))
+
+
+def test_a_backlog_in_one_partition_is_read_before_newer_records_of_the_others() -> None:
+    old = list(range(NOW - 10 * HOUR, NOW - 2 * HOUR, HOUR // 100))
+    new = list(range(NOW - HOUR // 10, NOW, HOUR // 1000))
+    batches, _ = catch_up({0: old, 1: new, 2: new}, 100)
+    assert [len(set(batch) & set(old)) for batch in batches[:8]] == [len(batch) for batch in batches[:8]]
+
+
+def test_the_server_is_asked_a_few_questions_a_batch() -> None:
+    delivered = {one: list(range(NOW - (one + 1) * HOUR, NOW, 40_000)) for one in range(4)}
+    batches, questions = catch_up(delivered, 10_000)
+    assert questions <= 20 + 4 * len(batches)
