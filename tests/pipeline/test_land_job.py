@@ -96,11 +96,12 @@ class Job:
         return sorted(zip(*table.to_pydict().values(), strict=True))
 
     def compact(self) -> list[dict[str, Any]]:
-        """The lines that ``holdfast compact`` prints."""
+        """The lines that ``holdfast compact`` prints. What it warns of is in ``warned``."""
         command = [sys.executable, "-m", "holdfast", "compact", "--master", "local[2]"]
         command += ["--out", str(self._directory / "landed")]
         done = subprocess.run(command, capture_output=True, text=True, env=self._environ, timeout=200, check=False)
         assert done.returncode == 0, done.stderr
+        self.warned = [line for line in done.stderr.splitlines() if line.startswith("warning:")]
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def errors(self) -> str:
@@ -164,6 +165,7 @@ def test_a_driver_killed_in_the_middle_of_a_batch_and_restarted_lands_every_mess
     assert landed() == [(i, i, "Åre") for i in numbers]
     end = job.compact()[-1]
     assert (end["event"], end["made"]) == ("end", 1)
+    assert ["only read_landed" in one for one in job.warned] == ([True] if kind == "parquet" else [])
     if kind == "delta":
         assert landed() == [(i, i, "Åre") for i in numbers]
     assert list(server.queues["orders"].cursors.values()) == [{"0": 251, "1": 250}]

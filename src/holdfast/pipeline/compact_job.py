@@ -9,6 +9,11 @@ import click
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.job import command_session, print_line, spark_options
 
+ONLY_READ_LANDED = (
+    "warning: only read_landed reads a compacted table of Parquet right. DuckDB, Polars and PyArrow count rows twice, "
+    "pandas fails. If others read it, land with --format delta."
+)
+
 
 @click.command()
 @click.option("--out", required=True, help="What holdfast land has landed. It may go on landing.")
@@ -33,6 +38,11 @@ def compact_command(out: str, target_mb: int, keep_seconds: float, verbose: bool
     try:
         with command_session("holdfast compact", master, verbose=verbose, remedy="what is landed is safe") as spark:
             from holdfast.pipeline.compaction import compact
+            from holdfast.pipeline.delta import DeltaTable
+            from holdfast.pipeline.landing import table_of
+
+            if not isinstance(table_of(spark, out), DeltaTable):
+                click.echo(ONLY_READ_LANDED, err=True)
 
             def told(name: str) -> None:
                 print_line({"event": "made", "directory": name})
