@@ -51,7 +51,18 @@ class Flying(RuleBasedStateMachine):
         self.flight.begin(self.number, None, self.now)
         if wants_reply:
             self.unreplied.add(self.number)
-        self.flight.left(self.number, self.now + delay)
+        self._leave(self.number, delay)
+
+    def _leave(self, number: int, delay: float) -> None:
+        self.flight.left(number, self.now + delay)
+        self.flight[number].exchanges += number in self.unreplied
+
+    @precondition(lambda self: self.unreplied)
+    @rule(data=st.data(), least=st.floats(0.0, 1.0))
+    def an_exchange_ends(self, data: st.DataObject, least: float) -> None:
+        number = data.draw(st.sampled_from(sorted(self.unreplied)))
+        self.flight.ended(number, self.now + least)
+        assert self.flight[number].exchanges >= 0
 
     @precondition(lambda self: self.flight)
     @rule(data=st.data())
@@ -75,10 +86,12 @@ class Flying(RuleBasedStateMachine):
         assert not expected or (deadline is not None and deadline <= self.now)
         for number in expected[:leaves]:
             self.flight[number].waits_for = 0
-            self.flight.left(number, self.now + delay)
+            self._leave(number, delay)
 
     def _due_by_looking(self) -> list[int]:
         def due(number: int, entry: InFlight) -> float:
+            if number in self.unreplied and entry.exchanges:
+                return math.inf
             if not entry.waits_for or number in self.unreplied:
                 return -math.inf if entry.waits_for and entry.waits_for not in self.flight else entry.due
             return math.inf if entry.waits_for in self.flight else -math.inf

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reads import take_effects
+from sending import NEW, OLD, TO, Sending, numbers
 
-from holdfast.core.events import Acknowledged, Discarded, Effect, Stopped, Transmit, Unanswered
+from holdfast.core.events import Acknowledged, Discarded, Transmit, Unanswered
 from holdfast.core.giving_up import discard
 from holdfast.core.messages import (
     MAX_MESSAGE_NUMBER,
@@ -27,108 +26,10 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.outbox import Outbox
-from holdfast.core.policy import SourcePolicy
-from holdfast.core.protocol import RMProtocol
-from holdfast.core.queues import Queue
 from holdfast.core.reasons import DISCARDED
-from holdfast.core.records import Batch, Record
+from holdfast.core.records import Batch
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import Versions
-from holdfast.store import MemoryStore
-
-TO = "http://d/"
-NEW, OLD = Versions("1.1"), Versions("1.0")
-STEADY = RetransmissionPolicy(initial=1.0, floor=0.5, cap=1.0, jitter=0.0)
-
-
-class Sending:
-    """The sending half over a store in memory, and what it wants done."""
-
-    def __init__(self, store: MemoryStore | None = None, **policy: Any) -> None:
-        self.store = store or MemoryStore()
-        self.now = 100.0
-        self.transmitted: list[Transmit] = []
-        self.told: list[Effect] = []
-        count = itertools.count(1)
-        self.protocol = RMProtocol(
-            Queue("replies"),
-            self.store.read,
-            lambda: f"urn:id:{id(self)}:{next(count)}",
-            lambda: 0.0,
-            source_policy=SourcePolicy(**{"retransmission": STEADY} | policy),
-        )
-        self.protocol.recover(self.store.load(), self.now)
-        self._see_to_effects()
-        self.choices = [(NEW, False), (OLD, False)]
-
-    def open(self, key: str = "a", to: str = TO) -> Outbox:
-        return self.protocol.outbound.open(key, to, self.choices)
-
-    def submit(self, outbox: Outbox, *bodies: str, **fields: Any) -> None:
-        for body in bodies:
-            record = Record(outbox.key, 0, "urn:a", body.encode(), self.now, f"urn:m:{body}", **fields)
-            self.protocol.submit(outbox, record, self.now)
-        self.settle()
-
-    def settle(self) -> None:
-        self.protocol.pump(self.now)
-        while True:
-            self._see_to_effects()
-            if not self.protocol.wants_commit:
-                return
-            self.store.commit(self.protocol.take_batch())
-            self.protocol.batch_durable(self.now)
-
-    def _see_to_effects(self) -> None:
-        for effect in take_effects(self.protocol, self.store, self.now):
-            (self.transmitted if isinstance(effect, Transmit) else self.told).append(effect)  # type: ignore[arg-type]
-
-    def take(self) -> list[Transmit]:
-        """What was sent since the last call."""
-        self.settle()
-        taken, self.transmitted = self.transmitted, []
-        return taken
-
-    def wait(self, seconds: float) -> list[Transmit]:
-        self.now += seconds
-        return self.take()
-
-    def answer(self, sent: Transmit, **fields: Any) -> None:
-        envelope = Envelope(sent.envelope.soap, sent.envelope.addressing, sent.envelope.rm)
-        envelope.relates_to = sent.envelope.message_id
-        for name, value in fields.items():
-            setattr(envelope, name, value)
-        self.protocol.received(sent, envelope, self.now)
-        self.settle()
-
-    def grant(self, sent: Transmit, identifier: str) -> None:
-        assert isinstance(sent.envelope.control, CreateSequence)
-        self.answer(sent, control=CreateSequenceResponse(identifier))
-
-    def refuse(self, sent: Transmit, code: str = "CreateSequenceRefused", **fault: Any) -> None:
-        self.answer(sent, fault=Fault(code, "no", **{"is_rm": True} | fault))
-
-    def acknowledge(self, sent: Transmit, *ranges: tuple[int, int]) -> None:
-        assert sent.envelope.sequence is not None
-        acknowledgement = SequenceAcknowledgement(sent.envelope.sequence.identifier, ranges)
-        self.answer(sent, control=Acknowledge(), acknowledgements=(acknowledgement,))
-
-    def opened(self, key: str = "a", *bodies: str) -> tuple[Outbox, list[Transmit]]:
-        """An outbox whose Sequence is granted, and the messages that left with that."""
-        outbox = self.open(key)
-        self.submit(outbox, *bodies)
-        (create,) = self.take()
-        self.grant(create, f"urn:s:{key}")
-        return outbox, self.take()
-
-    @property
-    def stopped(self) -> list[Stopped]:
-        return [effect for effect in self.told if isinstance(effect, Stopped)]
-
-
-def numbers(sent: list[Transmit]) -> list[int]:
-    return [one.number for one in sent]
-
 
 # --- one key and the others -------------------------------------------------------------------------------------------
 
@@ -526,7 +427,7 @@ def test_its_end_is_told_no_longer_than_it_was_granted_to_live() -> None:
 def test_a_message_that_cannot_be_written_stops_its_outbox_and_is_named() -> None:
     sending = Sending()
     outbox, sent = sending.opened("a", "1", "2")
-    sending.protocol.outbound.unsendable(sent[1], "no XML", sending.now)
+    sending.protocol.outbound.exchanges.unsendable(sent[1], "no XML", sending.now)
     sending.settle()
     (stopped,) = sending.stopped
     assert (stopped.reason, stopped.refused) == ("no XML", ("urn:s:a", 2))

@@ -42,6 +42,7 @@ class Recorder:
         self.times_told = 0
         self.protocol = self
         self.outbound = self
+        self.exchanges = self
         self.pauses: list[float] = []
 
     def clock(self) -> float:

@@ -170,7 +170,7 @@ class Party:
 
     def perform(self, effect: Effect) -> None:
         if isinstance(effect, Transmit) and effect.envelope.body in self.unsendable:
-            self.protocol.outbound.unsendable(effect, "no envelope can hold it", self.chain.now)
+            self.protocol.outbound.exchanges.unsendable(effect, "no envelope can hold it", self.chain.now)
         elif isinstance(effect, Transmit):
             self.chain.carry(Journey(self, self.run, effect))
         elif isinstance(effect, ReadWanted):

@@ -302,7 +302,8 @@ class ForwarderConfig:
         soap: SOAP's version.
         offer: Whether a Sequence for replies is offered; found out if it is not said.
         paused: Whether it waits.
-        timeout: How long one HTTP exchange may take.
+        timeout: How long one HTTP exchange may take. A request is not repeated while its exchange is open, so set
+            it above the time that the slowest service takes to reply.
         policy: How it treats what it sends on; each setting before those of ``policies``.
         tls: What is trusted and shown instead of what the system does.
         proxy: An HTTP proxy to go through.

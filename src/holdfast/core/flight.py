@@ -33,6 +33,8 @@ class InFlight:
     """Of the message, once it has left; a fault may name it."""
     size: int = 0
     """Bytes of its body."""
+    exchanges: int = 0
+    """Open HTTP exchanges that carry it, if it is a request."""
 
 
 def _size_of(record: Record | None) -> int:
@@ -79,6 +81,15 @@ class Flight(dict[int, InFlight]):
         self[number].due = due
         self._due_from = min(self._due_from, due)
 
+    def ended(self, number: int, least: float) -> None:
+        """An exchange that carried ``number``, a request, is over; it is not sent again before ``least``."""
+        entry = self.get(number)
+        if entry is None:
+            return
+        entry.exchanges = max(0, entry.exchanges - 1)
+        entry.due = max(entry.due, least)
+        self._due_from = min(self._due_from, -math.inf if entry.waits_for else entry.due)
+
     def hurry(self, entry: InFlight, due: float) -> None:
         """Send that one again at ``due`` at the latest."""
         entry.due = min(entry.due, due)
@@ -121,12 +132,13 @@ class Flight(dict[int, InFlight]):
         """When the one was first sent that is in flight for longest; None if there is none."""
         return next((entry.first_sent_at for entry in self.values()), None)
 
-    def due(self, now: float, unreplied: Container[int]) -> list[int]:
-        """Numbers to send again now, ascending.
+    def due(self, now: float, unreplied: Container[int], replying: Container[int] = ()) -> list[int]:
+        """Numbers to send again now, ascending. A request is not among them while an exchange that carries it is open.
 
         Args:
             now: Seconds.
             unreplied: Requests that wait for a reply.
+            replying: Of these, requests whose reply is on its way to the store.
         """
         if now < self._due_from and not self._leaving and not self.missing:
             return []
@@ -139,6 +151,8 @@ class Flight(dict[int, InFlight]):
             if entry.waits_for:
                 self._has_waiting = True
                 due = self._due_behind(number, entry, unreplied)
+            if number in unreplied and (entry.exchanges or number in replying):
+                continue
             if due <= now:
                 numbers.append(number)
             elif due < self._due_from:

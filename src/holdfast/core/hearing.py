@@ -72,11 +72,12 @@ class Hearing:
                 self._replies.acknowledged(identifier, now)
                 taken[identifier] = acknowledgement.ranges[0]
         for (sent, envelope), acknowledgement in zip(answers, plain, strict=True):
+            self._outbound.exchanges.ended(sent, now)
             if acknowledgement is not None and (found := taken.get(acknowledgement.identifier)) is not None:
                 lower, upper = acknowledgement.ranges[0]
                 if found[0] <= lower <= upper <= found[1]:
-                    self._outbound.acknowledged_alone(acknowledgement, sent.number, now)
-                    self._outbound.answered(sent, now, was_empty=False)
+                    self._outbound.exchanges.acknowledged_alone(acknowledgement, sent.number, now)
+                    self._outbound.exchanges.answered(sent, now, was_empty=False)
                     continue
             self._answer(sent, envelope, now)
 
@@ -86,13 +87,13 @@ class Hearing:
         if envelope is not None:
             self._receive(envelope, None, now, sent)
             if envelope.not_understood:
-                self._outbound.failed(sent, now)  # nothing of it was taken
+                self._outbound.exchanges.failed(sent, now)  # nothing of it was taken
                 return
             if sent.number and isinstance(envelope.control, Acknowledge):
                 for acknowledgement in envelope.acknowledgements:
-                    self._outbound.acknowledged_alone(acknowledgement, sent.number, now)
+                    self._outbound.exchanges.acknowledged_alone(acknowledgement, sent.number, now)
         if envelope is None or envelope.fault is None:
-            self._outbound.answered(sent, now, was_empty=envelope is None)
+            self._outbound.exchanges.answered(sent, now, was_empty=envelope is None)
 
     def fault(self, envelope: Envelope, fault: Fault, sent: Transmit | None, now: float) -> None:
         """A fault, as the answer to what we ``sent`` or as a message of its own: it is told to whom it is about."""

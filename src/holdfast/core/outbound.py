@@ -16,12 +16,10 @@ from holdfast.core.events import (
     Stopped,
     Submitted,
     Transmit,
-    Unanswered,
-    Unheard,
 )
+from holdfast.core.exchanges import Exchanges
 from holdfast.core.faults import (
     INVALID_ACKNOWLEDGEMENT,
-    MESSAGE_NUMBER_ROLLOVER,
     SEQUENCE_CLOSED,
     UNKNOWN_SEQUENCE,
     sequence_fault,
@@ -34,20 +32,17 @@ from holdfast.core.messages import (
     Envelope,
     Fault,
     IncompleteSequenceBehavior,
-    RequestAcknowledgement,
     SequenceAcknowledgement,
 )
 from holdfast.core.outbox import Choice, Outbox, Submitting, outbox_queue, replies_queue
 from holdfast.core.policy import Delivery, ForwardingPolicy, SourcePolicy
 from holdfast.core.queues import OUTBOUND, Queue, Queues
 from holdfast.core.reading_ahead import ReadingAhead
-from holdfast.core.reasons import NO_REASON, UNSENDABLE, WHEN_DUE, Why, event_of
+from holdfast.core.reasons import NO_REASON, WHEN_DUE, Why, event_of
 from holdfast.core.records import Record
 from holdfast.core.requests import Requests
 from holdfast.core.source import ANSWERED_ENOUGH, RMSource
 from holdfast.core.states import (
-    DoubtAction,
-    DoubtEvent,
     EndState,
     OutboxAction,
     OutboxEvent,
@@ -109,6 +104,7 @@ class Outbound:
         self.circuits = Circuits(self.outboxes, self._deadlines, self._ready, effects, jitter)
         self.reading = ReadingAhead(effects, self.outboxes, self._ready)
         self._marking = Marking(commit, self._ready)
+        self.exchanges = Exchanges(self, self._happen)
 
     @property
     def is_anonymous(self) -> bool:
@@ -389,56 +385,6 @@ class Outbound:
 
     # --- what comes back ------------------------------------------------------------------------------------------
 
-    def answered(self, sent: Transmit, now: float, *, was_empty: bool) -> None:
-        """What was sent got an answer that is no fault; what that says has been taken in."""
-        outbox = self.sources.get(sent.source)
-        source = outbox.source if outbox is not None else None
-        if outbox is None or source is None:
-            return
-        wants_reply = sent.number in source.unreplied
-        source.answered(sent.number, in_answers=self.is_anonymous)
-        is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
-        if is_question and was_empty and source.is_silent_in_doubt:
-            self._doubt_remains(outbox, source, now)
-        times = source.silence(sent.number) if was_empty and not is_question else 0
-        if times >= ANSWERED_ENOUGH:
-            self.effects.append(Unheard(outbox.key, source.identifier or "", sent.number, times, wants_reply))
-        self.ready(outbox)
-
-    def _doubt_remains(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        """The peer refuses numbers above a limit, and does not say what it has, however often it is asked (CXF answers
-        AckRequested with nothing)."""
-        is_lost = source.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.LOSE
-        if is_lost and outbox.quiet is not None:
-            self.forwarders.giving_up.silent(outbox, source, now)
-        elif is_lost:
-            why = Why(MESSAGE_NUMBER_ROLLOVER, "the destination does not say what arrived")
-            self._happen(outbox, source, SourceEvent.DOUBT_STAYS, now, why)
-        else:
-            self.commit.save(source.local_id, source)
-
-    def failed(self, sent: Transmit, now: float, unreachable: str = "") -> None:
-        """What was sent got no answer; ``unreachable``: why, if that is because of the destination."""
-        outbox = self.sources.get(sent.source)
-        if outbox is not None and outbox.source is not None:
-            if unreachable and outbox.forwarding is not None:
-                self.circuits.failed(sent.to, unreachable, now)
-            outbox.source.not_delivered(sent.number, now)
-            self.ready(outbox)
-
-    def unsendable(self, sent: Transmit, reason: str, now: float) -> None:
-        """What was to be sent cannot be written, and never will be: nothing more is sent until somebody decides."""
-        outbox = self.sources.get(sent.source)
-        source = outbox.source if outbox is not None else None
-        if outbox is None or source is None:
-            self.effects.append(Incident("answer cannot be written", level="error", detail={"reason": reason}))
-            return
-        if outbox.forwarding is not None and sent.number:
-            fault = Fault(UNSENDABLE, reason, sender=False)
-            self.forwarders.giving_up.refused(outbox, sent.number, fault, now, is_final=True)
-        else:
-            self._happen(outbox, source, SourceEvent.UNSENDABLE, now, Why(UNSENDABLE, reason, sent.number))
-
     def receive_create_response(
         self, response: CreateSequenceResponse, relates_to: str | None, now: float
     ) -> RMSource | None:
@@ -531,26 +477,10 @@ class Outbound:
         assert source is not None, (outbox.key, number)
         source.replying.add(number)
         self.commit.save(source.local_id, source)
-        self.commit.then(partial(self._replied, outbox, source, number))
+        self.commit.then(partial(self.replied, outbox, source, number))
 
-    def acknowledged_alone(self, ack: SequenceAcknowledgement, number: int, now: float) -> None:
-        """The answer to message ``number`` is nothing but an acknowledgement. If it names a request, there is no reply
-        and there will be none: they leave together (or, with CXF, the reply was lost for good)."""
-        outbox = self.sources.get(self.by_identifier.get(ack.identifier, ""))
-        source = outbox.source if outbox is not None else None
-        if outbox is None or source is None or number not in source.unreplied:
-            return
-        if number in source.replying or not any(lower <= number <= upper for lower, upper in ack.ranges):
-            return
-        if outbox.forwarding is not None:
-            self.forwarders.unanswered(outbox, number, now)
-            return
-        self.effects.append(Unanswered(outbox.key, source.unreplied[number]))
-        if source.replied(number, now):
-            self._report(outbox, [(number, number)], now)
-            self.ready(outbox)
-
-    def _replied(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
+    def replied(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
+        """Report request ``number``: its reply is durable here, or there is none."""
         if outbox.source is source and source.replied(number, now):
             self._report(outbox, [(number, number)], now)
             self.ready(outbox)

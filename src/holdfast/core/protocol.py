@@ -291,7 +291,8 @@ class RMProtocol:
     def failed(self, sent: Transmit, now: float, unreachable: str = "") -> None:
         """What we sent did not get an answer; ``unreachable``: why, if that is because of the destination: there was
         no connection, no answer in time, or one that is no SOAP message."""
-        self.outbound.failed(sent, now, unreachable)
+        self.outbound.exchanges.ended(sent, now)
+        self.outbound.exchanges.failed(sent, now, unreachable)
 
     # --- RM protocol messages -------------------------------------------------------------------------------------
 

@@ -337,7 +337,7 @@ class RMSource:
                 waits until it is.
         """
         before = self.start - 1
-        due = self.flight.due(now, self.unreplied)
+        due = self.flight.due(now, self.unreplied, self.replying)
         if due:
             if any(self.flight[number].attempts for number in due):
                 due = self._slow_down(due, now)
@@ -490,6 +490,8 @@ class RMSource:
         entry.waits_for = 0
         entry.sent_at = now
         self.flight.left(number, now + self.round_trip.delay(entry.tries, jitter))
+        if message_id is not None:
+            entry.exchanges += 1
         if message_id is not None and number not in self.unreplied:
             if self.requests_before.pop(number, None) is None:
                 self.requests.add(message_id, self, number)

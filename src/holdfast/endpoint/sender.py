@@ -161,7 +161,7 @@ class Sender:
         """What an older version took over and nobody can write: it stops what is behind it, with a sentence."""
         reason = error.message if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
         log.error("message cannot be written", to=sent.to, message_number=sent.number, reason=reason)
-        self._engine.protocol.outbound.unsendable(sent, reason, self._engine.clock())
+        self._engine.protocol.outbound.exchanges.unsendable(sent, reason, self._engine.clock())
         self._engine.touch()
 
     def _failed(self, sent: Transmit, reason: str, *, is_unreachable: bool = True) -> None:

@@ -115,7 +115,8 @@ class Source:
         headers: HTTP headers for every request, e.g. Authorization.
         ssl_context: For https: what to trust, and the certificate to show; the system's trust if None.
         proxy: URL of an HTTP proxy to go through, ``http://user:word@proxy.example:3128``.
-        timeout: Seconds for one HTTP exchange; a destination that replies late keeps it open that long.
+        timeout: Seconds for one HTTP exchange. A request is not repeated while its exchange is open, so set it above
+            the time that the slowest service takes to reply.
         listen: ``(host, port)`` of a listener of its own for acknowledgements and replies, with the ``address`` the
             destination reaches it by; None: everything comes back on the HTTP responses, no inbound port is needed.
         address: The URL of that listener as the destination sees it.

@@ -1,0 +1,130 @@
+"""HTTP exchanges of outbound messages: what the end of each one says of the message that it carried.
+
+A request is not retransmitted while an exchange that carries it is open, because its reply may still come back on that
+exchange. A destination that has the request answers a repeat with an acknowledgement alone (CXF does), which would
+mean that there is no reply. The shell ends every exchange, after its own timeout at the latest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.core.events import Incident, Transmit, Unanswered, Unheard
+from holdfast.core.faults import MESSAGE_NUMBER_ROLLOVER
+from holdfast.core.messages import Fault, RequestAcknowledgement, SequenceAcknowledgement
+from holdfast.core.outbox import Outbox
+from holdfast.core.reasons import UNSENDABLE, Why
+from holdfast.core.source import ANSWERED_ENOUGH, RMSource
+from holdfast.core.states import DoubtAction, DoubtEvent, SourceAction, SourceEvent
+
+if TYPE_CHECKING:
+    from holdfast.core.outbound import Outbound
+
+
+class Happen(Protocol):
+    """Moves a Sequence by its table, and does what the cell says."""
+
+    def __call__(
+        self, outbox: Outbox, source: RMSource, event: SourceEvent, now: float, why: Why
+    ) -> SourceAction | None: ...
+
+
+class Exchanges:
+    """The exchanges of one side's outbound Sequences.
+
+    Args:
+        outbound: The Sequences.
+        happen: Called with what an exchange's end means for its Sequence.
+    """
+
+    def __init__(self, outbound: Outbound, happen: Happen) -> None:
+        self._outbound = outbound
+        self._happen = happen
+
+    def _find(self, sent: Transmit) -> tuple[Outbox, RMSource] | None:
+        outbox = self._outbound.sources.get(sent.source)
+        return None if outbox is None or outbox.source is None else (outbox, outbox.source)
+
+    def ended(self, sent: Transmit, now: float) -> None:
+        """The exchange that carried this is over. To be called once for each exchange, before anything else is made of
+        how it ended. A request is not retransmitted at once: what came back may be its reply."""
+        found = self._find(sent)
+        if found is not None and sent.number in found[1].unreplied:
+            outbox, source = found
+            source.flight.ended(sent.number, now + source.policy.retransmission.floor)
+            self._outbound.ready(outbox)
+
+    def answered(self, sent: Transmit, now: float, *, was_empty: bool) -> None:
+        """What was sent got an answer that is no fault; what that says has been taken in."""
+        found = self._find(sent)
+        if found is None:
+            return
+        outbox, source = found
+        wants_reply = sent.number in source.unreplied
+        source.answered(sent.number, in_answers=self._outbound.is_anonymous)
+        is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
+        if is_question and was_empty and source.is_silent_in_doubt:
+            self._doubt_remains(outbox, source, now)
+        times = source.silence(sent.number) if was_empty and not is_question else 0
+        if times >= ANSWERED_ENOUGH:
+            effect = Unheard(outbox.key, source.identifier or "", sent.number, times, wants_reply)
+            self._outbound.effects.append(effect)
+        self._outbound.ready(outbox)
+
+    def _doubt_remains(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """The peer refuses numbers above a limit, and does not say what it has, however often it is asked (CXF answers
+        AckRequested with nothing)."""
+        is_lost = source.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.LOSE
+        if is_lost and outbox.quiet is not None:
+            self._outbound.forwarders.giving_up.silent(outbox, source, now)
+        elif is_lost:
+            why = Why(MESSAGE_NUMBER_ROLLOVER, "the destination does not say what arrived")
+            self._happen(outbox, source, SourceEvent.DOUBT_STAYS, now, why)
+        else:
+            self._outbound.commit.save(source.local_id, source)
+
+    def failed(self, sent: Transmit, now: float, unreachable: str = "") -> None:
+        """What was sent got no answer; ``unreachable``: why, if that is because of the destination."""
+        found = self._find(sent)
+        if found is None:
+            return
+        outbox, source = found
+        if unreachable and outbox.forwarding is not None:
+            self._outbound.circuits.failed(sent.to, unreachable, now)
+        source.not_delivered(sent.number, now)
+        self._outbound.ready(outbox)
+
+    def unsendable(self, sent: Transmit, reason: str, now: float) -> None:
+        """What was to be sent cannot be written, and never will be: nothing more is sent until somebody decides."""
+        self.ended(sent, now)
+        found = self._find(sent)
+        if found is None:
+            detail = {"reason": reason}
+            self._outbound.effects.append(Incident("answer cannot be written", level="error", detail=detail))
+            return
+        outbox, source = found
+        if outbox.forwarding is not None and sent.number:
+            fault = Fault(UNSENDABLE, reason, sender=False)
+            self._outbound.forwarders.giving_up.refused(outbox, sent.number, fault, now, is_final=True)
+        else:
+            self._happen(outbox, source, SourceEvent.UNSENDABLE, now, Why(UNSENDABLE, reason, sent.number))
+
+    def acknowledged_alone(self, ack: SequenceAcknowledgement, number: int, now: float) -> None:
+        """The answer to message ``number`` is nothing but an acknowledgement. If it names a request, there is no reply
+        and there will be none: they leave together (or, with CXF, the reply was lost for good). That is so only once
+        no other exchange carries the request: the reply may come back on that one. Where replies go to an address,
+        an answer says nothing of them."""
+        outbox = self._outbound.sources.get(self._outbound.by_identifier.get(ack.identifier, ""))
+        source = outbox.source if outbox is not None else None
+        if outbox is None or source is None or number not in source.unreplied or not self._outbound.is_anonymous:
+            return
+        if number in source.replying or not any(lower <= number <= upper for lower, upper in ack.ranges):
+            return
+        entry = source.flight.get(number)
+        if entry is not None and entry.exchanges:
+            return
+        if outbox.forwarding is not None:
+            self._outbound.forwarders.unanswered(outbox, number, now)
+            return
+        self._outbound.effects.append(Unanswered(outbox.key, source.unreplied[number]))
+        self._outbound.replied(outbox, source, number, now)
