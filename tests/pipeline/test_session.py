@@ -30,6 +30,18 @@ def test_without_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch):
         session()
 
 
+@pytest.mark.parametrize("version", ["3.5.9", "4.0.5", "4.1.4"])
+def test_a_spark_whose_sources_cannot_limit_a_batch_is_refused_with_the_reason(
+    version: str, monkeypatch: pytest.MonkeyPatch
+):
+    """4.0.5 and 4.1.4 were run: what a source imports is not there."""
+    monkeypatch.setattr("pyspark.__version__", version)
+    with pytest.raises(ConfigurationError, match=r"needs Spark 4\.2 or newer") as refused:
+        session()
+    assert version in refused.value.message
+    assert "pip install" in refused.value.remedy
+
+
 def test_sparks_discovery_is_never_broken_by_ours():
     """It imports every module pyspark_*, and fails with the first that fails."""
     code = (

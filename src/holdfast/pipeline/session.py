@@ -31,6 +31,8 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
 }
 
+OLDEST = (4, 2)
+"""The first version of Spark whose Python sources have ``pyspark.sql.streaming.datasource``."""
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set in the environment of a program that spark-submit runs: its Java is there already."""
 
@@ -86,17 +88,24 @@ def session(
 
 
 def check_spark() -> None:
-    """See that pyspark is installed.
+    """See that pyspark is installed, in a version that has what a source in Python needs.
 
     Raises:
         ConfigurationError: It is not; with the remedy.
     """
     try:
-        import pyspark  # noqa: F401
+        import pyspark
     except ImportError as error:
         raise ConfigurationError(
             f"the pipeline needs pyspark: {error}", remedy="pip install 'holdfast[spark]'"
         ) from error
+    major, minor = (int(part) for part in pyspark.__version__.split(".")[:2])
+    if (major, minor) < OLDEST:
+        raise ConfigurationError(
+            f"Holdfast needs Spark 4.2 or newer, and this is {pyspark.__version__}. Before 4.2, a source in Python can "
+            "neither limit a micro-batch (no ReadLimit) nor stop at what is there (no AvailableNow).",
+            remedy="pip install 'pyspark>=4.2,<4.4'",
+        )
 
 
 def _start_java(settings: Mapping[str, str], errors: int) -> None:
