@@ -28,6 +28,9 @@ from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
+from holdfast.broker.broker import Broker
+from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
+from holdfast.core.policy import ForwardingPolicy
 from holdfast.endpoint.inspection import describe_protocol
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
@@ -239,7 +242,7 @@ class CxfService:
 
 async def served(peer: CxfPeer, log: Path, **setup: Any) -> CxfService:
     """A service that lives as long as the peer."""
-    return CxfService(await peer.ask("serve", log=log, **{"port": 0, **setup}), log)
+    return CxfService(await peer.ask("serve", log=log, **{"port": 0, "sleep": 0, **setup}), log)
 
 
 @asynccontextmanager
@@ -312,6 +315,42 @@ async def test_holdfast_asks_cxf_and_gets_every_reply_that_cxf_keeps(
             assert unanswered <= proxy.counts.responses_lost
 
 
+async def ask_slowly(source: holdfast.Source) -> None:
+    """Three requests at a time, one of them a megabyte: each gets its own reply."""
+    texts = [f"{number} " + "x" * size for number, size in enumerate((10, 1_000_000, 10))]
+    bodies = [body("echo", number).replace("&lt;", text + "&lt;") for number, text in enumerate(texts)]
+    asked = [source.request(one, action=f"{NAMESPACE}/echo", timeout=PATIENCE) for one in bodies]
+    replies = await asyncio.gather(*asked)
+    assert [values(reply)[2] for reply in replies] == [
+        text + (correct_reply(n)[2] or "") for n, text in enumerate(texts)
+    ]
+
+
+@pytest.mark.parametrize("versions", [CXF_DEFAULT, RM11], ids=["1.0", "1.1"])
+async def test_a_cxf_service_slower_than_the_retransmission_timeout_loses_no_reply(
+    cxf: CxfPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    service = await served(cxf, tmp_path / "log", **words(versions, sleep=1500, ordered=False))
+    async with source_to(service.url, tmp_path / "outbox", versions, None) as source:
+        await ask_slowly(source)
+        assert source.progress.resent == 0
+
+
+async def test_nor_does_it_behind_a_broker(cxf: CxfPeer, tmp_path: Path) -> None:
+    service = await served(cxf, tmp_path / "log", **words(RM11, sleep=1500, ordered=False))
+    forwarder = ForwarderConfig("next", "inbox", service.url, soap="1.1", policy=ForwardingPolicy(sending=HURRIED))
+    listen, admin = ListenConfig(port=0), AdminConfig(port=0)
+    broker = Broker(BrokerConfig(str(tmp_path / "broker"), listen=listen, admin=admin, forwarders=(forwarder,)))
+    await broker.service.start()
+    try:
+        async with source_to(broker.service.url, tmp_path / "outbox", RM11, None) as source:
+            await ask_slowly(source)
+            assert source.progress.resent == 0
+        assert len((tmp_path / "log").read_text().splitlines()) == 3
+    finally:
+        await broker.service.close(0.5)
+
+
 # --- either side killed -------------------------------------------------------------------------------------------
 
 
@@ -325,7 +364,7 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(cla
     seen: list[Relayed] = []
     async with AsyncExitStack() as stack:
         with CxfPeer(class_path, tmp_path / "errors") as first:
-            service = CxfService(await first.ask("serve", log=log, port=0, **setup), log)
+            service = CxfService(await first.ask("serve", log=log, port=0, sleep=0, **setup), log)
             proxy = await stack.enter_async_context(LossyProxy(service.url, BAD, seed=5, on_relayed=seen.append))
             source = await stack.enter_async_context(source_to(proxy.url, tmp_path / "outbox", RM11, None))
 
@@ -341,7 +380,7 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(cla
             await until(lambda: proxy.counts.requests_lost > lost + 2, PATIENCE)
             first.kill()
         with CxfPeer(class_path, tmp_path / "errors") as second:
-            await second.ask("serve", log=log, **{**setup, "port": urlsplit(service.url).port})
+            await second.ask("serve", log=log, sleep=0, **{**setup, "port": urlsplit(service.url).port})
             proxy.faults = BAD
             for message in waiting:
                 await message.acknowledged(timeout=PATIENCE)

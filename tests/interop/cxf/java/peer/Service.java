@@ -13,9 +13,11 @@ import org.apache.cxf.jaxws.JaxWsServerFactoryBean;
 @WebService(targetNamespace = Contract.NAMESPACE, endpointInterface = "peer.Contract", serviceName = "Service")
 public class Service implements Contract {
     private final Writer log;
+    private final int milliseconds;
 
-    private Service(String log) throws IOException {
+    private Service(String log, int milliseconds) throws IOException {
         this.log = new FileWriter(log, true);
+        this.milliseconds = milliseconds;
     }
 
     @Override
@@ -26,6 +28,11 @@ public class Service implements Contract {
     @Override
     public Item ask(Item item) {
         record("echo", item);
+        try {
+            Thread.sleep(milliseconds);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+        }
         return item;
     }
 
@@ -39,7 +46,7 @@ public class Service implements Contract {
         }
     }
 
-    /** Serves, at the URL that is returned; port 0 takes a free one. */
+    /** Serves, each request after so many milliseconds, at the URL that is returned; port 0 takes a free one. */
     static String start(Arguments arguments) throws IOException {
         Bus bus = Rm.bus(arguments);
         BusFactory.setThreadDefaultBus(bus);
@@ -47,7 +54,7 @@ public class Service implements Contract {
         String url = "http://127.0.0.1:" + port + "/service";
         JaxWsServerFactoryBean factory = new JaxWsServerFactoryBean();
         factory.setBus(bus);
-        factory.setServiceBean(new Service(arguments.text("log")));
+        factory.setServiceBean(new Service(arguments.text("log"), arguments.number("sleep")));
         factory.setBindingId(Rm.bindingId(arguments.text("soap")));
         factory.setAddress(url);
         factory.create();
