@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.endpoint.journal_columns import NAMES
-from holdfast.endpoint.journal_files import HEADER, frames_of, to_parquet_all
+from holdfast.endpoint.journal_files import HEADER, frames_of
+from holdfast.endpoint.journal_parquet import to_parquet_all
 
 MESSAGES = 1_000
 """Of a Sequence."""

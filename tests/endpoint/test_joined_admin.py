@@ -22,7 +22,8 @@ from admin_client import ACTION, Client
 from holdfast import Destination, HandlingPolicy, JournalPolicy, Message
 from holdfast.endpoint import joined_admin
 from holdfast.endpoint import journal as room
-from holdfast.endpoint.journal_files import segments, to_parquet_all
+from holdfast.endpoint.journal_files import segments
+from holdfast.endpoint.journal_parquet import to_parquet_all
 from holdfast.endpoint.loads import Loads
 from holdfast.endpoint.neighbours import Place
 from holdfast.endpoint.serve import Listeners, Service

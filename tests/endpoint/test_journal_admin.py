@@ -14,7 +14,8 @@ from waiting import until
 from holdfast import Destination, JournalPolicy, Source
 from holdfast.endpoint import journal as room
 from holdfast.endpoint import journal_admin
-from holdfast.endpoint.journal_files import rows_of, segments, to_parquet_all
+from holdfast.endpoint.journal_files import rows_of, segments
+from holdfast.endpoint.journal_parquet import to_parquet_all
 from holdfast.endpoint.serve import Service
 from holdfast.http.client import HTTPClient
 

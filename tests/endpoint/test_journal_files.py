@@ -20,7 +20,6 @@ from holdfast.endpoint.journal_events import ACKNOWLEDGED, APPENDED, ROWS
 from holdfast.endpoint.journal_files import (
     HEADER,
     ROWS_A_FRAME,
-    arrow_schema,
     frames_of,
     made_parquet,
     open_segment,
@@ -28,9 +27,9 @@ from holdfast.endpoint.journal_files import (
     read_segment,
     rows_of,
     segments,
-    to_parquet_all,
     whole_length,
 )
+from holdfast.endpoint.journal_parquet import arrow_schema, to_parquet_all
 
 TEXT = st.text(max_size=8)
 SMALL = st.integers(0, 1 << 40)

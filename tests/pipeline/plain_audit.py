@@ -89,7 +89,7 @@ def told(rows: list[Row]) -> list[Told]:
     followed |= set(homes.values())
     found: list[tuple[tuple[Any, ...], Told]] = []
     for rank, run in enumerate(runs):
-        for row in run:
+        for row, last in zip(run, lasts_of(run), strict=True):
             where = (row["run"], row["queue"], row["partition"])
             known = {name: row[name] for name in Told._fields if name in row} | {
                 "at": micros(row["at"]),
@@ -97,10 +97,20 @@ def told(rows: list[Row]) -> list[Told]:
                 "epoch": epochs.get(where),
                 "restored": row["worker"] in restored,
                 "rewound": where in rewound,
+                "last": last,
             }
             for about, *order in _abouts(row, rank, homes, followed):
                 found.append(((about, *order), Told(about=about, **known)))
     return [one for _, one in sorted(found, key=lambda one: one[0])]
+
+
+def lasts_of(run: list[Row]) -> list[int]:
+    """For each event of a run the ordinal of the last that follows without a hole."""
+    lasts: list[int] = []
+    for row, following in zip(reversed(run), [None, *reversed(run)], strict=False):
+        is_next = following is not None and following["ordinal"] <= row["ordinal"] + 1
+        lasts.append(lasts[-1] if is_next else row["ordinal"])
+    return lasts[::-1]
 
 
 def _abouts(

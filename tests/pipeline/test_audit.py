@@ -77,6 +77,7 @@ def restarted(rows: list[Row], *, accepted: int, end: int) -> list[Row]:
     stands = {"sequence": "s", "number": 1, "count": accepted, "detail": "created, exactly-once in-order, NoDiscard"}
     queue = {"queue": "inbox", "partition": 0, "offset": end, "attempt": 2, "detail": "epoch"}
     again = [row("started", 0, attempt=2), row("queue stands", 1, **queue), row("stands", 2, **stands)]
+    again.append(row("incident", 3))  # else a crash could have cut off what stands
     return rows + [one | {"run": "two", "at": 50.0} for one in again]  # the clock was set back
 
 
@@ -115,6 +116,10 @@ def _offset_twice() -> list[Row]:
     return later(honest(), row("delivered", 0, sequence="other", number=1, offset=3, **PLACE))
 
 
+def _offset_skipped() -> list[Row]:
+    return later(honest(), *(row("delivered", 0, sequence="o", number=n, offset=4 + n, **PLACE) for n in (1, 2)))
+
+
 def _delivered_then_gone() -> list[Row]:
     return restarted(honest(), accepted=4, end=3)
 
@@ -137,6 +142,7 @@ PLANTED: dict[str, Callable[[], list[Row]]] = {
     "delivered twice": _twice,
     "delivered out of order": _out_of_order,
     "offset used twice": _offset_twice,
+    "offset skipped": _offset_skipped,
     "delivered, then gone": _delivered_then_gone,
     "handled again": _handled_again,
     "handled out of order": _handled_out_of_order,

@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast import Destination, Message, Source
-from holdfast.endpoint.journal_files import HEADER, frames_of, segments, to_parquet_all
+from holdfast.endpoint.journal_files import HEADER, frames_of, segments
+from holdfast.endpoint.journal_parquet import damage_of, to_parquet_all
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.pipeline import audit_job
 
@@ -56,7 +57,7 @@ def rows(journal: Path) -> list[dict[str, Any]]:
 
 def plant(journal: Path) -> None:
     """The last run has told the peer that it accepted a message which never came."""
-    told = rows(journal)
+    told = [row for one in segments(journal) if not damage_of(one) for row in pq.read_table(one.path).to_pylist()]
     sequence = next(row["sequence"] for row in told if row["event"] == "acknowledged")
     said = ("k", told[-1]["at"].timestamp(), [(sequence, 1_000, 1)])
     frames, _ = frames_of(told[-1]["run"], None, told[-1]["ordinal"] + 1, [said])
@@ -107,6 +108,7 @@ def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
     assert "No violation was found." in told
     assert re.search(r"The event journal of http://\S+\. Sequences: [1-9]\d*\. Messages: [1-9]\d*\.", told)
 
+    rows(store / "journal")
     plant(store / "journal")
     result = CliRunner().invoke(audit_job.audit_command, [str(store / "journal"), "--html", str(page)])
     lines = [json.loads(line) for line in result.stdout.splitlines()]
@@ -115,3 +117,38 @@ def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
     assert (found["rule"], found["number"], found["count"]) == ("acknowledged, not delivered", 1_000, 1)
     assert "what was promised is broken: violations: 1" in result.stderr
     assert "acknowledged, not delivered" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_a_damaged_file_is_named_and_left_out_and_with_strict_the_audit_ends_with_1(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shared(*_: Any, **__: Any) -> contextlib.nullcontext[SparkSession]:
+        return contextlib.nullcontext(spark)
+
+    monkeypatch.setattr(audit_job, "command_session", shared)
+    store, page = tmp_path / "inbox", tmp_path / "page.html"
+    asyncio.run(served(store, tmp_path / "outbox"))
+    journal = store / "journal"
+    rows(journal)
+    damaged = segments(journal)[0].path
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 3] ^= 1
+    damaged.write_bytes(bytes(data))
+
+    result = CliRunner().invoke(audit_job.audit_command, [str(store), "--html", str(page)])
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 0, result.output
+    (hole,) = [line for line in lines if line.get("kind") == "damaged"]
+    assert hole["why"] == f"damaged and left out: {damaged}: its checksum is wrong"
+    assert (lines[-1]["violations"], lines[-1]["damaged"]) == (0, 1)
+    assert lines[0]["events"] > 10
+    assert "files of the journal are damaged or missing: 1" in result.stderr
+    assert str(damaged) in page.read_text(encoding="utf-8")
+    assert CliRunner().invoke(audit_job.audit_command, [str(store), "--strict"]).exit_code == 1
+
+    plant(journal)
+    result = CliRunner().invoke(audit_job.audit_command, [str(store)])
+    assert result.exit_code == 1
+    assert "what was promised is broken: violations: 1" in result.stderr

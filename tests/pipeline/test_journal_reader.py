@@ -6,6 +6,7 @@ import asyncio
 import io
 import logging
 import pickle
+from collections import Counter
 from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -22,8 +23,9 @@ from waiting import until
 
 from holdfast import Destination, Source
 from holdfast.endpoint import journal as room
-from holdfast.endpoint import journal_files
-from holdfast.endpoint.journal_files import HEADER, frames_of, rows_of, segments, to_parquet_all
+from holdfast.endpoint import journal_parquet
+from holdfast.endpoint.journal_files import HEADER, frames_of, rows_of, segments
+from holdfast.endpoint.journal_parquet import to_parquet_all
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import journal_reader
@@ -126,6 +128,27 @@ async def test_every_event_is_a_row_whether_its_file_is_parquet_complete_or_bein
 
 
 @pytest.mark.parametrize("is_parquet", [False, True])
+async def test_a_file_that_is_damaged_is_named_and_the_others_are_read(
+    service: Service, directory: Path, is_parquet: bool
+) -> None:
+    for name in ("1-one-1", "2-two-1"):
+        segment(directory, name, *(event(T + number, sequence="urn:a", queue="q") for number in range(5)))
+    if is_parquet:
+        to_parquet_all(directory)
+    (damaged,) = (one for one in segments(directory) if one.name == "1-one-1")
+    data = bytearray(damaged.path.read_bytes())
+    data[len(data) // (5 if is_parquet else 2)] ^= 1
+    damaged.path.write_bytes(bytes(data))
+    rows = await read(service)
+    (told,) = (row for row in rows if row["event"] == "damaged")
+    assert told["detail"].startswith(damaged.file + ": ")
+    assert told["run"] == "one"
+    runs = Counter(row["run"] for row in rows if row["event"] == "incident")
+    assert runs["2-two-1"] == 5
+    assert runs["1-one-1"] == (0 if is_parquet else 2)
+
+
+@pytest.mark.parametrize("is_parquet", [False, True])
 @pytest.mark.parametrize(
     ("options", "ordinals"),
     [
@@ -162,7 +185,7 @@ async def test_it_is_narrowed_by_options(
 async def test_of_parquet_only_what_is_wanted_is_fetched(
     service: Service, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_files, "ROWS_A_GROUP", 1000)
+    monkeypatch.setattr(journal_parquet, "ROWS_A_GROUP", 1000)
     names = Random(1)
     segment(directory, "1", *(event(T + number, names.randbytes(100).hex()) for number in range(5000)))
     to_parquet_all(directory)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import told as _told
 from hypothesis import given, settings
@@ -14,6 +17,10 @@ from hypothesis import strategies as st
 from plain_audit import violations_of
 
 from holdfast.core.queues import DEAD_LETTERS
+from holdfast.endpoint.journal_columns import NAMES
+from holdfast.endpoint.journal_events import ROWS
+from holdfast.endpoint.journal_files import HEADER, frames_of, segments
+from holdfast.endpoint.journal_parquet import to_parquet_all
 from holdfast.pipeline.rules import RULES
 
 Row = dict[str, Any]
@@ -135,6 +142,7 @@ def acknowledged_then_gone(rows: Rows, chance: random.Random) -> Rows | None:
     again = [
         {"event": "started", "attempt": begun},
         {"event": "stands", "sequence": one["sequence"], "number": 1, "count": one["number"] - 1, "detail": "created"},
+        {"event": "incident"},  # else a crash could have cut off what stands
     ]
     return later(rows, *again)[: len(rows)] + [
         dict.fromkeys(rows[0]) | new | {"run": "the last", "ordinal": index, "at": 1.0}
@@ -179,6 +187,23 @@ def offset_twice(rows: Rows, chance: random.Random) -> Rows | None:
     if not delivered:
         return None
     return later(rows, without(chance.choice(delivered), "sequence", "number") | {"sequence": "other", "number": 1})
+
+
+def offset_skipped(rows: Rows, chance: random.Random) -> Rows | None:
+    delivered = [one for one in inbound(rows, "delivered") if one["run"] == last_run(rows)]
+    if not delivered:
+        return None
+    one = chance.choice(delivered)
+    known = {(row["run"], row["queue"], row["partition"]) for row in rows if row["event"] == "queue stands"}
+    if (one["run"], one["queue"], one["partition"]) not in known:
+        return None
+    end = end_of(rows, one["queue"], one["partition"])
+    more = [
+        without(one, "sequence", "number")
+        | {"sequence": "other", "number": 1 + n, "offset": end + 2 + n, "at": 1e6 + n}
+        for n in range(2)
+    ]
+    return later(rows, *more)
 
 
 def delivered_then_gone(rows: Rows, chance: random.Random) -> Rows | None:
@@ -232,6 +257,7 @@ PLANTED: Mapping[str, Callable[[Rows, random.Random], Rows | None]] = {
     "delivered twice": twice,
     "delivered out of order": out_of_order,
     "offset used twice": offset_twice,
+    "offset skipped": offset_skipped,
     "delivered, then gone": delivered_then_gone,
     "handled again": handled_again,
     "handled out of order": handled_out_of_order,
@@ -247,6 +273,80 @@ def test_what_is_planted_in_a_simulated_history_breaks_its_rule_and_no_other(rul
             planted += 1
             assert broken(rows) == {rule}, seed
     assert planted >= 5
+
+
+BORDERS = [
+    (seed, journal, border)
+    for seed in range(40)
+    for journal, runs in enumerate(_told.files_of(seed))
+    for border in _told.borders(runs)
+]
+
+
+def never_delivered(rows: Rows) -> set[tuple[str, int | None, int | None]]:
+    return {(one.rule, one.number, one.count) for one in violations_of(rows)}
+
+
+def test_every_kind_of_border_between_files_is_planted_at() -> None:
+    assert min(Counter(kind for _, _, (kind, *_) in BORDERS).values()) > 15
+    assert {kind for _, _, (kind, *_) in BORDERS} == {"rotation", "restart"}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(BORDERS), st.booleans(), st.booleans())
+def test_what_was_acknowledged_and_never_delivered_is_found_behind_every_border(
+    place: tuple[int, int, Any], said_behind: bool, other_workers: bool
+) -> None:
+    """A new file, a new run, beside the files of other workers: whatever stands in the next file, it was not told."""
+    seed, journal, border = place
+    said_behind &= border[0] == "rotation"  # what an ended run accepted in its last second was maybe not written
+    worlds = list(files(seed))
+    worlds[journal] = _told.with_one_never_delivered(worlds[journal], border, said_behind=said_behind)
+    journals = [[row for run in runs for file in run for row in file] for runs in worlds]
+    rows = _told.apart(journals) if other_workers else journals[journal]
+    assert never_delivered(rows) == {("acknowledged, not delivered", _told.PLANTED, 1)}
+
+
+def test_what_was_never_delivered_is_found_when_its_file_became_parquet(tmp_path: Path) -> None:
+    for number, (seed, journal, border) in enumerate(BORDERS[::40]):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        runs = _told.with_one_never_delivered(files(seed)[journal], border, said_behind=False)
+        for at, file in enumerate(file for run in runs for file in run):
+            told = [tuple(row[name] for name in NAMES if name not in ("run", "ordinal", "worker")) for row in file]
+            data, _ = frames_of(file[0]["run"], None, file[0]["ordinal"], [(ROWS, told)])
+            (directory / f"_{at:04d}.journal").write_bytes(HEADER + data)
+        to_parquet_all(directory)
+        rows = [row for one in segments(directory) for row in pq.read_table(one.path).to_pylist()]
+        times = ("at", "since")
+        rows = [row | {one: row[one] and row[one].timestamp() for one in times} for row in rows]
+        assert never_delivered(rows) == {("acknowledged, not delivered", _told.PLANTED, 1)}
+
+
+def test_behind_a_hole_what_stands_counts_as_told() -> None:
+    """The file in which it would have been delivered is gone."""
+    for seed, journal, border in BORDERS[::7]:
+        kind, number, index, _ = border
+        if kind == "rotation":
+            runs = _told.with_one_never_delivered(files(seed)[journal], border, said_behind=True)
+            del runs[number][index]
+            assert never_delivered([row for run in runs for file in run for row in file]) == set()
+
+
+def test_a_sequence_that_loses_a_number_within_a_run_is_found() -> None:
+    """The rule looked at the first file of a run only."""
+    usual = dict.fromkeys(NAMES) | {"run": "one", "at": 1.0, "sequence": "s"}
+    detail = "created, exactly-once in-order, NoDiscard"
+    told = [
+        {"event": "created", "detail": "exactly-once in-order, NoDiscard"},
+        *({"event": "not queued", "number": number, "count": 1} for number in (1, 2)),
+        {"event": "acknowledged", "number": 1, "count": 2},
+        {"event": "stands", "number": 1, "count": 1, "detail": detail},
+        {"event": "duplicate", "number": 1, "count": 1},
+    ]
+    rows = [usual | {"ordinal": ordinal} | one for ordinal, one in enumerate(told)]
+    assert never_delivered(rows) == {("acknowledged, then gone", 2, 1)}
+    assert never_delivered(rows[:-1]) == set()  # a crash may have cut off the rest of what stands
 
 
 def test_what_comes_again_since_the_store_was_put_back_is_no_violation_and_twice_since_then_is() -> None:

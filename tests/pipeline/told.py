@@ -194,3 +194,58 @@ def with_a_sink(rows: list[Row], chance: random.Random) -> list[Row]:
             where = {"queue": "rows", "partition": 0, "offset": more, "since": row["at"]}
             added.append(usual | own | where | {"event": "delivered"})
     return rows + added
+
+
+PLANTED = 10_000
+"""A message number that no simulated Sequence reaches."""
+
+
+def borders(runs: list[list[list[Row]]]) -> list[tuple[str, int, int, str]]:
+    """Where a violation can hide: the kind of border ("rotation" or "restart"), the run and the file before it, and a
+    Sequence that something was acknowledged of in that run and that stands behind the border, too."""
+    found = []
+    places = [(number, index) for number, run in enumerate(runs) for index in range(len(run))]
+    for (number, index), (following, behind) in pairwise(places):
+        said = {row["sequence"] for file in runs[number] for row in file if row["event"] == "acknowledged"}
+        known = {row["sequence"] for file in runs[number][: index + 1] for row in file if is_known_by(row)}
+        stands = {row["sequence"] for row in runs[following][behind] if row["event"] == "stands" and not row["key"]}
+        kind = "rotation" if following == number else "restart"
+        found += [(kind, number, index, sequence) for sequence in sorted(said & known & stands)]
+    return found
+
+
+def is_known_by(row: Row) -> bool:
+    return row["event"] in ("created", "stands") and not row["key"] and row["sequence"] is not None
+
+
+def with_one_never_delivered(
+    runs: list[list[list[Row]]], border: tuple[str, int, int, str], *, said_behind: bool
+) -> list[list[list[Row]]]:
+    """The same, of a destination that accepts a message and stores nothing of it. It acknowledges it, and each file
+    from then on says that it stands.
+
+    Args:
+        runs: The journal.
+        border: Of :func:`borders`: it is accepted in the file before it.
+        said_behind: Whether it is acknowledged in the file behind the border, rather than before it.
+    """
+    _, number, index, sequence = border
+    planted = [[[*file] for file in run] for run in runs]
+    where = (number, index) if not said_behind else (number, index + 1)
+    for at, run in enumerate(planted):
+        for one, file in enumerate(run):
+            if (at, one) > (number, index):
+                stands = [row for row in file if row["event"] == "stands" and row["sequence"] == sequence]
+                accepted = [row for row in stands if row["detail"] != "held"]
+                if accepted:
+                    file.insert(file.index(accepted[-1]) + 1, accepted[-1] | {"number": PLANTED, "count": 1})
+            if (at, one) == where:
+                usual = dict.fromkeys(file[-1]) | {name: file[-1][name] for name in ("run", "worker", "at")}
+                more = {"event": "acknowledged", "sequence": sequence, "number": PLANTED, "count": 1}
+                file.append(usual | more)
+        ordinal = run[0][0]["ordinal"]
+        for file in run:
+            for place, row in enumerate(file):
+                file[place] = row | {"ordinal": ordinal}
+                ordinal += 1
+    return planted

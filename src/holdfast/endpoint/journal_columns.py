@@ -87,10 +87,14 @@ EVENTS: Mapping[str, str] = {
     "fault received": "`detail`: its code and its reason.",
     "deleted": "Records below `offset` are deleted.",
     "incident": "What the log says besides, from `info` on. `detail`: its name, and more.",
+    "damaged": "A reader could not believe a file of the journal, or the rest of one, and left it out. No file holds "
+    "this event. `detail`: the file, and what is wrong with it.",
 }
 """Event -> what it says."""
 
 NAMES = tuple(column.name for column in COLUMNS)
+DAMAGED = "damaged"
+"""The event that readers add for a file they leave out."""
 RECOVERED = "recovered"
 """``detail`` of what stands since before its run."""
 LIFE = {"closed": "closed", "closing": "closed", "terminated": "terminated", "terminating": "terminated"}

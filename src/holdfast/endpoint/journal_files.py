@@ -1,5 +1,5 @@
-"""The files of an event journal: how events become bytes and rows again, which files a directory has, how they become
-Parquet. Knows no process that writes them.
+"""The files of an event journal: how events become bytes and rows again, and which files a directory has. Knows no
+process that writes them, and not how they become Parquet.
 
 A directory holds segments. One that is being written, or is not Parquet yet, is a ``_NAME.journal``: a line that says
 so, then frames of a length, a checksum and MessagePack. Whatever reads it stops at the first frame that is not whole.
@@ -13,7 +13,7 @@ import contextlib
 import os
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from zlib import crc32
 import msgspec
 
 from holdfast.core.queues import DEAD_LETTERS
-from holdfast.endpoint.journal_columns import COLUMNS, NAMES
+from holdfast.endpoint.journal_columns import NAMES
 from holdfast.endpoint.journal_events import ACKNOWLEDGED, APPENDED, ROWS
 
 HEADER = b"HOLDFAST JOURNAL 1\n"
@@ -31,8 +31,6 @@ LARGEST_FRAME = 64 << 20
 """Bytes; one that claims to be larger is no frame."""
 ROWS_A_FRAME = 4_000
 """Events of one frame, about: a reader needs to have no more in memory."""
-ROWS_A_GROUP = 100_000
-"""Rows that are put into Parquet together."""
 
 STAMP = "%Y%m%dT%H%M%S.%fZ"
 """How the name of a segment begins: when it was begun, in UTC, so that names stand in the order of time."""
@@ -76,17 +74,34 @@ def _frame(payload: tuple[Any, ...]) -> bytes:
     return _FRAME.pack(len(data), crc32(data)) + data
 
 
-def whole_frames(file: IO[bytes]) -> Iterator[bytes]:
-    """What the frames of a segment hold, from the first to the last that is whole; ``file`` stands at its beginning."""
-    if file.read(len(HEADER)) != HEADER:
+def ignore_damage(_why: str) -> None:
+    """Damage that nobody asks for."""
+
+
+def whole_frames(file: IO[bytes], on_damage: Callable[[str], None] = ignore_damage) -> Iterator[bytes]:
+    """What the frames of a segment hold, from the first to the last that is whole.
+
+    Args:
+        file: It stands at its beginning.
+        on_damage: Is told why what follows is damaged; not of an end that is only cut off, as a crash leaves it.
+    """
+    if (header := file.read(len(HEADER))) != HEADER:
+        if not HEADER.startswith(header):
+            on_damage("it does not begin as a journal does")
         return
+    read = len(HEADER)
     while len(head := file.read(_FRAME.size)) == _FRAME.size:
         length, checksum = _FRAME.unpack(head)
         if length > LARGEST_FRAME:
+            on_damage(f"no events can be read from byte {read:,} on")
             return
         data = file.read(length)
-        if len(data) < length or crc32(data) != checksum:
+        if len(data) < length or not any(head):  # cut off, or zeros that a power cut left
             return
+        if crc32(data) != checksum:
+            on_damage(f"the events at byte {read:,} have a wrong checksum")
+            return
+        read += _FRAME.size + length
         yield data
 
 
@@ -114,14 +129,15 @@ class Part:
     columns: dict[str, Sequence[Any]]
 
 
-def read_segment(file: IO[bytes]) -> Iterator[list[Part]]:
+def read_segment(file: IO[bytes], on_damage: Callable[[str], None] = ignore_damage) -> Iterator[list[Part]]:
     """The events of a segment, those of a frame at a time. One that is torn, or is none of ours, ends where it is not
-    whole: what is missing is seen by its ordinals."""
-    for data in whole_frames(file):
+    whole: what is missing is seen by its ordinals. ``on_damage`` as of :func:`whole_frames`."""
+    for data in whole_frames(file, on_damage):
         try:
             parts = parts_of(*_decode(data))
         except (msgspec.DecodeError, ValueError, TypeError, IndexError, RecursionError):
-            return  # whole, and none of ours
+            on_damage("it holds something that no journal writes")
+            return
         yield parts
 
 
@@ -355,91 +371,3 @@ def prune(directory: Path, age: float | None, size: int | None, now: float, keep
             one.path.unlink(missing_ok=True)
             total -= one.size
     return total
-
-
-# --- Parquet ----------------------------------------------------------------------------------------------------------
-
-
-def arrow_schema() -> Any:
-    """The columns as pyarrow has them, as Spark reads them."""
-    import pyarrow as pa
-
-    types = {"timestamp": pa.timestamp("us", tz="UTC"), "string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}
-    return pa.schema([(column.name, types[column.type]) for column in COLUMNS])
-
-
-def record_batches(file: IO[bytes]) -> Iterator[Any]:
-    """The events of a segment as record batches of pyarrow."""
-    import pyarrow as pa
-
-    schema = arrow_schema()
-    for parts in read_segment(file):
-        for part in parts:
-            count = len(part.columns["ordinal"])
-            columns: dict[str, Any] = {
-                name: _arrow_array(values, schema.field(name).type) for name, values in part.columns.items()
-            }
-            columns["run"] = pa.repeat(pa.scalar(part.run, pa.string()), count)
-            columns["worker"] = pa.repeat(pa.scalar(part.worker, pa.int32()), count)
-            arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in schema]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _arrow_array(values: Sequence[Any], kind: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_timestamp(kind):
-        return pa.array(values, kind)
-    return pc.round(pc.multiply(pa.array(values, pa.float64()), 1e6)).cast(pa.int64()).cast(kind)
-
-
-def to_parquet(segment: Segment) -> Path:
-    """Make Parquet of a segment that nobody writes any more; the segment goes. Killed at any moment, it leaves either.
-
-    Raises:
-        OSError: It cannot be read or written.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    directory = segment.path.parent
-    draft, made = directory / f"_{segment.name}{DRAFT}", directory / f"{segment.name}{PARQUET}"
-    schema = arrow_schema()
-    with segment.path.open("rb") as file, pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-        waiting: list[Any] = []
-        for batch in record_batches(file):
-            waiting.append(batch)
-            if sum(one.num_rows for one in waiting) >= ROWS_A_GROUP:
-                writer.write_table(pa.Table.from_batches(waiting, schema))
-                waiting = []
-        writer.write_table(pa.Table.from_batches(waiting, schema))
-    with draft.open("rb") as written:
-        os.fsync(written.fileno())
-    draft.replace(made)
-    segment.path.unlink()
-    return made
-
-
-def to_parquet_all(directory: Path) -> int:
-    """Make Parquet of every segment that is done; how many. One that is being written is left alone. Two processes do
-    it one after the other.
-
-    Raises:
-        OSError: One cannot be read or written.
-    """
-    import fcntl  # who reads a journal may be where there is none
-
-    with (directory / "_making").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return _to_parquet_all(directory)
-
-
-def _to_parquet_all(directory: Path) -> int:
-    for left in directory.glob(f"_*{DRAFT}"):
-        with contextlib.suppress(FileNotFoundError):
-            left.unlink()
-    done = [one for one in segments(directory) if not one.is_parquet and not one.is_live]
-    for one in done:
-        to_parquet(one)
-    return len(done)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from holdfast.endpoint.journal_columns import DAMAGED
 from holdfast.pipeline.audit_events import AT_MOST_ONCE
-from holdfast.pipeline.audit_pass import found, summary
+from holdfast.pipeline.audit_pass import found, holes, summary
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -20,6 +21,14 @@ QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
 """Which quantiles of latencies are told."""
 WHERE = ("sequence", "number", "count", "queue", "partition", "offset", "run", "ordinal", "at")
 """Columns of a violation beside ``rule``: what it is about, and the event that tells it; null for nothing."""
+HOLES = {
+    DAMAGED: "A file is damaged. It was left out, or read up to the damage.",
+    "missing": "Events are missing within a run: a file was damaged or deleted.",
+    "not written": "The journal could not be written, as the disk was full or failed.",
+    "killed": "A process was killed: events of up to one second were in memory only.",
+    "not kept": "The events are older than the journal keeps.",
+}
+"""Kind of a hole in the journal -> what it means."""
 _ADDED = (
     "messages",
     "missing",
@@ -57,8 +66,9 @@ class Audit:
         faults: ``event``, ``sequence``, ``detail``, ``times``, ``first``, ``last``, of faults sent and received.
         violations: What must not be: ``rule`` of :data:`holdfast.pipeline.rules.RULES`, and :data:`WHERE`. Empty if all
             is well.
-        cannot_say: Where the journal has holes: ``run`` and ``worker``, ``after`` (the ordinal before), ``events`` (how
-            many are missing; null: nobody knows), ``at``, ``why``. What is missing there can have been anything.
+        cannot_say: Where the journal has holes: ``kind`` (of :data:`HOLES`), ``run`` and ``worker``, ``after`` (the
+            ordinal before), ``events`` (how many are missing; null: unknown), ``at``, ``why``. What is missing there
+            can have been anything.
         summed: The events counted by what they are (:func:`holdfast.pipeline.audit_pass.summary`).
         found: What the pass over the events found. The tables are made of these two, which are cached.
     """
@@ -93,6 +103,10 @@ def audit(journal: DataFrame) -> Audit:
         journal: As :func:`~holdfast.pipeline.journal.read_journal` gives it: of one server, with all its workers. It is
             gone through four times: cache it if that is much, as over a network.
     """
+    from pyspark.sql import functions as F
+
+    damaged = journal.where(F.col("event") == DAMAGED)
+    journal = journal.where(F.col("event") != DAMAGED)
     summed = summary(journal).cache()
     things = found(journal, summed).cache()
     sequences = _sequences(things)
@@ -104,7 +118,7 @@ def audit(journal: DataFrame) -> Audit:
         _latencies(things),
         _faults(journal),
         _violations(things),
-        _cannot_say(journal, summed),
+        _cannot_say(journal, summed, damaged),
         summed,
         things,
     )
@@ -201,51 +215,63 @@ def _faults(journal: DataFrame) -> DataFrame:
 # --- holes ------------------------------------------------------------------------------------------------------------
 
 
-def _cannot_say(journal: DataFrame, summed: DataFrame) -> DataFrame:
+def _cannot_say(journal: DataFrame, summed: DataFrame, damaged: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     event = F.col("event")
     runs = summed.groupBy("run", "worker").agg(
         F.max(F.when(event.isin("started", "queue stands"), F.col("attempt"))).alias("number"),
-        F.min("first").alias("begins"),
         F.max("last").alias("after"),
-        F.sum("events").alias("events"),
         F.min("began").alias("began"),
         F.max("ended").alias("at"),
         F.max(event == "stopped").alias("is_over"),
     )
     runs = runs.withColumn("followed", F.lead("run").over(Window.partitionBy("worker").orderBy("number", "at")))
     runs = runs.withColumn("before", F.lag("number").over(Window.partitionBy("worker").orderBy("number", "at")))
-    nobody_knows = F.lit(None).cast("bigint").alias("events")
-    said = F.lit("it ended without a word: what it gathered in its last second may be missing").alias("why")
-    killed = runs.where("NOT is_over AND followed IS NOT NULL")
-    tails = killed.select("run", "worker", "after", nobody_knows, "at", said)
-    unknown = runs.where("number > coalesce(before, 0) + 1")
-    earlier = F.format_string(
-        "of runs %d to %d nothing is kept", F.coalesce("before", F.lit(0)) + 1, F.col("number") - 1
-    )
-    nothing = F.lit(None)
-    lost = unknown.select(
-        nothing.cast("string").alias("run"),
+    unknown = F.lit(None).cast("bigint")
+    killed = runs.where("NOT is_over AND followed IS NOT NULL").select(
+        F.lit("killed").alias("kind"),
+        "run",
         "worker",
-        nothing.cast("bigint").alias("after"),
-        nobody_knows,
-        F.col("began").alias("at"),
-        earlier.alias("why"),
+        "after",
+        unknown.alias("events"),
+        "at",
+        F.lit("it ended without a word: what it gathered in its last second may be missing").alias("why"),
     )
-    # Nearly always none: then the events need not be gone through.
-    broken = runs.where("begins > 0 OR after - begins + 1 <> events").select("run")
-    window = Window.partitionBy("run").orderBy("ordinal")
-    holes = journal.select("run", "worker", "ordinal", "at", "event", "detail").join(F.broadcast(broken), "run")
-    holes = holes.withColumn("after", F.coalesce(F.lag("ordinal").over(window), F.lit(-1)))
-    holes = holes.where("ordinal > after + 1")
+    not_kept = runs.where("number > coalesce(before, 0) + 1").select(
+        F.lit("not kept").alias("kind"),
+        F.lit(None).cast("string").alias("run"),
+        "worker",
+        unknown.alias("after"),
+        unknown.alias("events"),
+        F.col("began").alias("at"),
+        F.format_string(
+            "of runs %d to %d nothing is kept", F.coalesce("before", F.lit(0)) + 1, F.col("number") - 1
+        ).alias("why"),
+    )
+    kind = F.when(event == "gap", "not written").when(F.col("after") < 0, "not kept").otherwise("missing")
     why = (
         F.when(event == "gap", F.concat(F.lit("not written: "), "detail"))
         .when(F.col("after") < 0, "what was before is not kept any more")
         .otherwise("a file is damaged, or missing")
     )
-    inside = holes.select(
-        "run", "worker", "after", (F.col("ordinal") - F.col("after") - 1).alias("events"), "at", why.alias("why")
+    lacking = holes(journal, summed).select(
+        kind.alias("kind"),
+        "run",
+        "worker",
+        "after",
+        (F.col("ordinal") - F.col("after") - 1).alias("events"),
+        "at",
+        why.alias("why"),
     )
-    return inside.unionByName(tails).unionByName(lost)
+    left_out = damaged.select(
+        F.lit(DAMAGED).alias("kind"),
+        "run",
+        "worker",
+        unknown.alias("after"),
+        unknown.alias("events"),
+        "at",
+        F.concat(F.lit("damaged and left out: "), "detail").alias("why"),
+    )
+    return lacking.unionByName(killed).unionByName(not_kept).unionByName(left_out)

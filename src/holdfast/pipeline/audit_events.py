@@ -29,7 +29,7 @@ OUTBOUND = ("created", "stands", "arrived", "terminated")
 """Events for :data:`OUT`, of those that have a Sequence and a ``key``."""
 SENDING = ("transmitted", "retransmitted", "replied")
 """Events for :data:`OUT` that have no ``key``."""
-PLACED = ("queue stands", "delivered", "handled stands", "handled", "handed over")
+PLACED = ("queue stands", "delivered", "given up", "handled stands", "handled", "handed over")
 """Events for :data:`PLACE`, of those that have a ``queue``."""
 COMING, TAKEN = ("delivered", "submitted"), ("handled", "arrived")
 """Events for :data:`WAY`: messages, and ranges of offsets. There the ranges come first that begin at a message."""
@@ -49,6 +49,8 @@ class Told(NamedTuple):
         epoch: Of its queue in its run; None: not known.
         restored: Whether its server's store was put back to a copy, as its operator said: a queue has a new epoch.
         rewound: Whether handlers of its partition were put back in its run.
+        last: The ordinal of the last event of its run that follows without a hole. Events of one run with the same
+            ``last`` are complete between themselves.
     """
 
     about: str
@@ -71,6 +73,7 @@ class Told(NamedTuple):
     epoch: str | None
     restored: bool
     rewound: bool
+    last: int
 
 
 class Violation(NamedTuple):

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 FORMATS = ("parquet", "csv", "json")
 SHOWN = 20
 """Violations, and holes, that are printed; all of them are in the tables."""
+DAMAGE = ("damaged", "missing")
+"""Kinds of holes for which the disk is to be looked at."""
 _VIOLATED = 1
 
 
@@ -52,6 +54,7 @@ class _Place(click.Path):
     "--format", "kind", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of the tables."
 )
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report to that file.")
+@click.option("--strict", is_flag=True, help="Exit with 1 too if a file of the journal is damaged or missing.")
 @access_options
 @away_option
 @further_option
@@ -68,20 +71,28 @@ def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
     holdfast audit http://127.0.0.1:8081 --token-file token --out audited --format csv
 
     Prints a line of JSON for each step, each violation and each hole in the journal. Exits with 0 if nothing is there
-    that must not be, with 1 if there is; where the journal has holes, it says that of those it cannot tell.
+    that must not be, with 1 if there is; where the journal has holes, it says that of those it cannot tell. A file that
+    is damaged is named and left out, the rest is audited; with --strict that ends with 1, too.
     """
     try:
         with own_words():
-            found = _run(place, arguments)
+            found, damaged = _run(place, arguments)
     except HoldfastError as error:
         click.echo(f"holdfast: {error}", err=True)
         sys.exit(1)
     if found:
         click.echo(f"holdfast: what was promised is broken: violations: {found:,}", err=True)
+    if damaged:
+        click.echo(
+            f"holdfast: files of the journal are damaged or missing: {damaged:,}. The rest was audited. Look for what "
+            "else the disk has damaged: `holdfast store check`",
+            err=True,
+        )
+    if found or (damaged and arguments["strict"]):
         sys.exit(_VIOLATED)
 
 
-def _run(place: tuple[str | Path, ...], arguments: dict[str, Any]) -> int:
+def _run(place: tuple[str | Path, ...], arguments: dict[str, Any]) -> tuple[int, int]:
     away = arguments["away_seconds"]
     options = {**arguments["further"], **source_access(arguments)}
     options |= {} if away is None else {"awaySeconds": str(away)}
@@ -115,8 +126,10 @@ def _audit(
     out: str | None,
     kind: str,
     html: Path | None,
-) -> int:
-    """Do it; how many violations there are."""
+) -> tuple[int, int]:
+    """Do it; how many violations there are, and how many damaged or missing files."""
+    from pyspark.sql import functions as F
+
     from holdfast.pipeline.audit import audit
     from holdfast.pipeline.audit_pass import is_of_several
     from holdfast.pipeline.journal import read_journal
@@ -145,7 +158,7 @@ def _audit(
         if out is not None:
             _write(table, f"{out}/{name}", kind)
         print_line({"event": "table", "table": name, "rows": rows[name], "seconds": _since(began)})
-    for row in audited.cannot_say.orderBy("at").limit(SHOWN).collect():
+    for row in audited.cannot_say.orderBy(F.col("kind").isin(*DAMAGE).desc(), "at").limit(SHOWN).collect():
         print_line({"event": "cannot say", **_plain(row)})
     for row in audited.violations.orderBy("rule", "at", "sequence", "number").limit(SHOWN).collect():
         print_line({"event": "violation", **_plain(row)})
@@ -153,12 +166,14 @@ def _audit(
         from holdfast.pipeline.audit_report import report
 
         write_report(html, report(audited, [str(one) for one in place]))
+    damaged = audited.cannot_say.where(F.col("kind").isin(*DAMAGE)).count()
     for cached in (journal, *tables.values()):
         cached.unpersist()
     audited.release()
     found, holes = rows["violations"], rows["cannot_say"]
-    print_line({"event": "end", "violations": found, "cannot_say": holes, "seconds": _since(began)})
-    return found
+    end = {"event": "end", "violations": found, "cannot_say": holes, "damaged": damaged}
+    print_line({**end, "seconds": _since(began)})
+    return found, damaged
 
 
 def _write(table: DataFrame, path: str, kind: str) -> None:

@@ -96,6 +96,31 @@ def is_of_several(summed: DataFrame) -> bool:
     return not runs.where("runs > 1").isEmpty()
 
 
+def holes(journal: DataFrame, summed: DataFrame) -> DataFrame:
+    """Where ordinals of a run are missing, each seen at the event behind it.
+
+    Args:
+        journal: Of one server.
+        summed: Its :func:`summary`.
+
+    Returns:
+        ``run``, ``worker``, ``ordinal``, ``at``, ``event`` and ``detail`` of that event; ``after``: the ordinal before
+        the hole, -1 if there is none.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    runs = summed.groupBy("run").agg(
+        F.min("first").alias("begins"), F.max("last").alias("ends"), F.sum("events").alias("events")
+    )
+    # Nearly always none: then the events need not be gone through.
+    broken = runs.where("begins > 0 OR ends - begins + 1 <> events").select("run")
+    window = Window.partitionBy("run").orderBy("ordinal")
+    each = journal.select("run", "worker", "ordinal", "at", "event", "detail").join(F.broadcast(broken), "run")
+    each = each.withColumn("after", F.coalesce(F.lag("ordinal").over(window), F.lit(-1)))
+    return each.where("ordinal > after + 1")
+
+
 def found(journal: DataFrame, summed: DataFrame) -> DataFrame:
     """All that is found in a journal: a row for each thing, with one column of :data:`KINDS` that is not null.
 
@@ -147,6 +172,7 @@ def _known(journal: DataFrame, summed: DataFrame) -> DataFrame:
     runs = summed.groupBy("run", "worker").agg(
         F.coalesce(F.max(F.when(event.isin("started", "queue stands"), F.col("attempt"))), F.lit(0)).alias("number"),
         F.min("began").alias("began"),
+        F.max("last").alias("ends"),
     )
     runs = runs.withColumn("rank", F.row_number().over(Window.orderBy("number", "began", "run")))
     queues = summed.where("event IN ('queue stands', 'rewound')").groupBy("run", "worker", "queue", "partition")
@@ -154,7 +180,8 @@ def _known(journal: DataFrame, summed: DataFrame) -> DataFrame:
     several = queues.groupBy("worker", "queue").agg(F.count_distinct("epoch").alias("epochs")).where("epochs > 1")
     workers = several.select(_of("worker").alias("of")).distinct().withColumn("restored", F.lit(True))
     runs = runs.join(F.broadcast(workers), _of("worker") == F.col("of"), "left")
-    runs = runs.select("run", "rank", "restored")
+    breaks = holes(journal, summed).groupBy("run").agg(F.collect_list("after").alias("breaks"))
+    runs = runs.select("run", "rank", "restored", "ends").join(breaks, "run", "left")
     homes = summed.where("key IS NOT NULL AND queue IS NOT NULL").groupBy(_of("worker").alias("home_of"), "key")
     homes = homes.agg(F.first("queue").alias("home_queue"), F.first("partition").alias("home_partition"))
     homes = homes.withColumnRenamed("key", "home_key")
@@ -177,6 +204,7 @@ def _known(journal: DataFrame, summed: DataFrame) -> DataFrame:
             "restored": F.coalesce("restored", F.lit(False)),
             "rewound": F.coalesce("rewound", F.lit(False)),
             "is_followed": F.coalesce("is_followed", F.lit(False)),
+            "last": F.coalesce(F.expr("array_min(filter(breaks, one -> one >= ordinal))"), "ends"),
         }
     )
 

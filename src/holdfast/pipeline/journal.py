@@ -6,12 +6,14 @@ What a row is, docs/reference/journal.md says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from holdfast.endpoint.journal_columns import COLUMNS
-from holdfast.endpoint.journal_files import PARQUET, arrow_schema, record_batches, segments
+from holdfast.endpoint.journal_columns import COLUMNS, DAMAGED, NAMES
+from holdfast.endpoint.journal_files import LIVE, PARQUET, STAMP, Segment, segments
+from holdfast.endpoint.journal_parquet import arrow_schema, damage_of, record_batches
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -60,7 +62,8 @@ def read_journal(spark: SparkSession, *places: str | Path, **options: str) -> Da
 
     Returns:
         The columns of docs/reference/journal.md; in no order. What several places have in common is there once, such
-        as of a copy, or of a directory and the server that writes it.
+        as of a copy, or of a directory and the server that writes it. For each file that is damaged there is one event
+        ``damaged`` that names it: a damaged Parquet file is left out, a segment from its damage on.
 
     Raises:
         ConfigurationError: There is no journal in one of the directories.
@@ -72,18 +75,47 @@ def read_journal(spark: SparkSession, *places: str | Path, **options: str) -> Da
     found = [read.option("broker", address).load() for address in addresses]
     found += [_read_directories(spark, directories)] if directories else []
     journal = reduce(lambda one, other: one.unionByName(other), found)
-    return journal if len(places) < 2 else journal.dropDuplicates(["run", "ordinal"])
+    return journal if len(places) < 2 else journal.dropDuplicates(["run", "ordinal", "detail"])
 
 
 def _read_directories(spark: SparkSession, directories: Iterable[Path]) -> DataFrame:
     there = [one for directory in directories for one in segments(directory)]
-    parquet = [str(one.path) for one in there if one.is_parquet]
+    damaged = {one.path: why for one in there if (why := _damage(one))}
+    parquet = [str(one.path) for one in there if one.is_parquet and one.path not in damaged]
     others = [(str(one.path),) for one in there if not one.is_parquet]
     read = spark.read.schema(DDL).parquet(*parquet) if parquet else spark.createDataFrame([], DDL)
+    if damaged:
+        rows = [damaged_event(str(path), why) for path, why in damaged.items()]
+        read = read.unionByName(spark.createDataFrame([tuple(row[name] for name in NAMES) for row in rows], DDL))
     if not others:
         return read
     named = spark.createDataFrame(others, "path STRING").repartition(min(len(others), 200))
     return read.unionByName(named.mapInArrow(_read_segments, DDL))
+
+
+def _damage(segment: Segment) -> str:
+    try:
+        return damage_of(segment)
+    except FileNotFoundError:
+        return ""  # it has become Parquet, or is kept no longer
+    except OSError as error:
+        return f"it cannot be read: {error.strerror or error}"
+
+
+def damaged_event(file: str, why: str) -> dict[str, Any]:
+    """The event that names a file which is damaged.
+
+    Args:
+        file: Its path, or what the server calls it.
+        why: What is wrong with it.
+    """
+    stamp, _, rest = file.rpartition("/")[2].removeprefix(LIVE).removeprefix("_").rpartition(":")[2].partition("-")
+    try:
+        at = datetime.strptime(stamp, STAMP).replace(tzinfo=UTC)
+    except ValueError:  # whatever it is, no server called it so
+        at = datetime.fromtimestamp(0, UTC)
+    run = rest.partition("-")[0] or None
+    return dict.fromkeys(NAMES) | {"at": at, "run": run, "event": DAMAGED, "detail": f"{file}: {why}"}
 
 
 def _read_segments(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

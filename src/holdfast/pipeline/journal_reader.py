@@ -84,32 +84,44 @@ class JournalReader(Travelling, DataSourceReader):
             client.close()
 
     def _events(self, client: JournalClient, file: JournalFile) -> Iterator[pa.RecordBatch]:
-        """The events of a file that may be wanted, in their order."""
-        from holdfast.endpoint.journal_files import PARQUET, record_batches  # which no other read needs
+        """The events of a file that may be wanted, in their order; and, if it is damaged, one that says so."""
+        from holdfast.endpoint.journal_files import PARQUET  # which no other read needs
+        from holdfast.endpoint.journal_parquet import record_batches
 
-        patience, done = Patience(self._options.away), 0
+        patience, done, damage = Patience(self._options.away), 0, list[str]()
         if not file.name.endswith(PARQUET):
             try:
-                for batch in record_batches(io.BufferedReader(RemoteFile(client, file, patience), PIECE)):
+                remote = io.BufferedReader(RemoteFile(client, file, patience), PIECE)
+                for batch in record_batches(remote, damage.append):
                     done += batch.num_rows
                     yield batch
+                yield from _told_damaged(file, damage)
                 return
             except FileMoved as moved:
                 file = moved.made  # of the same events, in the same order
-        yield from self._parquet(RemoteFile(client, file, patience), done)
+        yield from self._parquet(RemoteFile(client, file, patience), done, damage)
+        yield from _told_damaged(file, damage)
 
-    def _parquet(self, file: RemoteFile, done: int) -> Iterator[pa.RecordBatch]:
-        """What may be wanted of a Parquet file, but the first events, which are done."""
+    def _parquet(self, file: RemoteFile, done: int, damage: list[str]) -> Iterator[pa.RecordBatch]:
+        """What may be wanted of a Parquet file, but the first events, which are done. Where it is damaged, ``damage``
+        says so, and the rest of it is left out."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        opened = pq.ParquetFile(file)
-        groups = [one for one in range(opened.num_row_groups) if done or self._may_hold(opened.metadata.row_group(one))]
-        columns = [name for name in opened.schema_arrow.names if name in self._needed]
-        # Without threads: there is one connection, for one of them.
-        for batch in opened.iter_batches(ROWS, row_groups=groups, columns=columns, use_threads=False):
-            fresh = batch.slice(min(done, batch.num_rows))
-            done -= batch.num_rows - fresh.num_rows
-            yield fresh
+        try:
+            opened = pq.ParquetFile(file, page_checksum_verification=True)
+            numbers = range(opened.num_row_groups)
+            groups = [one for one in numbers if done or self._may_hold(opened.metadata.row_group(one))]
+            columns = [name for name in opened.schema_arrow.names if name in self._needed]
+            for group in groups:
+                # A group as a whole or not at all. Without threads: there is one connection, for one of them.
+                batches = list(opened.iter_batches(ROWS, row_groups=[group], columns=columns, use_threads=False))
+                for batch in batches:
+                    fresh = batch.slice(min(done, batch.num_rows))
+                    done -= batch.num_rows - fresh.num_rows
+                    yield fresh
+        except (pa.ArrowException, OSError, ValueError) as error:
+            damage.append(f"it cannot be read: {str(error).splitlines()[0]}")
 
     @property
     def _needed(self) -> frozenset[str]:
@@ -152,6 +164,17 @@ class JournalReader(Travelling, DataSourceReader):
             wanted = pc.and_(wanted, pc.is_in(queue, pa.array(names, pa.string())))
         rows = batch if isinstance(wanted, pa.Scalar) else batch.filter(wanted)
         return rows.select([name for name in rows.schema.names if name in options.names])
+
+
+def _told_damaged(file: JournalFile, damage: list[str]) -> Iterator[pa.RecordBatch]:
+    """The event that names a file which is damaged."""
+    import pyarrow as pa
+
+    from holdfast.endpoint.journal_parquet import arrow_schema
+    from holdfast.pipeline.journal import damaged_event
+
+    if damage:
+        yield pa.RecordBatch.from_pylist([damaged_event(file.name, damage[0])], arrow_schema())
 
 
 def shared_out(files: Sequence[JournalFile], most: int | None, least: int) -> list[tuple[JournalFile, ...]]:

@@ -2,14 +2,16 @@
 of a queue, in the order in which they happened. Plain Python: Spark only brings the events together.
 
 A rule compares what was said with what was durable, and decides nothing itself. Where the journal has a hole, no rule
-makes a violation of it: each file begins with what stands, and what stands counts as told (docs/internals/journal.md).
+makes a violation of it: behind a hole, and where a run begins, what stands counts as told. Where a file begins within a
+run that has no hole, it does not: every number that stands there must have been told (docs/internals/journal.md).
 What is remembered are ranges, so memory grows with gaps, not with messages.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core.queues import DEAD_LETTERS
@@ -28,13 +30,15 @@ from holdfast.pipeline.audit_events import (
 from holdfast.pipeline.gaps import Gaps
 
 RULES = {
-    "acknowledged, not delivered": "It was acknowledged, and is in no queue, neither held nor discarded.",
+    "acknowledged, not delivered": "It was acknowledged, and nothing in its run put it into a queue, held or discarded "
+    "it.",
     "acknowledged, never released": "It was acknowledged and held, its Sequence is over, and it went nowhere.",
     "acknowledged too early": "It was acknowledged before it was durable.",
-    "acknowledged, then gone": "It was acknowledged, and a later run does not know that it was accepted.",
+    "acknowledged, then gone": "It was acknowledged, and a later file does not list it as accepted.",
     "delivered twice": "The same message of a Sequence came into a queue twice.",
     "delivered out of order": "Its Sequence promises order, and it came into its queue behind a later one.",
     "offset used twice": "Two records came to one offset of a queue.",
+    "offset skipped": "The records of a queue's partition go on behind an offset to which no record came.",
     "delivered, then gone": "It was durable in a queue, and the queue of a later run is shorter.",
     "handled again": "It was handed over after its handler was durably done with it; or, at most once, a second time.",
     "handled out of order": "Its Sequence promises order, and it was handed over after a later one.",
@@ -42,6 +46,23 @@ RULES = {
 """Rule -> when it is broken."""
 
 Ranges = AcknowledgementRanges
+
+
+@dataclass(slots=True)
+class _StandingList:
+    """What a file says of one Sequence where it begins: rows that follow each other.
+
+    Args:
+        said_before: What was acknowledged before.
+        is_first: Whether it is the first that the journal says of the Sequence in this part of its run.
+        last: The ordinal of the last event without a hole.
+    """
+
+    said_before: Ranges
+    is_first: bool
+    last: int
+    ordinal: int = -1
+    known: Ranges = field(default_factory=Ranges)
 
 
 class OfInbound:
@@ -59,7 +80,6 @@ class OfInbound:
         self.found: list[Found] = []
         self._name = name
         self._latencies = latencies
-        self._run: str | None = None
         self._at_most_once = self._in_order = self._is_over = self._restored = False
         self._peer: str | None = None
         self._assurance: str | None = None
@@ -76,10 +96,10 @@ class OfInbound:
         """By queue; of a store that was put back each epoch for itself: what was lost with one comes again."""
         self._tops: dict[tuple[Any, ...], tuple[int, int]] = {}
         self._handed: dict[tuple[Any, ...], Ranges] = defaultdict(Ranges)
-        # Of the latest run that says what stands: what runs before it had said, and what it knows.
-        self._said_before: Ranges | None = None
-        self._known = Ranges()
-        self._begin_run(None)
+        self._reported: dict[str, Ranges] = defaultdict(Ranges)
+        self._standing_list: _StandingList | None = None
+        self._part: tuple[str, int] | None = None
+        self._begin_part()
         self._of: Mapping[str, Callable[[Told], None]] = {
             "created": self._created,
             "stands": self._stands,
@@ -95,34 +115,37 @@ class OfInbound:
             "expired": self._over,
         }
 
-    def _begin_run(self, run: str | None) -> None:
-        self._run = run
-        self._settle()
-        self._said_at_start = self._said.copy()
+    def _begin_part(self) -> None:
+        """Events follow that have no hole between them, of one run."""
+        self._is_known = False
         self._stood = Ranges()
         self._here, self._early = Ranges(), Ranges()
         self._last_handed: dict[str | None, int] = {}
-        self._has_stood = False
+
+    def _end_part(self) -> None:
+        """A run ended, or a hole follows: what was acknowledged until then had to be durable before."""
+        self._end_standing_list()
+        if self._is_known:
+            self._missing("acknowledged, not delivered", self._early)
 
     def take(self, told: Told) -> None:
         """The next event."""
-        if told.run != self._run:
-            self._begin_run(told.run)
+        if (told.run, told.last) != self._part:
+            self._end_part()
+            self._part = told.run, told.last
+            self._begin_part()
         self._restored |= told.restored
         if told.event != "stands":
-            self._settle()
+            self._end_standing_list()
         self._of[told.event](told)
 
     def end(self) -> None:
         """That was all: what is missing is seen now."""
-        self._settle()
-        self._missing("acknowledged, not delivered", self._said.outside(self._placed))
+        self._end_part()
         if self._is_over:
             stuck = Ranges(self._waited.outside(self._gone))
             unsaid = Ranges(stuck.outside(self._said))
-            self._missing("acknowledged, never released", stuck.outside(unsaid))
-        if self._said_before is not None and not self._restored:
-            self._missing("acknowledged, then gone", self._said_before.outside(self._known))
+            self._missing("acknowledged, never released", Ranges(stuck.outside(unsaid)))
         self._gaps.end()
         self.found.append(self._row())
 
@@ -153,14 +176,23 @@ class OfInbound:
             retransmitted=0,
         )
 
-    def _missing(self, rule: str, ranges: Iterable[tuple[int, int]]) -> None:
-        self.found += [Violation(rule, self._name, lower, upper - lower + 1) for lower, upper in ranges]
+    def _missing(self, rule: str, numbers: Ranges) -> None:
+        """Report a rule for numbers, each once."""
+        reported = self._reported[rule]
+        for lower, upper in list(numbers.outside(reported)):
+            reported.add_range(lower, upper)
+            self.found.append(Violation(rule, self._name, lower, upper - lower + 1))
 
-    def _settle(self) -> None:
-        """What stands and is not held counts as released: the event may be lost, its file deleted."""
-        if len(self._standing):
-            self._gone.update(self._standing)
-            self._standing = Ranges()
+    def _end_standing_list(self) -> None:
+        """All rows of what stands where a file begins were read, unless the journal breaks off behind the last."""
+        listed, self._standing_list = self._standing_list, None
+        if listed is None:
+            return
+        # Numbers that stand and are not held count as released: the event may be lost, its file deleted.
+        self._gone.update(self._standing)
+        self._standing = Ranges()
+        if listed.ordinal < listed.last and not self._restored:
+            self._missing("acknowledged, then gone", Ranges(listed.said_before.outside(listed.known)))
 
     def _promised(self, told: Told, promised: str) -> None:
         self._in_order |= IN_ORDER in promised
@@ -173,6 +205,7 @@ class OfInbound:
         self._promised(told, told.detail or "")
         self._begun = told.at
         self._state = told.event
+        self._is_known = True
 
     def _closed(self, told: Told) -> None:
         self._state = told.event
@@ -192,15 +225,20 @@ class OfInbound:
             self._promised(told, promised)
             if not self._is_over:
                 self._state = LIFE.get(state, state) or self._state
-        if not self._has_stood:
-            self._has_stood = True
-            self._said_before, self._known = self._said_at_start, Ranges()
+        listed = self._standing_list
+        if listed is None or told.ordinal != listed.ordinal + 1:
+            self._end_standing_list()
+            listed = self._standing_list = _StandingList(self._said.copy(), not self._is_known, told.last)
+            self._is_known = True
+        listed.ordinal = told.ordinal
         if not number or not count:
             return
         upper = number + count - 1
         self._gaps.come_together(number, upper, told.at)
-        for ranges in (self._known, self._here):
-            ranges.add_range(number, upper)
+        listed.known.add_range(number, upper)
+        if not listed.is_first:
+            return  # whatever stands here was told one by one, or it is not believed
+        self._here.add_range(number, upper)
         if is_held:
             # The range that it lies in was told before: it is no more than held.
             self._waited.add_range(number, upper)
@@ -301,12 +339,19 @@ class OfPlace:
         self.found: list[Found] = []
         self._latencies = latencies
         self._run: str | None = None
+        self._part: tuple[str, int] | None = None
         self._used: dict[str | None, Ranges] = defaultdict(Ranges)
         self._ends: dict[str | None, int] = {}
+        self._next: int | None = None
+        """The offset behind all that this part of the run told of; None: it has told of none."""
+        self._jumped: list[tuple[int, Told]] = []
+        """Offsets that were next when an event came with a later one, and that event."""
+        self._batch_at: int | None = None
         self._done, self._done_before = Ranges(), Ranges()
         self._of: Mapping[str, Callable[[Told, int], None]] = {
             "queue stands": self._stands,
             "delivered": self._delivery,
+            "given up": self._put,
             "handled stands": self._handled,
             "handled": self._handled,
             "handed over": self._handed_over,
@@ -317,24 +362,57 @@ class OfPlace:
         if told.run != self._run:
             self._run = told.run
             self._done, self._done_before = Ranges(), Ranges()
+        if (told.run, told.last) != self._part:
+            self._end_part()
+            self._part = told.run, told.last
         if told.offset is not None:
             self._of[told.event](told, told.offset)
 
     def end(self) -> None:
         """That was all."""
+        self._end_part()
+
+    def _end_part(self) -> None:
+        """A run ended, or a hole follows. Events of one batch come in the order of their kinds, so the newest may lack
+        some: what it jumped over says nothing."""
+        self._jumped = [(begin, told) for begin, told in self._jumped if told.at != self._batch_at]
+        self._skipped()
+        self._next = None
 
     def _delivery(self, told: Told, offset: int) -> None:
         if told.since is not None:
             self._latencies.add("received to delivered", told.queue or "", told.at - told.since)
+        self._put(told, offset)
+
+    def _put(self, told: Told, offset: int) -> None:
+        self._batch_at = told.at
         if not self._used[told.epoch].add(offset + 1):
             self.found.append(_violation("offset used twice", told))
         if offset >= self._ends.get(told.epoch, 0):
             self._ends[told.epoch] = offset + 1
+        if self._next is not None and offset > self._next:
+            self._jumped.append((self._next, told))
+        self._next = max(self._next or 0, offset + 1)
+
+    def _skipped(self) -> None:
+        """Nothing more comes: what was jumped over and is not used is missing."""
+        for begin, told in self._jumped:
+            assert told.offset is not None
+            for lower, upper in Ranges([(begin + 1, told.offset)]).outside(self._used[told.epoch]):
+                skipped = _violation("offset skipped", told)
+                self.found.append(
+                    skipped._replace(sequence=None, number=None, offset=lower - 1, count=upper - lower + 1)
+                )
+        self._jumped = []
 
     def _stands(self, told: Told, offset: int) -> None:
         end = self._ends.get(told.epoch, 0)
         if offset < end:
             self.found.append(_violation("delivered, then gone", told)._replace(count=end - offset))
+        if self._next is not None and offset > self._next:
+            self._jumped.append((self._next, told))
+        self._skipped()
+        self._next = max(self._next or 0, offset)
 
     def _handled(self, told: Told, offset: int) -> None:
         if told.count and not told.rewound:
