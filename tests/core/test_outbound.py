@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sending import NEW, OLD, TO, Sending, numbers
 
-from holdfast.core.events import Acknowledged, Discarded, Transmit, Unanswered
+from holdfast.core.events import Acknowledged, Discarded, Incident, Transmit, Unanswered
 from holdfast.core.giving_up import discard
 from holdfast.core.messages import (
+    ANONYMOUS_EPR,
     MAX_MESSAGE_NUMBER,
     Acknowledge,
     CloseSequence,
@@ -25,11 +26,13 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from holdfast.core.outbound import MOST_IGNORED_OFFERS
 from holdfast.core.outbox import Outbox
 from holdfast.core.reasons import DISCARDED
 from holdfast.core.records import Batch
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import Versions
+from holdfast.store import MemoryStore
 
 # --- one key and the others -------------------------------------------------------------------------------------------
 
@@ -672,3 +675,70 @@ def test_answers_that_come_together_say_what_they_say_one_by_one(
         )
 
     assert after(together=True) == after(together=False)
+
+
+# --- an Offer that the destination forgot -----------------------------------------------------------------------------
+
+
+def offering(store: MemoryStore | None = None) -> tuple[Sending, Outbox]:
+    sending = Sending(store)
+    sending.choices = [(NEW, True)]
+    return sending, sending.open()
+
+
+def offer_of(create: Transmit) -> str:
+    assert isinstance(create.envelope.control, CreateSequence) and create.envelope.control.offer is not None
+    return create.envelope.control.offer.identifier
+
+
+def accept(sending: Sending, create: Transmit, identifier: str) -> None:
+    sending.answer(create, control=CreateSequenceResponse(identifier, accept_acks_to=ANONYMOUS_EPR))
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_where_a_repeated_offer_is_not_accepted_another_one_is_offered(is_restarted: bool) -> None:
+    """Sandesha2 answers the repeat of a CreateSequence whose response was lost without Accept, and never replies."""
+    store = MemoryStore()
+    sending, outbox = offering(store)
+    sending.submit(outbox, "1", wants_reply=True)
+    (first,) = sending.take()
+    if is_restarted:
+        sending, outbox = offering(store)
+        (repeat,) = sending.take()
+    else:
+        (repeat,) = sending.wait(2.0)
+    assert (offer_of(repeat), repeat.envelope.message_id) == (offer_of(first), first.envelope.message_id)
+    sending.grant(repeat, "urn:s:1")
+    assert [one.name for one in sending.told if isinstance(one, Incident)][-1:] == ["offer ignored"]
+    (another,) = sending.take()
+    assert offer_of(another) != offer_of(first) and another.envelope.message_id != first.envelope.message_id
+    accept(sending, another, "urn:s:2")
+    (request,) = sending.take()
+    assert request.envelope.sequence == Sequence("urn:s:2", 1)
+    accept(sending, first, "urn:s:0")  # late
+    assert outbox.source is not None and outbox.source.identifier == "urn:s:2"
+
+
+def test_an_answer_to_the_first_create_sequence_that_accepts_no_offer_is_used_as_it_is() -> None:
+    sending, outbox = offering()
+    sending.submit(outbox, "1", wants_reply=True)
+    (create,) = sending.take()
+    sending.grant(create, "urn:s")
+    (request,) = sending.take()
+    assert request.envelope.sequence == Sequence("urn:s", 1)
+    assert not sending.protocol.outbound.by_offer
+
+
+def test_a_destination_that_is_slow_and_never_accepts_an_offer_is_not_asked_for_ever() -> None:
+    sending, outbox = offering()
+    sending.submit(outbox, "1")
+    offers = []
+    for number in range(MOST_IGNORED_OFFERS + 1):
+        (first,) = sending.take()
+        offers.append(offer_of(first))
+        (repeat,) = sending.wait(2.0)
+        sending.grant(repeat, f"urn:s:{number}")
+    assert len(set(offers)) == MOST_IGNORED_OFFERS + 1
+    (message,) = sending.take()
+    assert message.envelope.sequence == Sequence(f"urn:s:{MOST_IGNORED_OFFERS}", 1)
+    assert not sending.protocol.outbound.by_offer

@@ -53,6 +53,10 @@ from holdfast.core.states import (
 )
 from holdfast.core.timers import Deadlines
 
+MOST_IGNORED_OFFERS = 3
+"""Sequences in a row that are given up because the answer to a repeated CreateSequence accepted no Offer. The next
+Sequence is used as it is, as that of a destination that never accepts an Offer."""
+
 
 class Outbound:
     """The sending half of one side.
@@ -394,8 +398,13 @@ class Outbound:
         if outbox is None or source is None or not source.created(response.identifier, response.expires, now):
             return None
         accept = response.accept_acks_to
-        if accept is None or accept.is_none:
+        if source.offer is not None and (accept is None or accept.is_none):
+            if outbox.is_repeated_creation(source) and outbox.ignored_offers < MOST_IGNORED_OFFERS:
+                self._offer_another(outbox, source, response.identifier, now)
+                return None
+            self.by_offer.pop(source.offer, None)
             source.offer = None
+        outbox.ignored_offers = 0
         outbox.refused.clear()
         outbox.unwelcome = None
         source.behavior = response.incomplete_sequence_behavior
@@ -404,6 +413,14 @@ class Outbound:
         self.commit.then(partial(self._opened, outbox, source))
         self.effects.append(Incident("sequence created", response.identifier, detail={"key": outbox.key}))
         return source
+
+    def _offer_another(self, outbox: Outbox, source: RMSource, identifier: str, now: float) -> None:
+        """Give up a Sequence granted without Accept, and offer another Sequence with the next CreateSequence. Sandesha2
+        accepts the Offer of the first CreateSequence only: of a repeat it says nothing, and it would never reply."""
+        self.drop(outbox, source, now)
+        outbox.ignored_offers += 1
+        self.effects.append(Incident("offer ignored", identifier, detail={"key": outbox.key}))
+        self.ready(outbox)
 
     def _opened(self, outbox: Outbox, source: RMSource, now: float) -> None:
         self._happen(outbox, source, SourceEvent.GRANT_DURABLE, now)
@@ -515,8 +532,7 @@ class Outbound:
 
     def _report_refused(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         # CXF refuses a repeated CreateSequence, the first of which it granted: its Offer is in use. Another one is not.
-        is_repeated = source.request_sent_at is None  # that is kept of the first one only
-        is_new = source.offer is None or not is_repeated
+        is_new = source.offer is None or not outbox.is_repeated_creation(source)
         self.drop(outbox, source, now)
         if is_new:
             outbox.refuse((source.versions, source.offer is not None))

@@ -188,6 +188,10 @@ class Outbox:
         """Offsets of messages that the destination refuses."""
         self.quiet: Quiet | None = None
         """What is waited for before one of them is given up."""
+        self.ignored_offers = 0
+        """Sequences in a row whose Offer the destination did not accept, after a CreateSequence that was repeated."""
+        self.recovered_creation = ""
+        """``local_id`` of the Sequence whose CreateSequence an earlier run may have sent."""
         self.unwelcome: Unwelcome | None = None
         """Set while the destination grants no Sequence and is asked again by itself."""
         self.front: int | None = None
@@ -350,6 +354,10 @@ class Outbox:
     def next_choice(self) -> Choice | None:
         """What to try with the next CreateSequence; None if all was refused."""
         return next((choice for choice in self.choices if choice not in self.refused), None)
+
+    def is_repeated_creation(self, source: RMSource) -> bool:
+        """Whether the CreateSequence of the present Sequence was sent more than once, perhaps by an earlier run."""
+        return source.request_sent_at is None or self.recovered_creation == source.local_id
 
     def refuse(self, choice: Choice) -> None:
         """The peer refused that choice: the others come first from now on, for every outbox to its address. None is

@@ -34,6 +34,8 @@ def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now
             outbox.stop(state["suspended"])  # as it was saved once: with the Sequence
         if source.state is SourceState.NONE and not source.polled:
             source.create(now)
+        if source.identifier is None:
+            outbox.recovered_creation = source.local_id
         outbound.adopt(outbox, source)
         outbound.commit.settle(source.local_id, outbox.queue.name, outbox.partition, snapshot)
         outbox.first = max(outbox.first, source.start + source.records_done)
