@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = '''
+PROGRAM = """
 import holdfast
 from typing import Any
 
@@ -41,7 +41,7 @@ async def main() -> None:
     await holdfast.Source.from_wsdl("service.wsdl", timeout=5.0, headers={"a": "b"})
     await holdfast.Source.from_wsdl("service.wsdl", timeuot=5.0)  # wrong: a name
     holdfast.sync.Source.from_wsdl("service.wsdl", timeout="5")  # wrong: a type
-'''
+"""
 
 
 @pytest.mark.nightly

@@ -16,7 +16,7 @@ from admin_client import Client
 from holdfast import Destination
 from holdfast.core.records import Record
 from holdfast.core.retention import RetentionPolicy
-from holdfast.endpoint import data_plane
+from holdfast.endpoint import record_stream
 from holdfast.store.records import decode_record
 
 ACTION = "urn:test:submit"
@@ -81,7 +81,7 @@ async def test_records_come_in_blocks_with_a_trailer_that_counts_them(admin: Cli
 async def test_records_come_without_what_is_not_wanted_in_as_many_blocks_as_it_takes(
     admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_plane, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(record_stream, "BLOCK_BYTES", 2000)
     await admin.send(30)
     path = "/queues/inbox/0/records?from=3&to=30"
     whole, count = unframe((await admin.ask(path))[1])

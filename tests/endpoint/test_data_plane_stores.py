@@ -14,7 +14,7 @@ from databases import Server
 
 from holdfast import Destination
 from holdfast.core.records import Batch, Record
-from holdfast.endpoint import data_plane
+from holdfast.endpoint import record_stream
 from holdfast.pipeline.client import DataPlane, Patience, read_range
 from holdfast.pipeline.offsets import Range
 from holdfast.store import MemoryStore, Store, open_store
@@ -36,7 +36,7 @@ def fill(store: Store, sizes: list[int]) -> None:
 async def test_any_range_of_any_store_comes_whole_and_in_order_with_or_without_bodies(
     kind: str, serve: Any, tmp_path: Path, servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_plane, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(record_stream, "BLOCK_BYTES", 3000)
     places = {"memory": ":memory:", "rocksdb": str(tmp_path / "store")}
     store = open_store(places.get(kind) or servers(kind).new_url())
     chance = random.Random(7)

@@ -62,7 +62,7 @@ async def test_the_readme_runs_as_it_stands_by_the_python_of_an_environment_that
         await source.flush(60)
     (tmp_path / "job.py").write_text(readme_block("In Spark").replace("http://127.0.0.1:8081", service.admin_url))
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python3").write_text("#!/bin/sh\nexec env -i /usr/bin/python3 -S \"$@\"\n")
+    (tmp_path / "bin" / "python3").write_text('#!/bin/sh\nexec env -i /usr/bin/python3 -S "$@"\n')
     (tmp_path / "bin" / "python3").chmod(0o755)
     environment = os.environ | {
         "PATH": f"{tmp_path / 'bin'}:{os.defpath}",

@@ -5,9 +5,8 @@ Paths are described in docs/reference/data-plane.md. Part of the admin listener.
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core.queues import HANDLER, OUTBOUND, Queue, TooManyReaders
@@ -29,13 +28,11 @@ from holdfast.endpoint.admin_shapes import (
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.inspection import ages
 from holdfast.endpoint.places import offset_at, partition_in
-from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_trailer
-from holdfast.exceptions import ConfigurationError, StoreError
-from holdfast.store.records import LARGE_FIELDS, emptied
+from holdfast.endpoint.record_blocks import MEDIA_TYPE
+from holdfast.endpoint.record_stream import Range, RecordStream
+from holdfast.exceptions import ConfigurationError
+from holdfast.store.records import LARGE_FIELDS
 
-BLOCK_BYTES = 1 << 18
-"""Of the store that are read at a time. That holds the interpreter lock, and the messages that come in meanwhile wait:
-with a megabyte, and two readers, five times as long, for a twentieth less processor time a record."""
 MAX_WAIT = 60.0
 
 _READ = (404, 409)
@@ -55,6 +52,7 @@ class DataPlane:
 
     def __init__(self, app: Destination) -> None:
         self._app = app
+        self._stream = RecordStream(app)
         one = "queues/{name}"
         cursor = one + "/cursors/{reader}"
         self.routes = [
@@ -206,50 +204,7 @@ class DataPlane:
         if end > one.durable_end or start > end:
             raise Refused(416, f"partition {number} ends at {one.durable_end}", "Ask for less.")
         without = _fields(asked.query.without)
-        count, block = await self._block(name, number, start, end, without)
-        exchange = asked.exchange
-        exchange.start(200, MEDIA_TYPE)
-        position = start
-        # Whatever ends this before all that was asked for is sent, the missing trailer tells the reader.
-        while count and exchange.wants_content:
-            position += count
-            following = asyncio.ensure_future(self._block(name, number, position, end, without))
-            try:
-                if not exchange.write(block):
-                    await exchange.drain()
-                count, block = await following
-            except StoreError:
-                break
-            finally:
-                following.cancel()
-        if position == end:
-            exchange.write(encode_trailer(end - start))
-        exchange.finish()
-
-    async def _block(
-        self, name: str, partition: int, start: int, end: int, without: Collection[str]
-    ) -> tuple[int, bytes]:
-        """The next block of what was asked for, and how many records it has; none at its end, or where they are gone
-        meanwhile.
-
-        Raises:
-            StoreError: The store cannot be read: it has failed.
-        """
-        if start == end:
-            return 0, b""
-
-        def read() -> tuple[int, bytes]:
-            found = self._app.store.read_encoded(name, partition, start, end, BLOCK_BYTES)
-            if not found or found[0][0] != start:
-                return 0, b""
-            records = [data for _, data in found]
-            return len(records), encode_block(start, emptied(records, without) if without else records)
-
-        try:
-            return await asyncio.to_thread(read)
-        except StoreError as error:
-            self._app.engine.fail(error)
-            raise
+        await self._stream.send(asked.exchange, Range(name, number, start, end, without))
 
     # --- cursors --------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.endpoint.heap import share_arenas
 from holdfast.endpoint.journal_events import Collector
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.reading import Reading, Records
@@ -76,6 +77,7 @@ async def open_off_loop(location: str | Path | Store) -> Store:
     Raises:
         StoreError: as open_store does.
     """
+    share_arenas()  # before there are threads
     opening = asyncio.ensure_future(asyncio.to_thread(open_store, location))
     try:
         return await asyncio.shield(opening)
