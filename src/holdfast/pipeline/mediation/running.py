@@ -1,7 +1,7 @@
 """A pipeline running: its Spark queries, and what each of their batches does.
 
-One query reads a source once for all of its sinks. A batch is made, settled, and then given to one sink after the
-other; each takes it once. So a crash anywhere repeats the whole batch, and doubles nothing.
+One query reads a source once for all of its sinks. A batch is made, settled, and then given to all sinks at the same
+time; each takes it once. So a crash anywhere repeats the whole batch, and doubles nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from holdfast.pipeline.mediation.frames import Frames
 from holdfast.pipeline.mediation.graph import Graph, Query
 from holdfast.pipeline.mediation.inference import infer_schema
 from holdfast.pipeline.mediation.late_rows import dropped_rows, late_letters
+from holdfast.pipeline.mediation.parallel_jobs import side_by_side
 from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan, SourcePlan, StepPlan
 from holdfast.pipeline.mediation.routing import Route, taken, with_routes
 from holdfast.pipeline.mediation.settled import Settled
@@ -309,22 +311,27 @@ class Work:
                 )
 
     def _give_out(self, settled: Settled, counts: Mapping[str, int]) -> int:
-        """To one sink after the other; how many went to the dead letters."""
-        refused: list[DataFrame] = []
+        """To all sinks at the same time; how many went to the dead letters."""
+        given = []
         for sink in self._query.sinks:
             many = counts.get(self._output(sink))
-            if many is None or not (many or (sink.table and self._replaces())):
-                continue
-            rows = settled.read(self._output(sink))
-            if sink.sends:
-                refused += self._send(rows, sink, settled)
-            elif sink.table is not None:
-                kind = sink.format or "parquet"
-                of = self._origin(settled)
-                write_table(rows, absolute(sink.table), settled.batch, of, kind, only=self._replaces())
-            else:
-                rows.show(sink.console or 20, truncate=False)
+            if many or (many is not None and sink.table and self._replaces()):
+                given.append(partial(self._give, sink, settled))
+        refused = list(chain.from_iterable(side_by_side(settled.spark, given)))
         return self._bury(settled, counts.get(_DEAD, 0), refused)
+
+    def _give(self, sink: SinkPlan, settled: Settled) -> list[DataFrame]:
+        """One sink's rows to it; the dead letters of those that a server refuses."""
+        rows = settled.read(self._output(sink))
+        if sink.sends:
+            return self._send(rows, sink, settled)
+        if sink.table is not None:
+            kind = sink.format or "parquet"
+            of = self._origin(settled)
+            write_table(rows, absolute(sink.table), settled.batch, of, kind, only=self._replaces())
+        else:
+            rows.show(sink.console or 20, truncate=False)
+        return []
 
     def _origin(self, settled: Settled) -> str:
         return origin(settled.spark, self._checkpoint, settled.batch)

@@ -11,11 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
 
 from holdfast.pipeline import files
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.landed import WRITING
+from holdfast.pipeline.mediation.parallel_jobs import side_by_side
 from holdfast.pipeline.publishing import publish
 
 if TYPE_CHECKING:
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 _MARKER = "settled.json"
 """Written last: with it all of the batch is there."""
+_SCHEMAS = "schemas"
+"""What the marker says beside counts: of each output its columns. No output has this name."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +53,8 @@ class Settled:
         """Rows of each output; None if the batch is not settled yet."""
         if _MARKER not in files.names(self.spark, self._place):
             return None
-        counts: dict[str, int] = json.loads(files.read_text(self.spark, f"{self._place}/{_MARKER}"))
-        return counts
+        told: dict[str, Any] = json.loads(files.read_text(self.spark, f"{self._place}/{_MARKER}"))
+        return {name: rows for name, rows in told.items() if name != _SCHEMAS}
 
     def settle(self, known: Mapping[str, int], outputs: Mapping[str, DataFrame]) -> dict[str, int]:
         """Write the outputs down, unless another driver has; their rows, and what else is known of the batch.
@@ -65,15 +71,18 @@ class Settled:
 
         for name, value in WRITING.items():
             self.spark.conf.set(name, value)
-        counts = dict(known)
+
+        def written(place: str, output: DataFrame) -> int:
+            seen = Observation()
+            output.observe(seen, F.count("*").alias("rows")).write.mode("overwrite").parquet(place)
+            return int(seen.get["rows"])
 
         def write(place: str) -> None:
-            for name, output in outputs.items():
-                seen = Observation()
-                counted = output.observe(seen, F.count("*").alias("rows"))
-                counted.write.mode("overwrite").parquet(f"{place}/{name}")
-                counts[name] = seen.get["rows"]
-            files.publish_text(self.spark, f"{place}/{_MARKER}", json.dumps(counts))
+            works = [partial(written, f"{place}/{name}", output) for name, output in outputs.items()]
+            counts = dict(zip(outputs, side_by_side(self.spark, works), strict=True))
+            schemas = {name: output.schema.jsonValue() for name, output in outputs.items()}
+            told = {**known, **counts, _SCHEMAS: schemas}
+            files.publish_text(self.spark, f"{place}/{_MARKER}", json.dumps(told))
 
         publish(self.spark, self.directory, f"batch={self.batch}", write)
         settled = self.counts()
@@ -86,7 +95,11 @@ class Settled:
 
     def read(self, name: str) -> DataFrame:
         """An output."""
-        return self.spark.read.parquet(f"{self._place}/{name}")
+        told = json.loads(files.read_text(self.spark, f"{self._place}/{_MARKER}"))
+        reader = self.spark.read
+        if schema := told.get(_SCHEMAS, {}).get(name):  # else Spark looks into the files, by a job
+            reader = reader.schema(StructType.fromJson(schema))
+        return reader.parquet(f"{self._place}/{name}")
 
     def forget_earlier(self) -> None:
         """Delete batches before this one: Spark has noted that they are done."""
