@@ -262,6 +262,24 @@ def test_bodies_beyond_the_room_are_read_when_there_is_room_again(monkeypatch: p
     assert seen == 16 and home.handling._held_bytes == 0
 
 
+def test_what_several_partitions_read_at_once_is_kept_up_to_the_limit_and_one_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unordered = DestinationPolicy(assurance=Assurance(in_order=False))
+    before = Home(policy=unordered, concurrency=1, partitions=8)
+    identifiers = [before.create() for _ in range(24)]
+    for identifier in identifiers:
+        before.send(identifier, *range(1, 9))
+    monkeypatch.setattr("holdfast.core.handling.MAX_HELD_BYTES", 22)
+    home, seen = before.restart(), 0
+    while handles := home.take():
+        assert home.handling._held_bytes < 22 + 5, "eight partitions had asked when there was room"
+        for handle in handles:
+            seen += 1
+            home.succeed(handle)
+    assert seen == 24 * 8 and home.handling.is_done and home.handling._held_bytes == 0
+
+
 def test_at_most_once_the_mark_is_durable_before_the_handler_is_called() -> None:
     home = Home(policy=ONCE)
     identifier = home.create()

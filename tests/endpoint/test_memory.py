@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from processes import Process
+from processes import Process, broker
 
-from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, Envelope, Sequence
+from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.testing.ports import free_ports
-from holdfast.wire import encode
+from holdfast.wire import decode, encode
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
@@ -134,4 +134,66 @@ async def test_sixty_readers_that_do_not_read_cost_less_than_400_megabytes(serve
     assert server.process.most_resident < 400 * MB
     for _, writer in readers:
         writer.transport.abort()
+    peer.close()
+
+
+class Hostile:
+    """A destination that grants every Sequence, and answers each message with 15 MB, of which the last byte is late."""
+
+    def __init__(self) -> None:
+        self.answering = 0
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"(?i)content-length: (\d+)", head)
+            asked = decode(await reader.readexactly(int(length[1]) if length else 0))
+            if asked.control is not None:
+                granted = Envelope(asked.soap, asked.addressing, asked.rm, relates_to=asked.message_id)
+                granted.control = CreateSequenceResponse(f"urn:uuid:{next(_ids)}")
+                body = encode(granted)
+                writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+                continue
+            self.answering += 1
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/soap+xml\r\n")
+            writer.write(f"Content-Length: {15 * MB}\r\n\r\n".encode())
+            for _ in range(15 * 16 - 1):
+                writer.write(b"x" * 65_536)
+                await writer.drain()
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._server.close()
+
+
+async def test_eight_destinations_that_answer_with_15_megabytes_cost_less_than_400_megabytes(tmp_path: Path) -> None:
+    hostile = [Hostile() for _ in range(8)]
+    first, *others = [await one.start() for one in hostile]
+    more = 'queue = "inbox"\ntimeout = "60s"\n'
+    lines = "".join(f'[forwarders.other{n}]\nto = "{to}"\n{more}' for n, to in enumerate(others))
+    server = broker(tmp_path, first, partitions=16, more=lines)
+    await server.start()
+    port = int(server.url.rsplit(":", 1)[1].strip("/"))
+    peer = Peer(port)
+    for _ in range(32):
+        identifier = await peer.create()
+        for number in range(1, 5):
+            await peer.send(identifier, number, 10)
+    async with asyncio.timeout(120):
+        while sum(one.answering for one in hostile) < 100:
+            await asyncio.sleep(0.1)
+    for _ in range(10):
+        await asyncio.sleep(0.5)
+    print(f"hostile {server.most_resident / MB:.0f}, answering {sum(one.answering for one in hostile)}")
+    assert server.most_resident < 400 * MB
+    await server.kill()
+    for one in hostile:
+        one.close()
     peer.close()

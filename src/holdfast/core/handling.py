@@ -24,7 +24,8 @@ from holdfast.core.records import Batch, Record
 from holdfast.core.replies import Replies
 
 MAX_HELD_BYTES = 64 * 1024 * 1024
-"""Bodies kept in memory ahead of their handlers; what is beyond is read from the store when its turn comes."""
+"""Of records in memory for their handlers, and at most one record more; others are read from the store when there is
+room."""
 
 _ONCE = "and at-most-once allows no second attempt"
 
@@ -179,12 +180,12 @@ class Handling:
     def _keep(self, line: _Line, offset: int, record: Record) -> None:
         if offset not in line.records:
             line.records[offset] = record
-            self._held_bytes += len(record.body)
+            self._held_bytes += len(record.body) + len(record.headers)
 
     def _drop(self, line: _Line, offset: int) -> None:
         record = line.records.pop(offset, None)
         if record is not None:
-            self._held_bytes -= len(record.body)
+            self._held_bytes -= len(record.body) + len(record.headers)
 
     def _fill(self, partition: int, now: float) -> None:
         """Offer the cursor what is in memory; ask for what is not."""
@@ -219,7 +220,7 @@ class Handling:
         # It is kept for us, unless an operator gave it up meanwhile.
         assert cursor.next_offset != start or (found and found[0][0] == start), (partition, start)
         for offset, record in found:
-            if offset >= cursor.next_offset:
+            if offset >= cursor.next_offset and self._held_bytes < MAX_HELD_BYTES:
                 self._keep(line, offset, record)
         self._fill(partition, now)
         self._begin(now)
@@ -372,6 +373,10 @@ class Handling:
         line.marked.discard(offset)
         self._drop(line, offset)
         self._ready[partition] = None
+        self._fill_all(partition, now)
+
+    def _fill_all(self, partition: int, now: float) -> None:
+        """Fill the partition, and those that wait for the room that it left."""
         self._fill(partition, now)
         while self._starved and self._held_bytes < MAX_HELD_BYTES:
             starved = next(iter(self._starved))
@@ -428,7 +433,7 @@ class Handling:
                 self._replies.reply(record, self._set_aside(record), now)
         self._ready[partition] = None
         self._save(partition, now)
-        self._fill(partition, now)
+        self._fill_all(partition, now)
         self._commit.then(self._begin)
         return count
 

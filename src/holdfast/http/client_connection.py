@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import httptools
 
+from holdfast.http.answer_room import SMALL_ANSWER, Claim
 from holdfast.http.outcome import Done, Outcome, Response, TransportError
 from holdfast.http.reasons import why_not_answered
 
@@ -60,7 +61,7 @@ class ClientConnection(asyncio.Protocol):
     """A connection of ``pool``, to be given one call after the other."""
 
     __slots__ = (
-        "_body", "_fields", "_is_complete", "_is_surplus", "_keeps_alive", "_length", "_parser", "_response",
+        "_body", "_claim", "_fields", "_is_complete", "_is_surplus", "_keeps_alive", "_length", "_parser", "_response",
         "_silent", "_status", "call", "idle_since", "pool", "transport",
     )  # fmt: skip
 
@@ -76,6 +77,7 @@ class ClientConnection(asyncio.Protocol):
     def _expect(self) -> None:
         self._fields: dict[str, str] = {}
         self._body: bytes | bytearray = b""
+        self._claim: Claim | None = None
         self._length = 0
         self._status = 0
         self._silent = 0  # bytes since the parser last made progress that is bounded elsewhere
@@ -102,8 +104,14 @@ class ClientConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close it at once."""
+        self._drop_claim()
         self.pool.remove(self)
         self.transport.abort()
+
+    def _drop_claim(self) -> None:
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            claim.end()
 
     # --- the transport's side -------------------------------------------------------------------------------------
 
@@ -114,12 +122,14 @@ class ClientConnection(asyncio.Protocol):
         self.pool.remove(self)
         call = self.call
         if call is None:
+            self._drop_claim()
             return
         if error is None and self._status >= 200 and self._ends_with_connection:
             self._finish()
             self._told(b"")
             return
         self.call = None
+        self._drop_claim()
         if self._status or self._silent:
             reason = f"{call.url} closed the connection within its answer"
         else:
@@ -190,12 +200,22 @@ class ClientConnection(asyncio.Protocol):
         self._length += len(data)
         if self._length > self.pool.max_response:
             self._too_large()
-        elif not self._body:
+            return
+        if self._length > SMALL_ANSWER and self._claim is None:
+            self._claim_room()
+        if not self._body:
             self._body = data
         else:
             if isinstance(self._body, bytes):
                 self._body = bytearray(self._body)
             self._body += data
+
+    def _claim_room(self) -> None:
+        declared = self._fields.get("content-length", "")
+        size = int(declared) if declared.isdigit() else self.pool.max_response
+        self._claim = self.pool.room.claim(self.pool.origin, size, self.transport.resume_reading)
+        if not self._claim.is_granted:
+            self.transport.pause_reading()
 
     def on_message_complete(self) -> None:
         if self._is_complete or self.call is None:
@@ -216,7 +236,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _finish(self) -> None:
         self._is_complete = True
-        self._response = Response(self._status, self._fields, bytes(self._body))
+        self._response = Response(self._status, self._fields, bytes(self._body), self._claim)
+        self._claim = None  # the answer has it
+        self._body = b""
 
     def _told(self, data: bytes) -> None:
         """The answer is here, and the parser is done with what came: ``data``, if the answer came in that alone."""

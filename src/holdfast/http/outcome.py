@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.exceptions import HoldfastError
@@ -38,6 +38,8 @@ class Response:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    claim: object = field(default=None, repr=False, compare=False)
+    """The room that a large answer takes, which ends with it."""
 
     @property
     def content_type(self) -> str:

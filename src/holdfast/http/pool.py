@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from holdfast.http.answer_room import room_of
 from holdfast.http.client_connection import Call, ClientConnection
 from holdfast.http.known_answers import KnownAnswers
 from holdfast.http.proxies import Proxy, open_plain, open_tunnel
@@ -60,6 +61,7 @@ class Pool:
         self.origin = origin
         self.max_response = limits.max_response
         self.answers = KnownAnswers()
+        self.room = room_of(asyncio.get_running_loop())
         self._proxy = proxy
         self._context = context
         self._limits = limits
