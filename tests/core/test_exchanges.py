@@ -12,20 +12,29 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sending import NEW, STEADY, Sending, numbers
+from sending import NEW, OLD, STEADY, Sending, numbers
 
-from holdfast.core.events import Delivered, Transmit, Unanswered
+from holdfast.core.dead_letters import DeadLetters
+from holdfast.core.events import Delivered, Ended, Transmit, Unanswered
+from holdfast.core.forwarding import Forwarding
 from holdfast.core.messages import (
     Acknowledge,
+    AckRequested,
     CloseSequenceResponse,
     CreateSequence,
     Envelope,
     Fault,
+    LastMessage,
+    RequestAcknowledgement,
     SequenceAcknowledgement,
+    TerminateSequence,
     TerminateSequenceResponse,
 )
 from holdfast.core.outbox import Outbox
+from holdfast.core.policy import ForwardingPolicy
+from holdfast.core.source import ANSWERED_ENOUGH
 from holdfast.core.versions import Versions
+from holdfast.endpoint.letters import seal, unseal
 from holdfast.testing.network import PERFECT, NetworkFaults
 from holdfast.testing.options import Options
 from holdfast.testing.simulator import Simulator
@@ -248,3 +257,80 @@ def test_our_own_destination_replies_to_every_request_however_slow_its_handlers(
         counts = Simulator(seed, options).run().counts
         # The simulated broker has an address for replies: its exchanges end at once, and it repeats what is slow.
         assert counts["messages transmitted"] == 6 or network is not PERFECT or broker is not None
+
+
+# --- LastMessage ------------------------------------------------------------------------------------------------------
+
+
+def ending(*, forwards: bool = False) -> tuple[Sending, Outbox, Transmit]:
+    """A Sequence of WS-RM 1.0 with one message, which is acknowledged, and the LastMessage that left."""
+    sending = Sending()
+    sending.choices = [(OLD, False)]
+    if forwards:
+        Forwarding(DeadLetters(), seal=seal, unseal=unseal, tell=lambda _request, _fault: None).join(
+            sending.protocol.outbound, sending.protocol.replies
+        )
+    outbox, (message,) = sending.opened("a", "1")
+    if forwards:
+        outbox.forwarding = ForwardingPolicy(refusals=1, patience=0.0)
+    sending.acknowledge(message, (1, 1))
+    sending.protocol.outbound.want_end(outbox, sending.now)
+    (last,) = sending.take()
+    assert isinstance(last.envelope.control, LastMessage)
+    return sending, outbox, last
+
+
+def refuse_as_metro(sending: Sending, sent: Transmit) -> Transmit:
+    """It faults each repeat of a LastMessage that it has. What follows, after that."""
+    sending.answer(sent, fault=Fault("Server", "WSRM1146: Unexpected exception while registering message"))
+    (following,) = sending.wait(STEADY.cap)
+    return following
+
+
+@pytest.mark.parametrize("forwards", [False, True])
+def test_where_the_answer_to_last_message_is_lost_and_its_repeat_refused_the_source_asks_what_arrived(
+    forwards: bool,
+) -> None:
+    sending, outbox, last = ending(forwards=forwards)
+    sending.protocol.failed(last, sending.now)
+    (repeat,) = sending.wait(STEADY.cap)
+    assert isinstance(repeat.envelope.control, LastMessage)
+    question = refuse_as_metro(sending, repeat)
+    assert isinstance(question.envelope.control, RequestAcknowledgement)
+    assert question.envelope.ack_requested == (AckRequested("urn:s:a"),) and question.envelope.sequence is None
+    acknowledgement = SequenceAcknowledgement("urn:s:a", ((1, 2),))
+    sending.answer(question, control=Acknowledge(), acknowledgements=(acknowledgement,))
+    (terminate,) = sending.take()
+    assert isinstance(terminate.envelope.control, TerminateSequence)
+    sending.protocol.received(terminate, None, sending.now)
+    sending.settle()
+    assert outbox.source is None and not sending.stopped
+    assert [effect.key for effect in sending.told if isinstance(effect, Ended)] == ["a"]
+
+
+@pytest.mark.parametrize("sender", [False, True])
+def test_where_it_refuses_the_question_too_the_sequence_is_terminated(sender: bool) -> None:
+    sending, outbox, last = ending()
+    question = refuse_as_metro(sending, refuse_as_metro(sending, last))
+    assert isinstance(question.envelope.control, RequestAcknowledgement)
+    sending.answer(question, fault=Fault("Server", "no", sender=sender))
+    (terminate,) = sending.take()
+    assert isinstance(terminate.envelope.control, TerminateSequence)
+    assert outbox.waiting == 0 and not sending.stopped
+
+
+def test_a_last_message_that_is_lost_again_and_again_is_not_left_out() -> None:
+    sending, _, sent = ending()
+    for _ in range(6):
+        sending.protocol.failed(sent, sending.now)
+        (sent,) = sending.wait(STEADY.cap)
+        assert isinstance(sent.envelope.control, LastMessage)
+
+
+def test_a_last_message_that_is_answered_but_never_acknowledged_ends_the_sequence() -> None:
+    sending, _, sent = ending()
+    for _ in range(ANSWERED_ENOUGH):
+        assert isinstance(sent.envelope.control, LastMessage)
+        sending.protocol.received(sent, None, sending.now)
+        (sent,) = sending.take() or sending.wait(STEADY.cap)
+    assert isinstance(sent.envelope.control, TerminateSequence)

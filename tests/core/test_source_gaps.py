@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.records import Record
-from holdfast.core.source import ANSWERED_ENOUGH, RMSource
-from holdfast.core.states import Request, SourceAction, SourceEvent, SourceState
+from holdfast.core.source import RMSource
+from holdfast.core.states import Request, SourceAction, SourceEvent
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 
 EVERY_RECORD = dict.fromkeys(range(10_000), Record("key", 0, "urn:a", b"<x/>", 0.0))
@@ -72,25 +72,6 @@ def test_a_message_behind_a_gap_does_not_back_off_for_it() -> None:
         source.flight[1].due = now + 1
         assert transmit(source, now) == [2]
     assert source.flight[2].due - now == source.round_trip.delay(1, 0.0)
-
-
-def test_a_last_message_that_is_answered_but_never_acknowledged_ends_the_sequence() -> None:
-    source = open_source(1, RM.V1_0)
-    assert transmit(source, 1.0) == [1]
-    acknowledge(source, 1, 1.1)
-    source.want_end()
-    assert source.proceed()
-    source.end_saved()
-    now = 1.1
-    for _ in range(ANSWERED_ENOUGH):
-        assert not source.is_complete
-        assert transmit(source, now) == [2]
-        source.answered(2, in_answers=True)
-        now += 60
-    source.proceed()
-    source.tell_end(now)
-    assert source.state is SourceState.TERMINATING
-    assert source.request_to_send(0.0, now) is Request.TERMINATE
 
 
 def test_a_create_sequence_whose_connection_broke_is_repeated_before_its_timeout() -> None:

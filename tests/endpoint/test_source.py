@@ -35,7 +35,7 @@ from holdfast import (
     SourcePolicy,
     Versions,
 )
-from holdfast.core.messages import CreateSequence, Envelope, Fault
+from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envelope, Fault
 from holdfast.core.records import Batch
 from holdfast.core.versions import ALL_VERSIONS, RM, Addressing
 from holdfast.exceptions import StoreFailed
@@ -538,6 +538,25 @@ async def test_a_web_server_in_the_destinations_place_is_told_with_what_to_look_
         await server.close()
     assert hint in caught.value.remedy
     assert "lost when this process ends" in caught.value.remedy
+
+
+async def test_a_sequence_that_does_not_end_is_named_with_the_last_fault() -> None:
+    def handle(exchange: Exchange, envelope: Envelope) -> None:
+        if isinstance(envelope.control, CreateSequence):
+            answer = Envelope(envelope.soap, envelope.addressing, envelope.rm, relates_to=envelope.message_id)
+            answer.control = CreateSequenceResponse("urn:s:17")
+            exchange.respond(200, encode(answer), content_type(envelope.soap).encode())
+        else:
+            refuse(exchange, envelope, Fault("Server", "the disk is full", sender=False))
+
+    async with scripted(handle) as url:
+        source = Source(url, ":memory:", versions=Versions("1.1"), policy=QUICK)
+        await source.open()
+        await source.send("<a/>", action=ACTION)
+        await until(lambda: "disk" in source.progress.problem)
+        with pytest.raises(NotAcknowledged, match="the Sequence urn:s:17 did not end .* the fault Server: the disk is"):
+            await source.end(timeout=0.05)
+        await source.close(timeout=0.0)
 
 
 async def test_sending_needs_an_open_source() -> None:

@@ -61,6 +61,7 @@ class Exchanges:
             return
         outbox, source = found
         wants_reply = sent.number in source.unreplied
+        self._leave_last_message(source, sent.number)
         source.answered(sent.number, in_answers=self._outbound.is_anonymous)
         is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
         if is_question and was_empty and source.is_silent_in_doubt:
@@ -82,6 +83,33 @@ class Exchanges:
             self._happen(outbox, source, SourceEvent.DOUBT_STAYS, now, why)
         else:
             self._outbound.commit.save(source.local_id, source)
+
+    @staticmethod
+    def asks_instead(source: RMSource, number: int) -> bool:
+        """Whether AckRequested alone is to leave in the place of message ``number``: a LastMessage (WS-RM 1.0 3.2) that
+        was repeated and answered with a fault. Metro faults each repeat of one that it has."""
+        entry = source.flight[number]
+        return number == source.last_number and entry.faults > 0 and entry.attempts > 1
+
+    def last_message_refused(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """A fault answers LastMessage, or AckRequested in its place, and says nothing of the Sequence."""
+        number = source.last_number or 0
+        entry = source.flight.get(number)
+        if entry is not None:
+            entry.faults += 1
+            self._leave_last_message(source, number)
+            source.not_delivered(number, now)
+        self._outbound.ready(outbox)
+
+    @staticmethod
+    def _leave_last_message(source: RMSource, number: int) -> None:
+        """Repeat LastMessage no more once it was answered again and again: it carries nothing, all before it is
+        acknowledged, and TerminateSequence, which follows, says the same. gSOAP acknowledges it never."""
+        entry = source.flight.get(number)
+        is_left = source.flight.lowest == number == source.last_number
+        if entry is not None and is_left and entry.attempts >= ANSWERED_ENOUGH:
+            source.flight.remove(number)
+            source.acknowledged.add(number)
 
     def failed(self, sent: Transmit, now: float, unreachable: str = "") -> None:
         """What was sent got no answer; ``unreachable``: why, if that is because of the destination."""

@@ -33,6 +33,8 @@ class InFlight:
     """Of the message, once it has left; a fault may name it."""
     size: int = 0
     """Bytes of its body."""
+    faults: int = 0
+    """How often it was answered with a fault, if it is a LastMessage."""
     exchanges: int = 0
     """Open HTTP exchanges that carry it, if it is a request."""
 

@@ -371,7 +371,10 @@ class Outbound:
         self.reading.ask(outbox)
 
     def _send_message(self, outbox: Outbox, source: RMSource, number: int, now: float, *, is_last: bool) -> None:
-        envelope, wants_reply = self._composer.transmission(outbox, source, number)
+        if self.exchanges.asks_instead(source, number):
+            envelope, wants_reply = self._composer.request(outbox, source, Request.ACK_REQUESTED), None
+        else:
+            envelope, wants_reply = self._composer.transmission(outbox, source, number)
         # CXF's client can lose a reply that asks (seen live), and who waits for a reply acknowledges it unasked.
         asks = wants_reply is None and not outbox.is_for_replies and source.asks_with(number, is_last=is_last)
         if asks:
@@ -523,6 +526,9 @@ class Outbound:
         source.last_heard = now
         number = number or outbox.number_of(relates_to)
         event = event_of(fault, number, source.versions.rm.can)
+        if number and number == source.last_number and event in _REFUSALS and not fault.is_rm:
+            self.exchanges.last_message_refused(outbox, source, now)
+            return
         if outbox.forwarding is not None and number and event in _REFUSALS and not fault.is_rm:
             self.forwarders.giving_up.refused(outbox, number, fault, now)
             return

@@ -513,12 +513,7 @@ class RMSource:
         entry.answered = True
         self.flight.asking.discard(number)
         lowest = self.flight.lowest
-        if lowest == number == self.last_number and entry.attempts >= ANSWERED_ENOUGH:
-            # It was answered again and again, carries nothing, and all before it is acknowledged. gSOAP acknowledges
-            # it never: then TerminateSequence says the same.
-            self.flight.remove(number)
-            self.acknowledged.add(number)
-        elif in_answers and lowest < number:
+        if in_answers and lowest < number:
             self.flight.wait(number, lowest, entry.due)
             entry.tries = 0
 

@@ -20,8 +20,8 @@ class Progress:
         acknowledged: Messages the destination has acknowledged since.
         outstanding: Messages durable here that are not acknowledged.
         resent: Transmissions of messages beyond the first.
-        problem: Why nothing moves, "" while it does: the last failure of the transport, or that the destination answers
-            with nothing again and again.
+        problem: Why nothing moves, "" while it does: the last failure of the transport, the last fault that the
+            destination answered with, or that it answers with nothing again and again.
     """
 
     stored: int = 0
@@ -81,6 +81,13 @@ def place(outbox: Outbox, offset: int) -> str:
     if source is None or source.identifier is None:
         return ""
     return f" (number {offset - source.start + 1} of the Sequence {source.identifier})"
+
+
+def named(outbox: Outbox) -> str:
+    """The present Sequence of an outbox, for people: its Identifier, and the key if there is one."""
+    source = outbox.source
+    identifier = source.identifier if source is not None and source.identifier else "that is not created yet"
+    return f"{identifier} (key {outbox.key!r})" if outbox.key else identifier
 
 
 def fail(futures: Iterable[asyncio.Future[Any]], error: BaseException) -> None:

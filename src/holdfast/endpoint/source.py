@@ -22,6 +22,7 @@ from holdfast.core.events import (
     Discarded,
     Effect,
     Ended,
+    FaultReceived,
     Incident,
     Respond,
     Stopped,
@@ -52,7 +53,7 @@ from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loo
 from holdfast.endpoint.envelopes import Envelopes
 from holdfast.endpoint.journal import Journal, begin_journal
 from holdfast.endpoint.journal_policy import JournalPolicy
-from holdfast.endpoint.lanes import Lane, Progress, fail, place
+from holdfast.endpoint.lanes import Lane, Progress, fail, named, place
 from holdfast.endpoint.listener import Listener
 from holdfast.endpoint.listening import listen_for_answers
 from holdfast.endpoint.logs import log, log_incident
@@ -651,7 +652,7 @@ class Source:
             raise
         except TimeoutError:
             raise NotAcknowledged(
-                f"the Sequence {sequence_key!r} did not end within {timeout} s{self._because()}",
+                f"the Sequence {named(lane.outbox)} did not end within {timeout} s{self._because()}",
                 remedy="What is not acknowledged is stored and still tried.",
             ) from None
 
@@ -689,6 +690,9 @@ class Source:
             self._discarded(effect)
         elif isinstance(effect, Unanswered):
             self._unanswered(effect)
+        elif isinstance(effect, FaultReceived):
+            fault = effect.fault
+            self.progress.problem = f"{self.to} answered with the fault {fault.code}: {fault.reason}"
         elif isinstance(effect, Unheard):
             self.progress.problem = unheard_text(effect, str(self.to), self._local)
             log.warning("destination says nothing", key=effect.key, to=self.to, message_number=effect.number)
