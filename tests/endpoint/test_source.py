@@ -554,7 +554,7 @@ async def test_a_sequence_that_does_not_end_is_named_with_the_last_fault() -> No
         await source.open()
         await source.send("<a/>", action=ACTION)
         await until(lambda: "disk" in source.progress.problem)
-        with pytest.raises(NotAcknowledged, match="the Sequence urn:s:17 did not end .* the fault Server: the disk is"):
+        with pytest.raises(NotAcknowledged, match=r"Sequence urn:s:17 did not end .* the fault Receiver: the disk is"):
             await source.end(timeout=0.05)
         await source.close(timeout=0.0)
 
