@@ -166,8 +166,8 @@ def _first(values: Iterable[Any]) -> Any:
 
 
 def _inbound(name: str, events: list[Row]) -> Iterator[SequenceRow | Gap]:
-    there = _of(events, "delivered", "held", "discarded", "not queued", "stands")
-    gone = _of(events, "delivered", "discarded", "not queued")
+    there = _of(events, "delivered", "held", "discarded", "not queued", "given up", "stands")
+    gone = _of(events, "delivered", "discarded", "not queued", "given up")
     for stands, together in groupby(events, lambda row: (row["run"], row["event"] == "stands")):
         if stands[1]:
             here = list(together)
@@ -210,7 +210,7 @@ def _inbound(name: str, events: list[Row]) -> Iterator[SequenceRow | Gap]:
     yield from _gaps(IN, name, [row for row in events if _of([row], *_THERE)])
 
 
-_THERE = ("delivered", "held", "discarded", "not queued", "stands", "arrived")
+_THERE = ("delivered", "held", "discarded", "not queued", "given up", "stands", "arrived")
 
 
 def _outbound(name: str, events: list[Row]) -> Iterator[SequenceRow | Gap]:

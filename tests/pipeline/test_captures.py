@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline import captures
-from holdfast.pipeline.captures import Piece, pieces
+from holdfast.pipeline import captures, http_captures
+from holdfast.pipeline.captures import pieces
+from holdfast.pipeline.http_captures import Piece
 
 VECTORS = Path(__file__).parents[1] / "data" / "vectors"
 ENVELOPE = b"<Envelope>x</Envelope>"
@@ -192,7 +193,7 @@ def test_a_hostile_file_costs_in_proportion_to_its_size(shred: bytes, monkeypatc
             return found
 
     for name in ("_START", "_END_OF_HEAD"):
-        monkeypatch.setattr(captures, name, Counting(getattr(captures, name)))
+        monkeypatch.setattr(http_captures, name, Counting(getattr(http_captures, name)))
     data = shred * (2_000_000 // len(shred)) + b"3\r\nabc\r\n" * 10_000
     assert [*pieces(data)]
     assert searched < 5 * len(data)

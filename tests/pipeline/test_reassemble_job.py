@@ -48,7 +48,12 @@ def test_files_are_put_together_and_what_is_wrong_is_said(
     found = _figures(done, file)
     assert found == "Sequences incomplete: 1; numbers missing: 1; unreadable: 1; conflict: 1."
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line.get("done") for line in lines] == ["decoded", "sequences", "messages", "unplaced", None]
+    steps = [line.get("done") or line["event"] for line in lines]
+    assert steps == ["decoded", "sequences", "messages", "unplaced", "not read", "not read", "end"]
+    assert [(line["why"], line["kind"], line["count"], line["files"]) for line in lines[4:6]] == [
+        ("conflict", "xml", 1, 1),
+        ("unreadable", "xml", 1, 1),
+    ]
     assert lines[0]["messages"] == 5
     gathered = json.loads(file.read_text(encoding="utf-8"))
     assert gathered["figures"] == {key: value for key, value in lines[-1].items() if key != "event"}
@@ -60,6 +65,29 @@ def test_files_are_put_together_and_what_is_wrong_is_said(
     }
     page = as_html(report(done))
     assert "urn:s" in page and "broken.xml" in page and "1-2 4" in page
+
+
+@pytest.mark.spark
+def test_what_could_not_be_read_is_grouped_by_reason_and_kind_of_file_the_most_frequent_first(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """However many there are, and though each has bytes and places of its own."""
+    captured = tmp_path / "captured"
+    captured.mkdir()
+    har = {"entries": [{"request": {"postData": {"text": message(1).decode()}}, "response": {}}]}
+    (captured / "1.har").write_text(json.dumps({"log": har}))
+    for number in range(3):
+        head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (900 + number)
+        (captured / f"{number}.http").write_bytes(head + b"x" * (5 + number))
+        (captured / f"{number}.pcap").write_bytes(b"\xd4\xc3\xb2\xa1" + bytes([number + 1]) * 9)
+    (captured / "other.log").write_bytes(b"POST / HTTP/1.1\r\nContent-Length: 700\r\n\r\nx")
+    gathered = report(_reassemble(spark, arguments(captured, out=str(tmp_path / "out"))))
+    found = [(group["count"], group["kind"], group["problem"].partition(" (")[0]) for group in gathered.groups]
+    cut_off = "cut off: … of the … bytes of this HTTP message"
+    assert found == [(3, "http", cut_off), (3, "pcap", "a packet capture"), (1, "log", cut_off)]
+    assert gathered.figures.messages == 1
+    page = as_html(gathered)
+    assert page.index("a packet capture") < page.index("urn:s")
 
 
 @pytest.mark.spark

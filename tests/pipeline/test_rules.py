@@ -349,6 +349,22 @@ def test_a_sequence_that_loses_a_number_within_a_run_is_found() -> None:
     assert never_delivered(rows[:-1]) == set()  # a crash may have cut off the rest of what stands
 
 
+def test_a_dead_letter_that_is_tried_again_is_not_delivered_twice_and_is_delivered() -> None:
+    usual = dict.fromkeys(NAMES) | {"run": "one", "sequence": "s", "count": 1, "partition": 0}
+    told = [
+        {"event": "created", "detail": "exactly-once in-order, NoDiscard"},
+        {"event": "delivered", "number": 1, "queue": "inbox", "offset": 0},
+        {"event": "given up", "number": 1, "queue": DEAD_LETTERS, "offset": 0},
+        {"event": "given up", "number": 2, "queue": DEAD_LETTERS, "offset": 1},
+        {"event": "acknowledged", "number": 1, "count": 2},
+        {"event": "delivered", "number": 1, "queue": "inbox", "offset": 1},
+        {"event": "delivered", "number": 1, "queue": "inbox", "offset": 2},
+    ]
+    rows = [usual | {"ordinal": ordinal, "at": float(ordinal)} | one for ordinal, one in enumerate(told)]
+    assert never_delivered(rows[:-1]) == set()
+    assert never_delivered(rows) == {("delivered twice", 1, 1)}
+
+
 def test_what_comes_again_since_the_store_was_put_back_is_no_violation_and_twice_since_then_is() -> None:
     """Messages whose acknowledgement was lost, and rows of a sink that move again under their names."""
     names = journals(loses=False)[0][0].keys()

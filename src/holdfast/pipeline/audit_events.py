@@ -17,6 +17,7 @@ INBOUND = (
     "held",
     "discarded",
     "not queued",
+    "given up",
     "acknowledged",
     "handed over",
     "duplicate",

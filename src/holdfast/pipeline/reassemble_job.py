@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from holdfast.pipeline.reassembly import Reassembled
 
 
+SHOWN = 10
+"""Reasons why something could not be read that are printed; the report has more."""
 DEFAULT_INTERVAL = 10.0
 """Seconds: a batch is a directory of files, and the larger it is the less its state costs a message."""
 
@@ -54,7 +56,8 @@ def reassemble_command(**arguments: Any) -> None:
     """Put captured messages together: each once, in order, and which are missing.
 
     CAPTURE are files, directories or patterns: envelopes, HTTP messages with their heads (as tcpflow writes them), WARC
-    records, also in gzip. With --column it is Parquet, for instance of a topic's values.
+    records, WCF's message logs (.svclog), HAR, Fiddler's SAZ, mitmproxy's flows, also in gzip. With --column it is
+    Parquet, for instance of a topic's values.
 
     \b
     holdfast reassemble captured/ --out put-together --report gaps.html
@@ -178,10 +181,14 @@ def _figures(done: Reassembled, file: Path | None) -> str:
 
     if file is None:
         counted = reassembly_report.figures(done)
+        bad = [] if counted.is_whole else reassembly_report.groups(done)
     else:
         gathered = reassembly_report.report(done)
+        bad = gathered.groups
         write = reassembly_report.as_html if file.suffix == ".html" else reassembly_report.as_json
         write_report(file, write(gathered))
         counted = gathered.figures
+    for group in bad[:SHOWN]:
+        print_line({"event": "not read", **group})
     print_line({"event": "end", **asdict(counted)})
     return reassembly_report.in_a_sentence(counted)

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 MOST_SEQUENCES, MOST_UNPLACED, MOST_RANGES = 1_000, 200, 20
 """What a report shows of each, the worst first; the tables have all."""
 
+MOST_GROUPS = 50
+_KIND = r"\.([A-Za-z0-9]{1,12}(?:\.gz)?)$"
+"""In the path of a file: what it is, by its name."""
+_FIGURES = r"\b[0-9][0-9,.]*\b|0x[0-9a-fA-F]+"
+_LONGEST_PROBLEM = 300
+
 _BAD = (UNREADABLE, REFUSED, CONFLICT, LATE)
 
 
@@ -55,11 +61,14 @@ class Report:
 
     Args:
         figures: Of all.
+        groups: What is unreadable, refused, in conflict or late, by ``why``, ``kind`` (how the file's name ends) and
+            ``problem`` (its figures left out): ``count``, in how many ``files``, and ``example``, one of these.
         sequences: The Sequences, those first that something is wrong with.
         unplaced: What is unreadable, refused, in conflict or late: where it is, and why.
     """
 
     figures: Figures
+    groups: list[dict[str, Any]]
     sequences: list[dict[str, Any]]
     unplaced: list[dict[str, Any]]
 
@@ -95,7 +104,23 @@ def report(done: Reassembled) -> Report:
     )  # fmt: skip
     shown = rows.orderBy("is_wrong", "sequence", "rm", ascending=[False, True, True]).limit(MOST_SEQUENCES).collect()
     bad = done.unplaced.where(f"why IN {_BAD}")
-    return Report(counted, [_told(row.asDict(recursive=True), ranges) for row in shown], _places(bad))
+    sequences = [_told(row.asDict(recursive=True), ranges) for row in shown]
+    return Report(counted, groups(done), sequences, _places(bad))
+
+
+def groups(done: Reassembled) -> list[dict[str, Any]]:
+    """What is wrong with what was not placed, the most frequent first: see :class:`Report`."""
+    from pyspark.sql import functions as F
+
+    kind = F.regexp_extract("source", _KIND, 1)
+    # Each has its own bytes and places: without them those of one reason are alike.
+    reason = F.regexp_replace(F.substring(F.col("problem"), 1, _LONGEST_PROBLEM), _FIGURES, "…")
+    bad = done.unplaced.where(F.col("why").isin(*_BAD))
+    counted = bad.groupBy("why", kind.alias("kind"), reason.alias("problem")).agg(
+        F.count("*").alias("count"), F.count_distinct("source").alias("files"), F.min("source").alias("example")
+    )
+    ordered = counted.orderBy(F.desc("count"), "why", "kind", "problem")
+    return [row.asDict() for row in ordered.limit(MOST_GROUPS).collect()]
 
 
 def _told(row: dict[str, Any], ranges: Sequence[str]) -> dict[str, Any]:
@@ -135,6 +160,7 @@ def as_html(gathered: Report) -> str:
             f"{counted.duplicates:,} repeats are dropped."
         ),
         Text(_whole(counted), is_bad=not counted.is_whole),
+        *_groups(gathered),
         Heading("Sequences"),
         Table(
             ("Sequence", "WS-RM", "state", "ended", "last", "there", "missing", "acknowledged, not captured",
@@ -162,6 +188,17 @@ def as_html(gathered: Report) -> str:
         ),
     ]  # fmt: skip
     return render("Reassembly", parts)
+
+
+def _groups(gathered: Report) -> list[Part]:
+    if not gathered.groups:
+        return []
+    rows = [
+        (row["count"], row["files"], row["why"], row["kind"] or "no ending", row["problem"], row["example"])
+        for row in gathered.groups
+    ]
+    columns = ("how many", "files or topics", "why", "kind of file", "problem", "for example in")
+    return [Heading("What could not be read, by reason"), Table(columns, rows)]
 
 
 def _whole(counted: Figures) -> str:

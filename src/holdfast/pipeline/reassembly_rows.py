@@ -26,8 +26,9 @@ from holdfast.core.reassembly import Heard, refusal_of
 from holdfast.core.refusals import refusal
 from holdfast.core.versions import RM
 from holdfast.exceptions import EnvelopeError
-from holdfast.pipeline.captures import Piece, pieces
+from holdfast.pipeline.captures import pieces
 from holdfast.pipeline.ddl import arrow_schema, record_batch
+from holdfast.pipeline.http_captures import Piece
 from holdfast.pipeline.workers import spare_collections
 from holdfast.wire.decode import decode
 from holdfast.wire.limits import DEFAULT

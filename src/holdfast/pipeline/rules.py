@@ -91,6 +91,7 @@ class OfInbound:
         self._gaps = Gaps(IN, name, self.found)
         self._said, self._placed = Ranges(), self._gaps.there
         self._waited, self._gone, self._standing = Ranges(), Ranges(), Ranges()
+        self._dead = Ranges()
         self._waits: dict[int, tuple[int, int | None]] = {}
         self._delivered: dict[tuple[str | None, str | None], Ranges] = defaultdict(Ranges)
         """By queue; of a store that was put back each epoch for itself: what was lost with one comes again."""
@@ -107,6 +108,7 @@ class OfInbound:
             "held": self._held,
             "discarded": self._discarded,
             "not queued": self._not_queued,
+            "given up": self._given_up,
             "acknowledged": self._acknowledged,
             "handed over": self._handed_over,
             "duplicate": self._duplicate,
@@ -263,6 +265,9 @@ class OfInbound:
             return
         self._put(told, number)
         self._gone.add(number)
+        if number in self._dead:  # the operator had a dead letter tried again
+            self._dead.discard(number)
+            return
         if number in self._waits:
             self._released(told, *self._waits.pop(number))
         is_new = self._delivered[told.queue, told.epoch if told.restored else None].add(number)
@@ -292,6 +297,13 @@ class OfInbound:
             self._put(told, told.number)
             self._gone.add(told.number)
             self._not_queues.add(told.number)
+
+    def _given_up(self, told: Told) -> None:
+        """It became a dead letter, whether it was in another queue before or not."""
+        if told.number is not None:
+            self._put(told, told.number)
+            self._gone.add(told.number)
+            self._dead.add(told.number)
 
     def _discarded(self, told: Told) -> None:
         if told.number is not None:
