@@ -257,7 +257,7 @@ class Measured:
             self.right(frame.count())
 
         nothing = (
-            lambda: void(self.wsrm(startingOffsets="latest").count()),
+            lambda: void(self.wsrm(startingTimestamp="2100-01-01").count()),
             lambda: void(self.spark.read.parquet(str(self.place / "nothing")).count()),
             lambda: void(self.mapped(batches="0").count()),
         )

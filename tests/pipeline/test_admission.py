@@ -75,7 +75,16 @@ def test_a_backlog_in_one_partition_is_read_before_newer_records_of_the_others()
     assert [len(set(batch) & set(old)) for batch in batches[:8]] == [len(batch) for batch in batches[:8]]
 
 
+def test_where_one_partition_alone_has_records_the_server_is_not_asked() -> None:
+    batches, questions = catch_up({0: list(range(100)), 1: []}, 40)
+    assert ([len(batch) for batch in batches], questions) == ([40, 40, 20], 0)
+
+
 def test_the_server_is_asked_a_few_questions_a_batch() -> None:
     delivered = {one: list(range(NOW - (one + 1) * HOUR, NOW, 40_000)) for one in range(4)}
     batches, questions = catch_up(delivered, 10_000)
     assert questions <= 20 + 4 * len(batches)
+    # records of one commit have one time
+    delivered = {one: [NOW + n // 200 * 9_973 for n in range(4_000)] for one in range(4)}
+    batches, questions = catch_up(delivered, 20)
+    assert questions <= 6 * len(batches)

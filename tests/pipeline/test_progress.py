@@ -33,6 +33,14 @@ def test_the_lag_is_what_each_queue_has_more():
     assert lag_of(source(END, None)) is None
 
 
+def test_the_lag_of_a_progress_is_that_of_all_its_sources():
+    other = {"endOffset": "7", "latestOffset": "9"}
+    assert lag_of(progress(source(END, LATEST), other)) == {"orders": 17, "returns": 0, "new": 2}
+    assert lag_of(progress(source(END, LATEST), source(END, LATEST))) == {"orders": 34, "returns": 0, "new": 4}
+    assert lag_of(progress(other)) is None
+    assert lag_of(progress()) is None
+
+
 def test_a_batch_is_described_in_a_line():
     assert describe(progress(source(END, LATEST))) == (
         "landing batch 12: 5,000 rows in 0.8 s; 19 behind (new 2, orders 17); "

@@ -46,11 +46,12 @@ def batch(server: FakeServer, **options: str) -> WsrmReader:
     return made.reader(made.schema())
 
 
-def offset(server: FakeServer, **positions: int) -> dict[str, Any]:
+def offset(server: FakeServer, reader: str = "spark", **positions: int) -> dict[str, Any]:
     """As the source makes it of what the server holds."""
     at = {int(key[1:]): value for key, value in positions.items()}
     prints = {partition: server.queues["orders"].fingerprint(partition, position) for partition, position in at.items()}
-    return Places({"orders": Place("e1", at, {one: text for one, text in prints.items() if text})}).to_json()
+    place = Place("e1", at, {one: text for one, text in prints.items() if text})
+    return Places({"orders": place}, reader=reader).to_json()
 
 
 def rows(reader: WsrmStreamReader | WsrmReader, partitions: Any) -> list[tuple[int, int, int]]:
@@ -95,7 +96,21 @@ def test_a_batch_read_gives_every_row_once_and_leaves_no_cursor(orders: FakeServ
 def test_a_batch_read_is_narrowed_by_offsets(orders: FakeServer):
     reader = batch(orders, startingOffsets='{"0": 110, "1": 2}', endingOffsets='{"0": 115}')
     assert rows(reader, reader.partitions()) == TRUTH[110:115] + TRUTH[122:]
-    assert batch(orders, startingOffsets="latest").partitions() == []
+
+
+@pytest.mark.parametrize("starting", ["latest", '{"0": -1}'])
+def test_a_batch_that_begins_at_the_end_is_refused(orders: FakeServer, starting: str):
+    with pytest.raises(ConfigurationError, match="would read nothing") as caught:
+        batch(orders, startingOffsets=starting)
+    assert caught.value.remedy
+
+
+def test_a_batch_whose_end_lies_before_its_beginning_is_refused(orders: FakeServer):
+    with pytest.raises(OffsetRefused, match="partition 0 is to be read from 110 up to 15"):
+        batch(orders, startingOffsets='{"0": 110}', endingOffsets='{"0": 15}').partitions()
+    assert batch(orders, startingOffsets='{"0": 15, "1": 8}', endingOffsets='{"0": 15}').partitions() == []
+    orders.queues["orders"].firsts[0] = 20
+    assert batch(orders, endingOffsets='{"0": 15, "1": 0}').partitions() == []  # deleted, and not asked for by number
 
 
 def test_a_batch_ends_where_it_was_planned_to_end(orders: FakeServer):
@@ -118,8 +133,18 @@ def test_the_first_offset_comes_from_the_cursor_and_stays_the_same_after_a_crash
 
 
 def test_readers_of_two_names_start_on_their_own(orders: FakeServer):
-    assert stream(orders, startingOffsets="latest", reader="a").initialOffset() == offset(orders, p0=120, p1=8)
-    assert stream(orders, startingOffsets='{"0": 7}', reader="b").initialOffset() == offset(orders, p0=7, p1=0)
+    assert stream(orders, startingOffsets="latest", reader="a").initialOffset() == offset(orders, "a", p0=120, p1=8)
+    assert stream(orders, startingOffsets='{"0": 7}', reader="b").initialOffset() == offset(orders, "b", p0=7, p1=0)
+
+
+def test_a_checkpoint_goes_on_under_its_own_readers_name_only(orders: FakeServer):
+    start = stream(orders).latestOffset(stream(orders).initialOffset(), ReadMaxRows(10))
+    with pytest.raises(OffsetRefused, match="kept under the name 'spark', and the option reader is 'other'") as caught:
+        stream(orders, reader="other").latestOffset(start, ReadAllAvailable())
+    assert "set the option reader back to 'spark'" in caught.value.remedy
+    assert "other" not in orders.queues["orders"].cursors
+    old = {name: value for name, value in start.items() if name != "reader"}
+    assert stream(orders).latestOffset(old, ReadAllAvailable()) == offset(orders, p0=120, p1=8)
 
 
 def test_going_on_at_a_cursor_is_said(orders: FakeServer, caplog: pytest.LogCaptureFixture):
@@ -162,7 +187,9 @@ def test_available_now_ends_where_the_queue_ended_when_the_run_began(orders: Fak
     orders.append("orders", 0, [record(5000)])
     end = reader.latestOffset(start, ReadMaxRows(1000))
     assert end == offset(orders, p0=120, p1=8)
+    assert orders.queues["orders"].cursors["spark"] == {"0": 0, "1": 0}
     assert reader.latestOffset(end, ReadMaxRows(1000)) == end
+    assert orders.queues["orders"].cursors["spark"] == {"0": 120, "1": 8}  # no later batch of this run would move it
     assert stream(orders).latestOffset(end, ReadMaxRows(1000)) == offset(orders, p0=121, p1=8)
 
 

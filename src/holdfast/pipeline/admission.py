@@ -49,7 +49,7 @@ class _Bracket:
 
     def next(self, guess: Guess, probes: int, wanted: int) -> int:
         """Gallop while one of the times is unknown, then interpolate and bisect in turn."""
-        step = (guess.width or SECOND) * _GROWTH**probes
+        step = (guess.width or SECOND) * _GROWTH ** max(0, probes - 1)
         if self.low == 0 and self.high == FOREVER:
             probe = guess.ended + guess.width
         elif self.high == FOREVER:
@@ -93,9 +93,9 @@ def oldest(
         return above, guess
     enough = most - most // 16
     start, probes = dict(below), 0
-    while bracket.few < enough and bracket.high - bracket.low > 1:
+    unsure = _unsure(below, above)
+    while bracket.few < enough and bracket.high - bracket.low > 1 and len(unsure) > 1:
         time = bracket.next(guess, probes, (enough + most) // 2)
-        unsure = [one for one in below if below[one] < above[one]]
         asked = positions_at(time, unsure)
         found = below | {one: min(max(asked[one], below[one]), above[one]) for one in unsure}
         rows = _rows(start, found)
@@ -103,11 +103,21 @@ def oldest(
             bracket.low, bracket.few, below = time, rows, found
         else:
             bracket.high, bracket.many, above = time, rows, found
+        unsure = _unsure(below, above)
         probes += 1
-    if bracket.few < enough:  # records of one microsecond, which have no order among partitions
+    if bracket.few < enough:  # records of one partition, or of one microsecond: these have no order among partitions
         below = share(below, above, most - bracket.few)
-    width = bracket.low - guess.ended if guess.width else bracket.high - bracket.low
+    if bracket.low == 0:
+        return below, guess
+    if bracket.high - bracket.low == 1:  # the next batch probably goes on with these records
+        return below, Guess(bracket.low, 1)
+    width = bracket.low - guess.ended if guess.width > 1 else bracket.high - bracket.low
     return below, Guess(bracket.low, max(1, width))
+
+
+def _unsure(below: Mapping[K, int], above: Mapping[K, int]) -> list[K]:
+    """Partitions of which the batch may take more, or less."""
+    return [one for one in below if below[one] < above[one]]
 
 
 def _rows(since: Mapping[K, int], until: Mapping[K, int]) -> int:

@@ -59,6 +59,8 @@ class WsrmReader(Travelling, DataSourceReader):
                 f"option partitions names {strange[0]}, but queue {ends.queue!r} has no such",
                 remedy=f"its partitions are {', '.join(map(str, sorted(end)))}",
             )
+        for partition in sorted(end):
+            self._refuse_backwards(ends, partition, start[partition], end[partition])
         wanted = [
             (ends.queue, Range(p, start[p], end[p]))
             for p in sorted(options.partitions or end)
@@ -67,6 +69,17 @@ class WsrmReader(Travelling, DataSourceReader):
         left, gone = offsets.split_trimmed(wanted, {ends.queue: ends})
         bounds.refuse_or_tell(gone, options, "are asked for")
         return left
+
+    def _refuse_backwards(self, ends: Ends, partition: int, start: int, end: int) -> None:
+        """A range that was given the wrong way round; one whose records are deleted has no beginning of its own."""
+        starting = self._options.starting
+        given = {} if isinstance(starting, str) else starting.get(ends.queue, {})
+        if end < start and given.get(partition, -1) >= 0:
+            raise OffsetRefused(
+                f"queue {ends.queue!r} partition {partition} is to be read from {start} up to {end}: the end lies "
+                "before the beginning",
+                remedy="give options startingOffsets and endingOffsets the other way round",
+            )
 
     def _part(self, ends: Ends, part: Range, known: Sequence[offsets.Known]) -> Part:
         options = self._options

@@ -152,7 +152,7 @@ def _tell(batches: queue.SimpleQueue[MediatedBatch], total: dict[str, int]) -> N
         total["rows"] += batch.rows
         total["dead"] += batch.dead
         total["late"] += batch.late
-        if batch.rows or batch.late:
+        if batch.rows or batch.late or any(batch.sinks.values()):
             print_line({"event": "batch", **dataclasses.asdict(batch)})
 
 

@@ -6,8 +6,9 @@ one that was put back to an older copy and grew on:
 has the fingerprint of the last record below a position, where the server knew one. A partition that is absent stands
 at 0. What a batch holds follows from the two offsets around it alone: where it does not begin at what the one before
 ended with, since a queue joined or records were deleted unread, its end says so, ``"orders/begins": "0:700"``.
-``skipped`` counts the records that were deleted before the stream could read them. ``"orders/left": 1`` says that the
-queue is not read any more, and from where on it is if it comes back. Versions 1 and 2 were of one queue,
+``skipped`` counts the records that were deleted before the stream could read them, ``reader`` names its cursors.
+``"orders/left": 1`` says that the queue is not read any more, and from where on it is if it comes back. Versions 1 and
+2 were of one queue:
 ``{"v": 2, "queue": "orders", "epoch": "6f1c", "before": "0:9f3c", "0": 1200}``, and are still read.
 """
 
@@ -116,11 +117,13 @@ class Places:
         queues: In each queue.
         skipped: Records that were deleted before it could read them, since it began.
         left: Where it stood in queues that it does not read any more.
+        reader: The name of its cursors; "" where an earlier version wrote the offset.
     """
 
     queues: dict[str, Place]
     skipped: int = 0
     left: dict[str, Place] = field(default_factory=dict)
+    reader: str = ""
 
     def left_at(self, queue: str, epoch: str) -> Place | None:
         """Where it stood in that queue when it left it; None if it never did, or that was another of this name."""
@@ -132,6 +135,8 @@ class Places:
         offset: Offset = {"v": VERSION}
         if self.skipped:
             offset["skipped"] = self.skipped
+        if self.reader:
+            offset["reader"] = self.reader
         for queue, place in sorted([*self.queues.items(), *self.left.items()], key=lambda one: one[0]):
             offset[f"{queue}/epoch"] = place.epoch
             if queue in self.left:
@@ -167,15 +172,15 @@ def parse(offset: Mapping[str, Any]) -> Places:
         queue, mark, name = key.rpartition("/")
         if mark:
             parts.setdefault(queue, {})[name] = value
-        elif key not in ("v", "skipped"):
+        elif key not in ("v", "skipped", "reader"):
             raise _unreadable(offset)
-    skipped = offset.get("skipped", 0)
-    if type(skipped) is not int or skipped < 0:
+    skipped, reader = offset.get("skipped", 0), offset.get("reader", "")
+    if type(skipped) is not int or skipped < 0 or not isinstance(reader, str):
         raise _unreadable(offset)
     left = {queue for queue, part in parts.items() if part.pop("left", 0)}
     places = {queue: _place(part, offset) for queue, part in parts.items()}
     there = {queue: place for queue, place in places.items() if queue not in left}
-    return Places(there, skipped, {queue: places[queue] for queue in left})
+    return Places(there, skipped, {queue: places[queue] for queue in left}, reader)
 
 
 def _parse_one_queue(offset: Mapping[str, Any]) -> Places:
@@ -324,7 +329,8 @@ def advance(
         same = before.fingerprints if before is not None and before.positions == positions else {}
         queues[queue] = Place(one.epoch, positions, same, begins[queue])
     skipped = start.skipped + sum(part.rows for _, part in lost)
-    return Places(queues, skipped, {queue: place for queue, place in start.left.items() if queue not in there}), lost
+    left = {queue: place for queue, place in start.left.items() if queue not in there}
+    return replace(start, queues=queues, skipped=skipped, left=left), lost
 
 
 def has_moved(start: Places, end: Places) -> bool:

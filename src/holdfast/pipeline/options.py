@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import journal_columns, letter_columns
 from holdfast.pipeline.columns import COLUMNS, POSITION
-from holdfast.pipeline.offsets import EARLIEST
+from holdfast.pipeline.offsets import EARLIEST, LATEST
 from holdfast.pipeline.option_values import (
     as_boolean,
     as_name,
@@ -245,10 +245,17 @@ class ReadOptions(ServerOptions):
         """See that a batch read can be done with these.
 
         Raises:
-            ConfigurationError: It is told what only a read of messages can do, and reads something else.
+            ConfigurationError: It is told what only a read of messages can do, and reads something else; or it is to
+                begin at the end.
         """
         if self.read != MESSAGES:
             self._refuse(*_OF_MESSAGES[self.read])
+        named = [] if isinstance(self.starting, str) else [at for one in self.starting.values() for at in one.values()]
+        if self.starting == "latest" or LATEST in named:
+            raise ConfigurationError(
+                "option startingOffsets=latest would read nothing, as a batch read ends where the queue ends now",
+                remedy="give earliest or offsets, or read a stream",
+            )
 
     def _refuse(self, names: Iterable[str], why: str, remedy: str) -> None:
         fields = type(self).__dataclass_fields__

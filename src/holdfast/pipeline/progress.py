@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline.errors import OffsetRefused
@@ -31,14 +32,17 @@ def _places(offset: str | None) -> Places | None:
 
 
 def lag_of(source: Mapping[str, Any]) -> dict[str, int] | None:
-    """How many records of each queue a source had not given when its progress was made.
+    """How many records of each queue a query had not read when its progress was made.
 
     Args:
-        source: One of a progress's ``sources``.
+        source: A progress, such as ``query.lastProgress``, or one of its ``sources``.
 
     Returns:
-        None for a source that is not ``wsrm``, or did not know yet.
+        None if no source of these is ``wsrm``, or none knew yet.
     """
+    if "sources" in source:
+        lags = [one for one in map(lag_of, source["sources"]) if one is not None]
+        return {queue: sum(one.get(queue, 0) for one in lags) for queue in chain(*lags)} if lags else None
     end, latest = _places(source["endOffset"]), _places(source["latestOffset"])
     if end is None or latest is None:
         return None

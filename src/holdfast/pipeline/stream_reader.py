@@ -108,7 +108,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         if self._is_of_several:
             for queue in there:
                 self._plane.drop_cursor(queue, self._note)
-        return Places(places).to_json()
+        return Places(places, reader=self._options.reader).to_json()
 
     @property
     def _is_of_several(self) -> bool:
@@ -207,6 +207,8 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         end, lost = offsets.advance(places, there, joining, admit)
         bounds.refuse_or_tell(lost, self._options, "this stream has not read")
         if not offsets.has_moved(places, end) or self._is_early(places, end, lost):
+            if self._target is not None:  # the last call of this run, which Spark's commit would not follow
+                self.commit(start)
             return start
         self._waiting_since = None
         end = self._counted(end)
@@ -234,7 +236,15 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
         return {queue: offsets.cut(now[queue], ends.ends) for queue, ends in target.items() if queue in now}
 
     def _still_read(self, places: Places) -> Places:
-        """See that the options still mean the queues of the checkpoint."""
+        """See that the options still mean the cursors and the queues of the checkpoint."""
+        reader = self._options.reader
+        if places.reader not in ("", reader):
+            raise OffsetRefused(
+                f"the checkpoint's place is kept under the name {places.reader!r}, and the option reader is "
+                f"{reader!r}: the server would delete what this query has not read, and keep all that the "
+                "old name has not passed",
+                remedy=f"set the option reader back to {places.reader!r}, or start the query with a new checkpoint",
+            )
         strange = [queue for queue in places.queues if not bounds.is_read(self._options, queue)]
         if strange and self._options.fail_on_loss:
             read = self._options.pattern or ", ".join(self._options.queues)
@@ -243,7 +253,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
                 remedy="set the option queue back, or start the query with a new checkpoint; with "
                 "option failOnDataLoss=false the queue is left",
             )
-        return self._leave(places, strange)
+        return self._leave(replace(places, reader=reader), strange)
 
     def _still_there(self, places: Places, there: Mapping[str, Ends]) -> Places:
         """See that the server has the queues of the checkpoint: one that a pattern matched may be gone."""
@@ -265,7 +275,7 @@ class WsrmStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvaila
                 self._left.add(queue)
                 log.warning("queue %s is left at %s, since option failOnDataLoss is false", queue, places.queues[queue])
         read = {queue: place for queue, place in places.queues.items() if queue not in queues}
-        return Places(read, places.skipped, {**places.left, **{queue: places.queues[queue] for queue in queues}})
+        return replace(places, queues=read, left={**places.left, **{one: places.queues[one] for one in queues}})
 
     def _look(self, places: Places) -> dict[str, Ends]:
         """What there is, as soon as there is more than is known, or after a while. One attempt."""

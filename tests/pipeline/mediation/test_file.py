@@ -221,6 +221,20 @@ INPUT = 'input = "orders"\n'
             "Name one",
         ),
         (
+            step(INPUT + 'xml = {element = "order", xsd = "o.xsd", columns = ["a.id", "x AS amuont"]}'),
+            17,
+            "steps.one.xml.columns",
+            "there is no field of order in the XSD 'amuont'",
+            "Did you mean 'amount'?",
+        ),
+        (
+            step(INPUT + 'xml = {element = "order", zone = "Berlin"}'),
+            17,
+            "steps.one.xml.zone",
+            "there is no time zone 'Berlin'",
+            "Give its name",
+        ),
+        (
             step('input = ["orders", "t"]\nvalidate.rules.a = "true"\n[tables.t]\npath = "t.csv"'),
             16,
             "steps.one.input",

@@ -67,6 +67,7 @@ def test_a_catch_up_gives_the_windows_of_one_batch_and_late_rows_are_counted_and
     landed = counted(read_landed(spark, str(tmp_path / "out")))
     assert landed == {start: many for start, many in whole.items() if start < 110}  # later ones are not final
     assert sum(batch.late for batch in batches) == 0
+    assert sum(batch.rows for batch in batches) == 362  # messages, not windows
 
     put(server, 1, 3, 4, 121)  # as from a server whose clock was set back; one window
     put(server, 2, 111)  # older than the watermark, 119, but its window is open: Spark counts it

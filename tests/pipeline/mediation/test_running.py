@@ -85,10 +85,10 @@ def test_the_example_sends_each_order_one_way_and_keeps_what_fails_with_the_reas
     (batch,) = here.batches
     assert (batch.rows, batch.sinks, batch.dead, batch.repeated) == (8, {"first": 2, "others": 1}, 5, False)
     confirmation = '<confirmation xmlns="urn:example:orders" order="{}"><customer>{}</customer><amount>{}</amount>'
-    first = [confirmation.format(1, "Ada", 10), confirmation.format(3, "Bob", 2000)]
+    first = [confirmation.format(1, "Ada", "10.00"), confirmation.format(3, "Bob", "2000.00")]
     assert sorted(body.partition("<pieces>")[0] for body in bodies(orders, "orders.first")) == first
     assert [body.partition("<pieces>")[0] for body in bodies(orders, "orders.others")] == [
-        confirmation.format(2, "Bob", 10)
+        confirmation.format(2, "Bob", "10.00")
     ]
     row = orders.sinks["orders.first"].rows[0]
     assert (row["queue"], row["action"], row["key"]) in [
@@ -330,6 +330,11 @@ def test_a_dry_run_tells_every_step_and_moves_nothing(spark: SparkSession, order
     assert orders.queues["orders"].cursors == {}
     assert orders.sinks.sinks == {}
     assert list(tmp_path.iterdir()) == []
+
+    put(orders, *(order(number) for number in range(9)), partition=1)
+    found = try_out(spark, plan, 2)
+    assert found["incoming"]["rows"] == 2
+    assert sorted(row["partition"] for row in found["incoming"]["first"]) == [0, 1]  # a sample is of all partitions
 
 
 def test_rows_of_a_settled_batch_are_not_lost_when_their_sink_is_called_otherwise(

@@ -107,7 +107,9 @@ def written(kind: T.DataType, value: Any, **metadata: Any) -> str:
         (T.FloatType(), 0.10000000149011612, "0.1"),
         (T.DoubleType(), float("inf"), "INF"),
         (T.DoubleType(), float("nan"), "NaN"),
-        (T.DecimalType(5, 2), Decimal("1.50"), "1.5"),
+        (T.DecimalType(5, 2), Decimal("1.50"), "1.50"),
+        (T.DecimalType(8, 2), Decimal("42"), "42.00"),
+        (T.DecimalType(38, 18), Decimal("42.100000000000000000"), "42.1"),
         (T.DecimalType(38, 0), Decimal(10) ** 30, "1" + 30 * "0"),
         (T.DateType(), date(13, 1, 2), "0013-01-02"),
         (T.TimestampType(), datetime(2026, 1, 2, 3, 4, 5, 60_000, tzinfo=UTC), "2026-01-02T03:04:05.06Z"),
@@ -118,6 +120,26 @@ def written(kind: T.DataType, value: Any, **metadata: Any) -> str:
 )
 def test_values_have_the_texts_of_xml_schema(kind: T.DataType, value: Any, text: str) -> None:
     assert written(kind, value) == f'<o xmlns="urn:x"><v>{text}</v></o>'
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [
+        ("Europe/Berlin", "2026-07-02T05:04:05+02:00"),
+        ("-03:30", "2026-07-01T23:34:05-03:30"),
+        ("UTC", "2026-07-02T03:04:05Z"),
+        ("", "2026-07-02T03:04:05Z"),
+    ],
+)
+def test_a_timestamp_is_written_in_the_zone_that_is_asked_for(zone: str, text: str) -> None:
+    at, late = datetime(2026, 7, 2, 3, 4, 5, tzinfo=UTC), datetime(1800, 1, 1, tzinfo=UTC)
+    writer = XMLWriter(T.StructType([T.StructField("v", T.TimestampType())]), "", "o", "", zone=zone)
+    assert writer.element({"v": at})[0].text == text
+    if zone == "Europe/Berlin":
+        with pytest.raises(ValueError, match="which XML cannot say"):
+            writer.element({"v": late})
+    with pytest.raises(ConfigurationError, match="there is no time zone 'Berlin'"):
+        XMLWriter(T.StructType([]), "", "o", "", zone="Berlin")
 
 
 def test_null_is_no_element_or_nil_where_the_schema_wants_one() -> None:

@@ -6,6 +6,7 @@ Each check yields where it is wrong, what, and the mend. What was no value of it
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,13 +23,17 @@ from holdfast.pipeline.mediation.plan import (
     SourcePlan,
     StepPlan,
     TablePlan,
+    XmlPlan,
 )
+from holdfast.pipeline.mediation.writing import zone_of
 from holdfast.pipeline.mediation.xsd import XSD
 from holdfast.pipeline.options import ReadOptions
 from holdfast.pipeline.write_options import WriteOptions
 
 Wrong = tuple[KeyPath, str, str]
 """Where, what, and the mend."""
+_ALIAS = re.compile(r".*\bAS\s+`?(\w+)`?\s*", re.IGNORECASE | re.DOTALL)
+_COLUMN = re.compile(r"\s*(?:\w+\.)*(\w+)\s*")
 Said = Mapping[str, Any]
 _NAMED = ("sources", "tables", "steps", "sinks")
 
@@ -184,8 +189,33 @@ def _of_xml(step: StepPlan, path: KeyPath) -> Iterator[Wrong]:
             yield from _of_an_xsd(validate.xsd, validate.element, (*path, "validate"), columns=False)
         if validate.element and not validate.xsd:
             yield (*path, "validate", "element"), "only an XSD knows elements", "Leave it out, or give xsd."
-    if xml is not None and xml.xsd:
-        yield from _of_an_xsd(xml.xsd, xml.element, (*path, "xml"), columns=True)
+    if xml is not None:
+        yield from _of_written(xml, (*path, "xml"))
+
+
+def _of_written(xml: XmlPlan, path: KeyPath) -> Iterator[Wrong]:
+    try:
+        zone_of(xml.zone)
+    except ConfigurationError as error:
+        yield (*path, "zone"), error.message, error.remedy
+    if not xml.xsd:
+        return
+    wrong = list(_of_an_xsd(xml.xsd, xml.element, path, columns=True))
+    yield from wrong
+    names = [name for name in map(_name_of, xml.columns) if name]
+    if wrong or len(xml.columns) < 2:  # one column may be a struct whose fields are meant
+        return
+    xsd = XSD.read(xml.xsd)
+    known = xsd.columns(xsd.element(xml.element)).fieldNames()
+    for name in names:
+        if name.lower() not in map(str.lower, known):
+            yield (*path, "columns"), *_nearest(name, known, f"field of {xml.element} in the XSD")
+
+
+def _name_of(column: str) -> str:
+    """What a column written in SQL is called; "" if only Spark knows."""
+    match = _ALIAS.fullmatch(column) or _COLUMN.fullmatch(column)
+    return match[1] if match else ""
 
 
 def _of_a_schema_file(file: str) -> str:

@@ -101,6 +101,7 @@ class Frames:
                 into=told.into,
                 qualified=told.qualified,
                 prefix=told.prefix,
+                zone=told.zone,
             )
         assert step.python is not None
         made: DataFrame = step.python(*rows)

@@ -6,7 +6,6 @@ it says that there are some, the batch's records are read again, and those below
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import types as T
 
 from holdfast.pipeline.checkpoints import watermark_of, what_was_read
-from holdfast.pipeline.mediation.checks import source_options
 from holdfast.pipeline.mediation.frames import Frames
 from holdfast.pipeline.mediation.graph import Graph, Query
-from holdfast.pipeline.mediation.plan import PipelinePlan, SourcePlan
+from holdfast.pipeline.mediation.plan import PipelinePlan
 from holdfast.pipeline.mediation.sinks import as_letters
-from holdfast.pipeline.offsets import QueueRange
+from holdfast.pipeline.mediation.source_ranges import range_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,9 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _METRIC = "numRowsDroppedByWatermark"
-_ELSEWHERE = ("queue", "subscribe", "partitions", "timestamptype")
-"""Options of a source that say which records are read, beside those that begin as below."""
-_BEGINNINGS = ("starting", "ending", "queuepattern", "subscribepattern")
+_SCAN = "MicroBatchScanExec"
 
 
 def dropped_rows(query: StreamingQuery) -> int:
@@ -45,6 +41,13 @@ def dropped_rows(query: StreamingQuery) -> int:
         metric = operator.metrics().get(_METRIC)
         found += int(metric.get().value()) if metric.isDefined() else 0
     return found
+
+
+def rows_read(query: StreamingQuery) -> int:
+    """Rows that the batch that is running read from the query's source, once its rows have been made."""
+    execution: Any = query._jsq.streamingQuery().lastExecution()
+    scans = [one for one in _operators(execution.executedPlan()) if one.getClass().getSimpleName() == _SCAN]
+    return sum(int(one.metrics().get("numOutputRows").get().value()) for one in scans)
 
 
 def _operators(operator: Any) -> Iterator[Any]:
@@ -82,7 +85,7 @@ def late_letters(
     watermark = watermark_of(spark, checkpoint, batch)
     ranges = what_was_read(spark, checkpoint, batch)
     frames = Frames(plan, spark, inferred, keeps=False)
-    options = {**_options_of(query.source), **_only(ranges)}
+    options = range_options(query.source, ranges)
     frames.add(query.source.name, spark.read.format("wsrm").options(**options).load())
     frames.make(query.stream[:-1])
     time, told = step.state.time, datetime.fromtimestamp(watermark / 1000, UTC).isoformat()
@@ -94,26 +97,3 @@ def late_letters(
         for rows in inputs
         if time in rows.columns
     ]
-
-
-def _options_of(source: SourcePlan) -> dict[str, str]:
-    given = source_options(source)
-    return {
-        name: value
-        for name, value in given.items()
-        if name.lower() not in _ELSEWHERE and not name.lower().startswith(_BEGINNINGS)
-    }
-
-
-def _only(ranges: list[QueueRange]) -> dict[str, str]:
-    """Options that narrow a batch read to some ranges; each partition of their queues has one."""
-    queues = sorted({queue for queue, _ in ranges})
-    numbers = sorted({part.partition for _, part in ranges})
-    starts = {queue: {str(p.partition): p.start for name, p in ranges if name == queue} for queue in queues}
-    ends = {queue: {str(p.partition): p.end for name, p in ranges if name == queue} for queue in queues}
-    return {
-        "queue": ",".join(queues),
-        "partitions": ",".join(map(str, numbers)),
-        "startingOffsets": json.dumps(starts),
-        "endingOffsets": json.dumps(ends),
-    }

@@ -202,6 +202,7 @@ class XmlPlan:
         into: The column for the XML.
         qualified: Without an XSD: whether children are of the element's namespace, or of none.
         prefix: Of the element's namespace; without it, it is the default namespace.
+        zone: The time zone in which a TIMESTAMP is written, ``Europe/Berlin`` or ``+02:00``; without it UTC.
     """
 
     element: Text
@@ -210,6 +211,7 @@ class XmlPlan:
     into: RowsName = "body"
     qualified: Flag = True
     prefix: Text = ""
+    zone: Text = ""
 
 
 @dataclass(frozen=True)

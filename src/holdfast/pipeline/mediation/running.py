@@ -26,7 +26,7 @@ from holdfast.pipeline.mediation.file import read_pipeline
 from holdfast.pipeline.mediation.frames import Frames
 from holdfast.pipeline.mediation.graph import Graph, Query
 from holdfast.pipeline.mediation.inference import infer_schema
-from holdfast.pipeline.mediation.late_rows import dropped_rows, late_letters
+from holdfast.pipeline.mediation.late_rows import dropped_rows, late_letters, rows_read
 from holdfast.pipeline.mediation.parallel_jobs import side_by_side
 from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan, SourcePlan, StepPlan
 from holdfast.pipeline.mediation.routing import Route, taken, with_routes
@@ -41,6 +41,7 @@ from holdfast.pipeline.mediation.sinks import (
     sink_name,
     write_table,
 )
+from holdfast.pipeline.mediation.source_ranges import range_options, sample_ranges
 from holdfast.pipeline.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class MediatedBatch:
     Args:
         query: The query's name: the source's, or that of a step with state.
         batch: Its number.
-        rows: Rows that came in.
+        rows: Messages that it read from its source.
         sinks: Sink -> the rows it was given.
         dead: Rows that went to the dead letters.
         late: Rows that a step with state dropped, since they came later than its watermark: Spark's
@@ -268,11 +269,12 @@ class Work:
         frames = Frames(self._plan, batch.sparkSession, self._inferred)
         try:
             rows = frames.keep(batch)
-            known = {"": rows.count()}
+            made = rows.count()
+            known = {"": made}
             if self._query.stream:
-                known[_LATE] = dropped_rows(self._running())
+                known = {"": rows_read(self._running()), _LATE: dropped_rows(self._running())}
             letters = self._late(settled) if known.get(_LATE) else []
-            if not (known[""] or letters or self._replaces()):
+            if not (made or letters or self._replaces()):
                 return known
             frames.add(self._query.name, rows)
             frames.make(self._query.steps)
@@ -421,6 +423,7 @@ def infer(spark: SparkSession, plan: PipelinePlan, step: StepPlan, found: Mappin
     assert step.parse.infer is not None
     frames = sample(spark, plan, step.name, step.parse.infer, found)
     bodies = frames.rows[step.input[0]].select(step.parse.column).limit(step.parse.infer).collect()
+    frames.release()
     try:
         return infer_schema(body for (body,) in bodies if body is not None)
     except ConfigurationError as error:
@@ -439,9 +442,9 @@ def sample(
         rows: How many messages.
         inferred: Step -> the fields that were inferred for it.
     """
-    frames = Frames(plan, _session(spark), inferred, keeps=False)
+    frames = Frames(plan, _session(spark), inferred)
     for source in plan.sources:
-        frames.add(source.name, _first(frames.spark, source, rows))
+        frames.add(source.name, frames.keep(_first(frames.spark, source, rows)))
     above = []
     for step in plan.steps:
         if step.name == below:
@@ -452,7 +455,7 @@ def sample(
 
 
 def _first(spark: SparkSession, source: SourcePlan, rows: int) -> DataFrame:
-    return spark.read.format("wsrm").options(**source_options(source)).load().limit(rows)
+    return spark.read.format("wsrm").options(**range_options(source, sample_ranges(source, rows))).load()
 
 
 def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dict[str, Any]]:
@@ -476,11 +479,13 @@ def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dic
     told: dict[str, dict[str, Any]] = {}
     wrong = dict(frames.failed)
     for name, made in frames.rows.items():
+        kept = frames.keep(made)  # what is made of it is made of this
+        texts = kept.select(F.to_json(F.struct("*"))).collect()
         reasons = wrong[name].select("problems").collect() if name in wrong else []
         told[name] = {
             "columns": made.schema.simpleString(),
-            "rows": made.count(),
-            "first": [json.loads(text) for (text,) in made.select(F.to_json(F.struct("*"))).take(3)],
+            "rows": len(texts),
+            "first": [json.loads(text) for (text,) in texts[:3]],
             "failed": len(reasons),
             "reasons": list(dict.fromkeys("; ".join(row[0]) for row in reasons))[:5],
         }
@@ -493,4 +498,5 @@ def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dic
                 "failed": 0,
                 "reasons": [],
             }
+    frames.release()
     return told

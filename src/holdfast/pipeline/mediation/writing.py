@@ -11,11 +11,13 @@ import base64
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lxml import etree
 from pyspark.sql import types as T
@@ -43,6 +45,7 @@ def to_xml(
     into: str = "body",
     qualified: bool = True,
     prefix: str = "",
+    zone: str = "",
 ) -> DataFrame:
     """Rows with a column of XML, an element each, and with what is wrong with it added to ``problems``.
 
@@ -56,9 +59,11 @@ def to_xml(
         into: The column for the XML.
         qualified: Without an XSD: whether children are of the element's namespace, or of none.
         prefix: Of the element's namespace; "": it is the default namespace, if nothing inside has none.
+        zone: The time zone in which a TIMESTAMP is written, "Europe/Berlin" or "+02:00"; "": UTC, written as Z.
 
     Raises:
-        ConfigurationError: The name cannot be an element's; a column's type or name has no place in XML, or in the XSD.
+        ConfigurationError: The name cannot be an element's; there is no such zone; a column's type or name has no place
+            in XML, or in the XSD.
     """
     from pyspark.sql import functions as F
 
@@ -76,7 +81,7 @@ def to_xml(
     if given is not None:
         fields = shaped(fields, given.columns(name), name)
     namespace = match["namespace"] or ""
-    writer = XMLWriter(fields, namespace, match["local"], namespace if qualified else "", prefix)
+    writer = XMLWriter(fields, namespace, match["local"], namespace if qualified else "", prefix, zone)
     made = rows.withColumn(_ROW, chosen[0] if is_one else F.struct(*chosen))
     return with_column(made, _ROW, into, T.StringType(), _Writing(writer, given), keep=False)
 
@@ -163,14 +168,17 @@ class XMLWriter:
         namespace, local: The element's name.
         inside: The namespace of fields whose metadata names none.
         prefix: Of the element's namespace; "": the default namespace.
+        zone: The time zone in which a TIMESTAMP is written; "": UTC.
 
     Raises:
-        ConfigurationError: A type that no text can be made of, or a name that no element can have.
+        ConfigurationError: There is no such zone; no text can be made of a type, or no element can have a name.
     """
 
-    def __init__(self, fields: T.StructType, namespace: str, local: str, inside: str, prefix: str = "") -> None:
+    def __init__(
+        self, fields: T.StructType, namespace: str, local: str, inside: str, prefix: str = "", zone: str = ""
+    ) -> None:
         self._tag = _tag(namespace, local)
-        self._struct = _StructWriter(fields, inside, local)
+        self._struct = _StructWriter(fields, inside, local, zone_of(zone))
         inner = list(dict.fromkeys(self._struct.namespaces()))
         self._nsmap: dict[str | None, str] = {}
         if namespace not in ("", _XML):  # as the default it would be that of elements that have none
@@ -193,7 +201,7 @@ class XMLWriter:
 class _FieldWriter:
     """Writes one field into the element that holds it."""
 
-    def __init__(self, field: T.StructField, inside: str, path: str) -> None:
+    def __init__(self, field: T.StructField, inside: str, path: str, zone: tzinfo) -> None:
         metadata = field.metadata or {}
         self.name, self.place = field.name, metadata.get("xml") or "element"
         self._nil = bool(metadata.get("nil"))
@@ -209,8 +217,8 @@ class _FieldWriter:
         self._many = isinstance(kind, T.ArrayType)
         if isinstance(kind, T.ArrayType):
             kind = kind.elementType
-        self._struct = _StructWriter(kind, inside, path) if isinstance(kind, T.StructType) else None
-        self._text = _to_text(kind, path) if self._struct is None else str
+        self._struct = _StructWriter(kind, inside, path, zone) if isinstance(kind, T.StructType) else None
+        self._text = _to_text(kind, path, zone) if self._struct is None else str
         if self.place != "element" and (self._many or self._struct):
             raise ConfigurationError(f"{path} has several values, and is no child", remedy="leave its metadata away")
 
@@ -246,8 +254,8 @@ class _FieldWriter:
 class _StructWriter:
     """Writes the fields of a struct."""
 
-    def __init__(self, fields: T.StructType, inside: str, path: str) -> None:
-        self._fields = [_FieldWriter(field, inside, f"{path}.{field.name}") for field in fields.fields]
+    def __init__(self, fields: T.StructType, inside: str, path: str, zone: tzinfo) -> None:
+        self._fields = [_FieldWriter(field, inside, f"{path}.{field.name}", zone) for field in fields.fields]
 
     def namespaces(self) -> Iterator[str]:
         """Of all that is inside."""
@@ -266,7 +274,33 @@ def _tag(namespace: str, local: str) -> str:
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _to_text(kind: T.DataType, path: str) -> Callable[[Any], str]:
+_OFFSET = re.compile(r"([+-])(0[0-9]|1[0-4]):([0-5][0-9])")
+
+
+def zone_of(name: str) -> tzinfo:
+    """The time zone of a name or an offset; UTC of "".
+
+    Raises:
+        ConfigurationError: There is none.
+    """
+    if name in ("", "Z"):
+        return UTC
+    if match := _OFFSET.fullmatch(name):
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        return timezone(-offset if match[1] == "-" else offset)
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigurationError(
+            f"there is no time zone {name!r}", remedy='give its name, such as "Europe/Berlin", or "+02:00"'
+        ) from None
+
+
+def _to_text(kind: T.DataType, path: str, zone: tzinfo) -> Callable[[Any], str]:
+    if isinstance(kind, T.DecimalType):
+        return partial(_decimal, kind.scale) if (kind.precision, kind.scale) != _ANY_DECIMAL else _shortest
+    if isinstance(kind, T.TimestampType):
+        return partial(_moment, zone)
     found = _TEXTS.get(type(kind))
     if found is None:
         raise ConfigurationError(
@@ -295,15 +329,30 @@ def _special(value: float) -> str:
     return {float("inf"): "INF", float("-inf"): "-INF"}.get(value, "")
 
 
-def _decimal(value: Decimal) -> str:
+_ANY_DECIMAL = (38, 18)
+"""Precision and scale of what an XSD calls a decimal and nothing more: this scale is nobody's."""
+
+
+def _decimal(scale: int, value: Decimal) -> str:
+    return f"{value:.{scale}f}"
+
+
+def _shortest(value: Decimal) -> str:
     text = format(value, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _moment(value: datetime) -> str:
+def _moment(zone: tzinfo, value: datetime) -> str:
+    at = value.astimezone(zone)
+    offset = at.isoformat()[len(at.replace(tzinfo=None).isoformat()) :]
+    if len(offset) > len("+00:00"):
+        raise ValueError(f"{value.isoformat()} is {offset} from UTC in {zone}, which XML cannot say")
+    return _local_moment(at.replace(tzinfo=None)) + ("Z" if offset == "+00:00" else offset)
+
+
+def _local_moment(value: datetime) -> str:
     text = value.isoformat()
-    whole, zone = (text[:-6], "Z") if text.endswith("+00:00") else (text, "")
-    return (whole.rstrip("0") if "." in whole else whole) + zone
+    return text.rstrip("0") if "." in text else text
 
 
 def _day(value: date) -> str:
@@ -323,9 +372,7 @@ _TEXTS: dict[type[T.DataType], Callable[[Any], str]] = {
     T.LongType: str,
     T.FloatType: _float,
     T.DoubleType: _double,
-    T.DecimalType: _decimal,
     T.DateType: _day,
-    T.TimestampType: _moment,
-    T.TimestampNTZType: _moment,
+    T.TimestampNTZType: _local_moment,
     T.BinaryType: _bytes,
 }

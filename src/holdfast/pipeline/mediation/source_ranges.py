@@ -1,0 +1,60 @@
+"""Batch reads of a source's records: those of some ranges, or a sample of what its queues hold now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from holdfast.pipeline import bounds, offsets
+from holdfast.pipeline.client import DataPlane, Patience
+from holdfast.pipeline.mediation.checks import source_options
+from holdfast.pipeline.mediation.plan import SourcePlan
+from holdfast.pipeline.offsets import QueueRange, Range
+from holdfast.pipeline.options import ReadOptions
+
+_NARROWING = ("queue", "subscribe", "partitions", "timestamptype")
+"""Options of a source that say which records are read, beside those that begin as below."""
+_BEGINNINGS = ("starting", "ending", "queuepattern", "subscribepattern")
+
+
+def range_options(source: SourcePlan, ranges: Sequence[QueueRange]) -> dict[str, str]:
+    """Options of a batch read of a source that reads some ranges.
+
+    Args:
+        source: The source.
+        ranges: One of each partition of each queue; it may be empty.
+    """
+    kept = {
+        name: value
+        for name, value in source_options(source).items()
+        if name.lower() not in _NARROWING and not name.lower().startswith(_BEGINNINGS)
+    }
+    queues = sorted({queue for queue, _ in ranges})
+    starts = {queue: {str(p.partition): p.start for name, p in ranges if name == queue} for queue in queues}
+    ends = {queue: {str(p.partition): p.end for name, p in ranges if name == queue} for queue in queues}
+    numbers = sorted({part.partition for _, part in ranges})
+    narrowed = {"queue": ",".join(queues), "startingOffsets": json.dumps(starts), "endingOffsets": json.dumps(ends)}
+    # A partition that has appeared since then has no range in this.
+    return {**kept, **narrowed, **({"partitions": ",".join(map(str, numbers))} if len(queues) == 1 else {})}
+
+
+def sample_ranges(source: SourcePlan, rows: int) -> list[QueueRange]:
+    """So many records of a source, shared over all partitions of its queues: from where it would begin, or else the
+    first there are."""
+    options = ReadOptions.parse(source_options(source))
+    plane, patience = DataPlane(options.broker, options.access), Patience(options.away)
+    since: dict[tuple[str, int], int] = {}
+    ends: dict[tuple[str, int], int] = {}
+    try:
+        there = patience.call(lambda: bounds.queues_there(plane, options))
+        if not there:
+            raise bounds.no_match(options)
+        for queue, one in there.items():
+            begins = patience.call(lambda one=one: bounds.start_of(plane, options, one))  # type: ignore[misc]
+            for partition, (first, end) in one.partitions.items():
+                ends[queue, partition] = end
+                since[queue, partition] = max(first, begins[partition]) if begins[partition] < end else first
+    finally:
+        plane.close()
+    until = offsets.share(since, ends, rows)
+    return [(queue, Range(partition, since[queue, partition], until[queue, partition])) for queue, partition in ends]
