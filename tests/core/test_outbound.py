@@ -68,6 +68,33 @@ def test_what_is_refused_once_is_tried_last_for_every_key_of_the_address() -> No
     assert create.envelope.versions == OLD
 
 
+def test_the_versions_of_an_address_are_told_once_and_no_warning_comes_with_them() -> None:
+    sending = Sending()
+    for key in ("a", "b", "c"):
+        outbox = sending.open(key)
+        outbox.choices = list(outbox.choices)  # each finds out for itself, as those do that begin together
+        sending.submit(outbox, key)
+    for create in sending.take():
+        sending.refuse(create)
+    for number, create in enumerate(sending.take()):
+        sending.grant(create, f"urn:s:{number}")
+    told = [effect for effect in sending.told if isinstance(effect, Incident)]
+    assert [one.level for one in told if one.name == "sequence refused"] == ["debug"] * 3
+    (detected,) = [one for one in told if one.name == "versions detected"]
+    assert (detected.level, detected.detail) == (
+        "info",
+        {"to": TO, "versions": OLD.in_words, "refused": NEW.in_words},
+    )
+    sending.take()
+    other = sending.open("d")
+    sending.choices[:] = [(NEW, False)]
+    other.choices = sending.choices
+    sending.submit(other, "d")
+    (create,) = sending.take()
+    sending.refuse(create)
+    assert [one.level for one in sending.told if isinstance(one, Incident)][-1] == "warning", "nothing is left to try"
+
+
 def test_a_stopped_key_that_goes_on_tries_every_version_again() -> None:
     sending = Sending()
     outbox = sending.open()

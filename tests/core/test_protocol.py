@@ -104,7 +104,7 @@ def test_a_sequence_that_expires_or_falls_silent_is_ended_and_tells_its_gap() ->
         endpoint.protocol.pump(endpoint.now)
         endpoint.settle()
         (told,) = (incident for incident in endpoint.incidents if incident.name == "sequence incomplete")
-        assert told.detail is not None and told.detail["missing"] == [2, 2]
+        assert told.detail is not None and told.detail["missing"] == "2-2"
         assert [record.message_number for record in endpoint.records()] == [1, 3]
         for after in (endpoint, endpoint.restart()):  # forgotten by both sides without a word, says the clause
             assert [code(after.send(identifier, number)) for number in (2, 4)] == ["UnknownSequence"] * 2

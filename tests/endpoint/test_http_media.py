@@ -10,6 +10,8 @@ import pytest
 
 from holdfast import Destination, Source
 from holdfast.endpoint.http_media import TAKEN
+from holdfast.http.exchange import HTTPLimits
+from holdfast.wire import decode
 
 HONEST = [
     "text/xml; charset=utf-8",
@@ -96,3 +98,41 @@ async def test_a_sources_own_listener_refuses_it_too(serve: Any) -> None:
         url = f"http://127.0.0.1:{source._server.port}/"
         assert (await post(url, "text/plain"))[0] == 415
         assert (await post(url, "text/xml"))[0] != 415
+
+
+TOO_LARGE = ENVELOPE + b" " * 3000
+LARGE = [("text/xml", 500), ("application/soap+xml", 400), ("text/plain", 413)]
+
+
+@pytest.mark.parametrize(("media", "status"), LARGE)
+async def test_a_message_that_is_too_large_is_answered_with_a_fault_that_its_sender_reads_and_logged_with_the_peer(
+    serve: Any, caplog: pytest.LogCaptureFixture, media: str, status: int
+) -> None:
+    caplog.set_level("INFO", "holdfast")
+    service = await serve(Destination(":memory:"), limits=HTTPLimits(max_body=2000))
+    async with httpx.AsyncClient() as peer:
+        answer = await peer.post(service.url, content=TOO_LARGE, headers={"Content-Type": media})
+    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (status, media)
+    if status != 413:
+        fault = decode(answer.content).fault
+        assert fault is not None and fault.sender and "larger than this endpoint accepts" in fault.reason
+    (line,) = [one for one in caplog.messages if "request refused" in one]
+    assert "status=413" in line and "peer='127.0.0.1:" in line
+
+
+@pytest.mark.parametrize(("media", "status"), LARGE)
+async def test_so_it_is_under_asgi(media: str, status: int) -> None:
+    app = Destination(":memory:", limits=HTTPLimits(max_body=2000))
+    async with app.lifespan(), httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as peer:
+        answer = await peer.post("/", content=TOO_LARGE, headers={"Content-Type": media})
+    assert (answer.status_code, b"Envelope" in answer.content) == (status, status != 413)
+
+
+async def test_a_media_type_that_is_refused_is_logged_with_the_peer(
+    serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "holdfast")
+    service = await serve(Destination(":memory:"))
+    await post(service.url, "application/json")
+    (line,) = [one for one in caplog.messages if "request refused" in one]
+    assert "status=415" in line and "application/json" in line and "peer='127.0.0.1:" in line

@@ -146,7 +146,7 @@ def test_the_life_of_a_sequence_is_told_by_what_is_saved_of_it():
     assert [(row["event"], row.get("detail")) for row in rows_of(one)] == [
         ("created", "exactly-once in-order, NoDiscard"),
         ("closed", None),
-        ("terminated", "missing [6, 8], SequenceTerminated"),
+        ("terminated", "missing 6-8, SequenceTerminated"),
         ("forgotten", None),
     ]
     one.durable(Batch(sequences={ONE: state([], state="terminated", last_fault="time is up")}))

@@ -26,6 +26,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues import Queue
+from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot
 from holdfast.core.shares import Shares
 from holdfast.core.states import DestinationAction, DestinationEvent
@@ -310,7 +311,7 @@ class Inbound:
                     "sequence incomplete",
                     destination.identifier,
                     level="error",
-                    detail={"missing": destination.gap_reported, "discarded": len(discard)},
+                    detail={"missing": str(AcknowledgementRanges(gaps)), "discarded": len(discard)},
                 )
             )
         self.held.release(destination, now)

@@ -109,6 +109,8 @@ class Outbound:
         self.reading = ReadingAhead(effects, self.outboxes, self._ready)
         self._marking = Marking(commit, self._ready)
         self.exchanges = Exchanges(self, self._happen)
+        self._detected: dict[str, str] = {}
+        """Address -> the versions it speaks, of those that refused others first."""
 
     @property
     def is_anonymous(self) -> bool:
@@ -407,6 +409,7 @@ class Outbound:
                 return None
             self.by_offer.pop(source.offer, None)
             source.offer = None
+        self._tell_versions(outbox, source)
         outbox.ignored_offers = 0
         outbox.refused.clear()
         outbox.unwelcome = None
@@ -416,6 +419,15 @@ class Outbound:
         self.commit.then(partial(self._opened, outbox, source))
         self.effects.append(Incident("sequence created", response.identifier, detail={"key": outbox.key}))
         return source
+
+    def _tell_versions(self, outbox: Outbox, source: RMSource) -> None:
+        """Report which versions a destination speaks, once for each address, if it refused others first."""
+        versions = source.versions.in_words
+        refused = {one.in_words for one, _ in outbox.refused} - {versions}
+        if refused and self._detected.get(outbox.to or "") != versions:
+            self._detected[outbox.to or ""] = versions
+            detail = {"to": outbox.to, "versions": versions, "refused": "; ".join(sorted(refused))}
+            self.effects.append(Incident("versions detected", detail=detail))
 
     def _offer_another(self, outbox: Outbox, source: RMSource, identifier: str, now: float) -> None:
         """Give up a Sequence granted without Accept, and offer another Sequence with the next CreateSequence. Sandesha2
@@ -542,10 +554,11 @@ class Outbound:
         self.drop(outbox, source, now)
         if is_new:
             outbox.refuse((source.versions, source.offer is not None))
-        if outbox.unwelcome is None or outbox.next_choice is None:  # after the first round a line for each is enough
-            detail = {"key": outbox.key, "code": why.code, "reason": why.reason, "versions": source.versions.in_words}
+        detail = {"key": outbox.key, "code": why.code, "reason": why.reason, "versions": source.versions.in_words}
+        if outbox.next_choice is not None:
+            self.effects.append(Incident("sequence refused", level="debug", detail=detail))
+        else:
             self.effects.append(Incident("sequence refused", level="warning", detail=detail))
-        if outbox.next_choice is None:
             is_patient = outbox.forwarding is not None and self.forwarders.giving_up.asks_again(outbox, why.reason, now)
             if not is_patient:
                 self.stop(outbox, why.code, why.reason, now)

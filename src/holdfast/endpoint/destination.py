@@ -56,7 +56,7 @@ from holdfast.endpoint.decoding import OFF_LOOP
 from holdfast.endpoint.descriptors import outgoing
 from holdfast.endpoint.dispatcher import Dispatcher, Handler, MessageHandler, passed_on, set_aside
 from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
-from holdfast.endpoint.envelopes import Elsewhere, Envelopes
+from holdfast.endpoint.envelopes import Elsewhere, Envelopes, refuse_as_soap
 from holdfast.endpoint.handlers import check_action, check_handler, check_transactions
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl
@@ -702,7 +702,7 @@ class Destination:
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             await self.start()
-            await serve_asgi(self.handle, scope, receive, send, self._limits, self._buffered)
+            await serve_asgi(self.handle, scope, receive, send, self._limits, self._buffered, refuse_as_soap)
         else:
             await send({"type": "websocket.close", "code": 1003})
 

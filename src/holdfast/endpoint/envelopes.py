@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,6 +35,7 @@ from holdfast.exceptions import (
 )
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response
+from holdfast.http.refusals import BODY_TOO_LARGE, Refusal
 from holdfast.wire import DEFAULT, Limits, content_type, encode, soap_of_content_type
 
 CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
@@ -129,8 +130,7 @@ class Envelopes:
         declared = soap_of_content_type(exchange.request.headers.get(b"content-type", b"").decode("latin-1"))
         soap = SOAP(error.soap) if error.soap else declared or SOAP.V1_1
         code = _CODES.get(type(error), "Sender")
-        # SOAP 1.2 part 2, 7.5.2.2: 400 for Sender; SOAP 1.1, 6.2: 500 for every fault.
-        status = 400 if code == "Sender" and soap is SOAP.V1_2 else 500
+        status = _status_of_sender(soap) if code == "Sender" else 500
         self.respond(exchange, Envelope(soap, fault=Fault(code, error.message)), status)
 
     def read(self, sent: Transmit, response: Response, notes: Notes | None, answered: Answered) -> None:
@@ -251,3 +251,21 @@ def _put_off(exchange: Exchange, why: bytes, error: ProcessorError | None = None
     until then, so it is told only if a processor says so: one message that meets a bug must not stop the others."""
     wait = math.ceil(error.retry_after) if isinstance(error, MessageFlowError) else 0
     exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"%d" % wait),) if wait else ())
+
+
+def refuse_as_soap(refusal: Refusal, headers: Mapping[bytes, bytes], peer: str | None) -> Refusal:
+    """Log a request that the HTTP server refuses with 413 or 415. Answer a SOAP message that is too large with a fault:
+    its sender reads faults, and would otherwise send the same message again and again."""
+    given = headers.get(b"content-type", b"").decode("latin-1")
+    log.info("request refused", peer=peer, status=refusal.status, reason=refusal.text, media=given[:100])
+    soap = soap_of_content_type(given)
+    if refusal is not BODY_TOO_LARGE or soap is None:
+        return refusal
+    fault = Fault("Sender", "The message is larger than this endpoint accepts. Send a smaller one.")
+    text = encode(Envelope(soap, fault=fault)).decode()
+    return Refusal(_status_of_sender(soap), refusal.reason, text, refusal.headers, CONTENT_TYPES[soap])
+
+
+def _status_of_sender(soap: SOAP) -> int:
+    """SOAP 1.2 part 2, 7.5.2.2: 400 for Sender; SOAP 1.1, 6.2: 500 for every fault."""
+    return 400 if soap is SOAP.V1_2 else 500

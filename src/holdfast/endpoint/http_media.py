@@ -1,4 +1,4 @@
-"""Which requests can be SOAP messages at all: POST, with one of SOAP's media types. Knows no XML.
+"""Which requests can be SOAP messages at all: POST, with one of SOAP's media types.
 
 A web page may post to any address it likes without being asked, but only as a form or as plain text (and without any
 type): a browser asks first, with OPTIONS, before it sends one of ours. So nothing else is read, and no page that
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.endpoint.logs import log
 from holdfast.http.exchange import Exchange, Request
 
 TAKEN: Final = (b"text/xml", b"application/soap+xml", b"application/xml")
@@ -40,15 +41,24 @@ def refuse_unless_soap(exchange: Exchange) -> bool:
         if len(_known) < _MOST_KNOWN and len(given) <= _MOST_BYTES:
             _known.add(given)
         return False
-    exchange.respond(415, _why(request, media).encode() + b"\n", b"text/plain", ((b"Accept", _LIST),))
+    why = _why(request, media)
+    log.info("request refused", peer=request.peer, status=415, reason=why)
+    exchange.respond(415, why.encode() + b"\n", b"text/plain", ((b"Accept", _LIST),))
     return True
+
+
+def attachments_of(media: str) -> str:
+    """The name of what wraps a SOAP message in that Content-Type: MTOM or SOAP with Attachments; "" for neither."""
+    kind, _, parameters = media.lower().partition(";")
+    if kind.strip() not in ("multipart/related", "application/xop+xml"):
+        return ""
+    return "MTOM" if "xop+xml" in kind + parameters else "SOAP with Attachments"
 
 
 def _why(request: Request, media: bytes) -> str:
     takes = f"SOAP is taken as {_LIST.decode()}, in UTF-8 or UTF-16"
-    if media in (b"multipart/related", b"application/xop+xml"):
-        given = request.headers[b"content-type"].lower()
-        name = "MTOM" if b"xop+xml" in given else "SOAP with Attachments"
+    name = attachments_of(request.headers.get(b"content-type", b"").decode("latin-1"))
+    if name:
         return f"{name} ({media.decode('latin-1')}) is not understood. {takes}; turn {name} off at the sender."
     if not media:
         return f"The request has no Content-Type. {takes}."

@@ -176,7 +176,7 @@ class Collector:
         if event == "terminated" and fault == TIME_IS_UP:
             event = "expired"
         missing = state.get("gaps", ())
-        said = [f"missing {list(missing)}"] if missing else []
+        said = [f"missing {AcknowledgementRanges.from_state(list(missing))}"] if missing else []
         self._row(at, event, name, detail=_short(", ".join([*said, *([fault] if fault else [])])) or None)
 
     def _address(self, state: State) -> str | None:

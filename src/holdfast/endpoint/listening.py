@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from holdfast.endpoint.descriptors import SPARE_FILES, divide
+from holdfast.endpoint.envelopes import refuse_as_soap
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import Handler, HTTPLimits
 from holdfast.http.reasons import reason_of
@@ -35,6 +36,7 @@ async def listen_for_answers(handler: Handler, host: str, port: int) -> HTTPServ
         ConfigurationError: the system does not let it listen there.
     """
     server = HTTPServer()
+    server.refusing = refuse_as_soap
     with listening_at(host, port):
         await server.start(handler, host, port, limits=divide(HTTPLimits(), None, SPARE_FILES).messages)
     return server

@@ -13,6 +13,7 @@ from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.envelopes import Envelopes, Notes
+from holdfast.endpoint.http_media import attachments_of
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.outboxes import forwarder_of
 from holdfast.endpoint.pauses import Pauses
@@ -189,7 +190,7 @@ class Sender:
         if self._is_stopped:
             return
         if isinstance(read, EnvelopeError):
-            reason = _first_line(response) or read.message
+            reason = _attachments(response) or _first_line(response) or read.message
             self._undecodable(sent, response, f"{reason}; it is left alone for {wait:.0f} s" if wait else reason)
         elif isinstance(read, ProcessorError):
             self._failed(sent, f"the answer of {sent.to} is not taken: {read.message}", is_unreachable=False)
@@ -281,6 +282,15 @@ def _is_answered_elsewhere(sent: Transmit) -> bool:
 
 def _silence(sent: Transmit, response: Response) -> str:
     return f"{sent.to} answered CreateSequence with HTTP {response.status} and nothing. {_ASK}"
+
+
+def _attachments(response: Response) -> str:
+    name = attachments_of(response.content_type)
+    if not name:
+        return ""
+    return (
+        f"the answer is {name} ({response.content_type[:100]}), which is not supported: turn {name} off at the service"
+    )
 
 
 def _first_line(response: Response) -> str:

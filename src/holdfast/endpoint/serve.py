@@ -17,6 +17,7 @@ from holdfast.endpoint.admin import Admin
 from holdfast.endpoint.admin_guard import Guard
 from holdfast.endpoint.descriptors import SPARE_FILES, Shares, divide
 from holdfast.endpoint.destination import Destination
+from holdfast.endpoint.envelopes import refuse_as_soap
 from holdfast.endpoint.joined_admin import JoinedAdmin
 from holdfast.endpoint.listening import listening_at
 from holdfast.endpoint.logs import log
@@ -96,6 +97,7 @@ class Service:
         self._neighbours: Neighbours | None = None
         app.worker = post.place.worker if post is not None else None
         self._server = HTTPServer()
+        self._server.refusing = refuse_as_soap
         self._admin_server = HTTPServer()
         self._admin: Admin | None = None
 

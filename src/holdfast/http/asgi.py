@@ -20,6 +20,7 @@ from holdfast.http.refusals import (
     OUT_OF_ROOM,
     UNKNOWN_CODING,
     Refusal,
+    Refusing,
 )
 from holdfast.http.tls import PeerCertificate
 
@@ -57,6 +58,7 @@ async def serve_asgi(
     send: Send,
     limits: HTTPLimits | None = None,
     buffered: Buffered | None = None,
+    refusing: Refusing | None = None,
 ) -> None:
     """Serve one ASGI ``http`` scope: read the request, give it to the handler, send its answer when it comes.
 
@@ -68,6 +70,7 @@ async def serve_asgi(
         limits: ``max_body``, ``body_timeout`` and ``response_timeout`` are kept; the defaults if None.
         buffered: What is held of all requests together, ``max_buffered`` of the limits being the most; shared by all
             calls that serve one application. None: this request is the only one.
+        refusing: Answers a request whose content is too large, or encoded, in its own way; None: as plain text.
 
     Raises:
         ValueError: The scope is not an ``http`` one.
@@ -77,13 +80,19 @@ async def serve_asgi(
     limits = limits or HTTPLimits()
     content = _Content(limits.max_body, buffered or Buffered(limits.max_buffered))
     try:
-        await _serve(handler, scope, receive, send, limits, content)
+        await _serve(handler, scope, receive, send, limits, content, refusing)
     finally:
         content.release()
 
 
 async def _serve(
-    handler: Handler, scope: Scope, receive: Receive, send: Send, limits: HTTPLimits, content: _Content
+    handler: Handler,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    limits: HTTPLimits,
+    content: _Content,
+    refusing: Refusing | None,
 ) -> None:
     headers = _headers(scope)
     body: bytes | None = None
@@ -94,7 +103,10 @@ async def _serve(
     except TimeoutError:
         await _refuse(send, BODY_TIMEOUT)
     except _Refused as refused:
-        await _refuse(send, refused.refusal)
+        refusal, request = refused.refusal, _request(scope, headers, b"")
+        if refusing is not None and refusal in (BODY_TOO_LARGE, UNKNOWN_CODING):
+            refusal = refusing(refusal, headers, request.peer)
+        await _refuse(send, refusal)
     if body is not None:
         exchange = ASGIExchange(_request(scope, headers, body))
         await _answer(handler, exchange, receive, send, limits)
@@ -329,7 +341,7 @@ async def _disconnected(receive: Receive) -> None:
 async def _refuse(send: Send, refusal: Refusal) -> None:
     body = refusal.text.encode() + b"\n"
     headers = [
-        (b"content-type", b"text/plain"),
+        (b"content-type", refusal.content_type),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
         *((name.lower(), value) for name, value in refusal.headers),

@@ -138,7 +138,8 @@ class HTTPLimits:
     """What one listener lets its peers use. Times are seconds, sizes bytes.
 
     Attributes:
-        max_body: Largest request content; more is refused with 413 before it is read.
+        max_body: Largest request content; more is refused before it is read: a SOAP message with a fault, anything
+            else with 413.
         max_header_bytes: Largest request line and header section; more is refused with 431.
         max_buffered: All request contents held at a time, over all connections, until they are answered; more is
             refused with 503.

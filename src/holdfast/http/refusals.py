@@ -5,6 +5,7 @@ Values only; ``server_connection`` decides when each is due.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,12 @@ class Refusal:
     reason: str
     text: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    content_type: bytes = b"text/plain"
+
+
+Refusing = Callable[[Refusal, Mapping[bytes, bytes], str | None], Refusal]
+"""``refusing(refusal, headers, peer)``: what a request is answered with instead, once its headers were read. For an
+endpoint whose peers understand answers of another kind."""
 
 
 RETRY: Final = ((b"Retry-After", b"1"),)

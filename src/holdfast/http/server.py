@@ -27,6 +27,7 @@ from holdfast.http.descriptors import backlog
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request, check_headers
 from holdfast.http.handshakes import Handshake, TLSListener
 from holdfast.http.known_heads import KnownHeads
+from holdfast.http.refusals import Refusing
 from holdfast.http.server_connection import Connection
 
 __all__ = ["Exchange", "HTTPCounters", "HTTPLimits", "HTTPServer", "Handler", "Request", "event_loop_factory"]
@@ -95,6 +96,8 @@ class HTTPServer:
         self.connections: set[Connection | Handshake] = set()
         self.heads: dict[tuple[int, bytes | None], bytes] = {}  # what `head` made since the Date changed
         self.known_heads = KnownHeads()
+        self.refusing: Refusing | None = None
+        """Answers requests whose content is too large, or encoded, in its own way; None: as plain text."""
         self.give: Callable[[socket.socket], bool] | None = None
         """Gives a connection that brought nothing yet to another process that has fewer, closing nothing; whether it
         did. None: there is no other."""

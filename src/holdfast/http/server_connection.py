@@ -453,12 +453,14 @@ class Connection(asyncio.Protocol):
         assert refusal is not None
         server = self.server
         (server.counters.timeouts if refusal.status == 408 else server.counters.refused)[refusal.reason] += 1
+        if server.refusing is not None and refusal in (BODY_TOO_LARGE, UNKNOWN_CODING):
+            refusal = server.refusing(refusal, self._headers, self.peer)
         server.buffered -= self._length
         self._length = 0
         self._body = b""
         body = refusal.text.encode() + b"\n"
         extra = b"".join(b"%b: %b\r\n" % header for header in refusal.headers)
-        head = server.head(refusal.status, b"text/plain")
+        head = server.head(refusal.status, refusal.content_type)
         self.transport.write(b"%b%bConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (head, extra, len(body), body))
         self._phase = LINGER
         self._since = server.now
