@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
+from holdfast.broker import xpath_program
 from holdfast.broker.config_values import Unfit
 from holdfast.broker.xpath import parse_xpath
-from holdfast.broker.xpath_program import LOOKED_AT, Program, TooMuch
+from holdfast.broker.xpath_program import LOOKED_AT, TEXT_A_STEP, Program, TooMuch
 
 NAMESPACES = {"o": "urn:orders", "p": "urn:parts"}
 PLENTY = 1 << 40
@@ -233,6 +236,43 @@ def test_it_stops_at_the_step_that_is_too_much(expression: str, shape: str) -> N
     assert program.run(body, steps)[1] == steps
     with pytest.raises(TooMuch):
         program.run(body, steps - 1)
+
+
+HOSTILE = [
+    " or ".join(f"//*[@* = 'n{number}']" for number in range(40)),
+    " or ".join(f"//*[contains(@*, 'n{number}')]" for number in range(30)),
+    " or ".join(f"//*[normalize-space(.) = 'n{number}']" for number in range(25)),
+    " or ".join(f"//*[contains(., 'n{number}')]" for number in range(30)),
+    " or ".join(f"//*[@k1 = {number}]" for number in range(40)),
+    " or ".join(f". = 'n{number}'" for number in range(60)),
+]
+
+
+@pytest.mark.parametrize("expression", [*EXPENSIVE, *HOSTILE])
+@pytest.mark.parametrize("shape", [*SHAPES, "long values"])
+def test_every_look_at_a_text_or_an_attribute_is_counted(
+    expression: str, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps that are counted are no fewer than the values that are compared, and the characters of these."""
+    looks = 0
+    relating = xpath_program._relating
+
+    def counting(relation: str, literal: str | float) -> Callable[[str], bool]:
+        fits = relating(relation, literal)
+
+        def look(text: str) -> bool:
+            nonlocal looks
+            looks += max(1, len(text) // TEXT_A_STEP)
+            return fits(text)
+
+        return look
+
+    monkeypatch.setattr(xpath_program, "_relating", counting)
+    values = "<r>" + ("<a " + " ".join(f'k{i}="{"v" * 5_000}"' for i in range(3)) + "/>") * 4 + "</r>"
+    body = values if shape == "long values" else SHAPES[shape](2400)
+    program = Program([parse_xpath(expression, NAMESPACES)])
+    steps = program.run(body.encode(), 10 * PLENTY)[1]
+    assert looks <= steps
 
 
 def test_of_a_long_text_the_beginning_is_looked_at() -> None:

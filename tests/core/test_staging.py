@@ -241,6 +241,52 @@ def test_more_than_may_be_staged_is_refused_and_nothing_of_it_is_kept() -> None:
     side.stage(0, "d", rows("6"))
 
 
+def test_parts_without_rows_have_a_limit() -> None:
+    side = Side(StagingPolicy(max_parts=3))
+    for token in "abc":
+        side.stage(0, token, rows())
+    with pytest.raises(NoRoomToStage, match="3 parts are staged"):
+        side.stage(0, "d", rows())
+    side.settle()
+    side.start()
+    with pytest.raises(NoRoomToStage):
+        side.stage(0, "d", rows())
+    side.staging.discard("s", ["a"])
+    side.stage(0, "d", rows("1"))
+    side.settle()
+    side.staging.publish(Batch("s", "q", 0), ["d"], 1, side.now)
+    side.settle()
+    for token in "efg":
+        side.stage(1, token, rows())
+    side.settle()
+
+
+def test_sinks_have_a_limit_whatever_makes_them() -> None:
+    side = Side(StagingPolicy(max_sinks=2))
+    side.stage(0, "a", rows("1"))
+    side.staging.bind("other", "q", after=4)
+    side.settle()
+    side.start()
+    with pytest.raises(NoRoomToStage, match="2 sinks"):
+        side.staging.bind("third", "q", after=4)
+    with pytest.raises(NoRoomToStage):
+        side.staging.publish(Batch("third", "q", 0), [], 0, side.now)
+    side.staging.forget("other")
+    side.staging.bind("third", "q", after=4)
+
+
+def test_binds_are_remembered_up_to_a_limit_over_all_sinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "FORMER_OF_EACH", 2)
+    side = Side(StagingPolicy(max_sinks=2))
+    for name in ("one", "two"):
+        side.staging.bind(name, "q0", after=4)
+        for number in range(1, 20):
+            side.staging.bind(name, f"q{number}", after=4)
+    assert len(side.staging.sinks["two"].former) == 1
+    assert list(side.staging.sinks["two"].former) == ["q18"], "the newest"
+    assert len(side.staging.sinks["one"].former) <= sinks.MOST_FORMER
+
+
 def test_a_sink_that_is_forgotten_while_rows_move_lets_them_arrive_and_a_new_one_is_another(side: Side) -> None:
     side.stage(0, "t", rows("1", "2"))
     side.settle()

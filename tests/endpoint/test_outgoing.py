@@ -259,3 +259,14 @@ async def test_an_error_whose_text_xml_cannot_hold_makes_a_dead_letter_like_any_
             await source.request("<a/>", action="urn:bad", timeout=60)
     (letter,) = app.engine.store.read("dead-letters", 0, 0, 1)
     assert "FileNotFoundError" in Message.from_record(letter[1]).headers[-1].text
+
+
+async def test_what_receivers_would_refuse_is_refused_by_send_and_nothing_of_it_is_stored(tmp_path: Path) -> None:
+    deep = b"<a>" * 63 + b"</a>" * 63
+    async with Source("http://127.0.0.1:9/", str(tmp_path / "out")) as source:
+        for body, action in ((deep, "urn:a"), (b"<a/>", "urn:" + "a" * 2_045)):
+            with pytest.raises(EnvelopeError):
+                await source.send(body, action=action)
+        assert source.progress.stored == 0
+    with pytest.raises(EnvelopeError, match="deeper than 60"):
+        ApplicationFault("no", detail=b"<a>" * 61 + b"</a>" * 61)

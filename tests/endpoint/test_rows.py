@@ -169,3 +169,15 @@ def test_whatever_passes_can_be_written_into_an_envelope_and_read_from_it(wild: 
     found = decode(encode(envelope))
     assert (found.action, found.message_id, found.relates_to) == (record.action, record.message_id, record.relates_to)
     assert found.body == record.body
+
+
+def test_a_row_that_receivers_would_refuse_is_refused_when_it_is_staged() -> None:
+    deep = b"<a>" * 63 + b"</a>" * 63
+    uri = "urn:" + "a" * 2_045
+    rows = [row(), row(deep), row(b"<a>" + deep.replace(b"a", b"b") + b"</a>"), row(action=uri), row(message_id=uri)]
+    rows += [row(to=uri, queue=None), row(headers=b"<h:a xmlns:h='urn:h'>" + deep + b"</h:a>")]
+    for _ in range(2):
+        first, *found = read(*rows)
+        assert isinstance(first, Row)
+        columns = [one.column if isinstance(one, RowRefused) else None for one in found]
+        assert columns == ["body", "body", "action", "message_id", "to", "headers"]

@@ -38,14 +38,16 @@ class _Element:
         below: The same for anything below it.
         tests: What may hold for it.
         start: Where its text begins, -1 if nobody asks.
+        texts: How often its text is looked at.
     """
 
-    __slots__ = ("attributes", "below", "children", "start", "tests", "text")
+    __slots__ = ("attributes", "below", "children", "start", "tests", "text", "texts")
 
-    def __init__(self, attributes: dict[str, str], tests: tuple[_Test, ...], start: int) -> None:
+    def __init__(self, attributes: dict[str, str], tests: tuple[_Test, ...], start: int, texts: int = 0) -> None:
         self.attributes = attributes
         self.tests = tests
         self.start = start
+        self.texts = texts
         self.children = 0
         self.below = 0
         self.text = ""
@@ -54,16 +56,47 @@ class _Element:
 _Holds = Callable[[_Element], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What deciding something about one element costs.
+
+    Attributes:
+        steps: Whatever the element is like.
+        texts: How often its text is looked at.
+        named: How often one of its attributes is.
+        every: How often all of them are.
+    """
+
+    steps: int = 0
+    texts: int = 0
+    named: int = 0
+    every: int = 0
+
+    def __add__(self, other: _Cost) -> _Cost:
+        return _Cost(
+            self.steps + other.steps, self.texts + other.texts, self.named + other.named, self.every + other.every
+        )
+
+    def of_attributes(self, attributes: dict[str, str]) -> int:
+        """Steps for the looks at these attributes."""
+        if not attributes or not (self.named or self.every):
+            return 0
+        looked = sum([min(len(value), LOOKED_AT) for value in attributes.values()]) // TEXT_A_STEP
+        return self.named * looked + self.every * (len(attributes) + looked)
+
+
+_ONE = _Cost(1)
+
+
 class _Test:
     """What decides one step: a bit, and when it is set."""
 
-    __slots__ = ("bit", "holds", "needs_text", "weight")
+    __slots__ = ("bit", "cost", "holds")
 
-    def __init__(self, bit: int, holds: _Holds, *, needs_text: bool, weight: int) -> None:
+    def __init__(self, bit: int, holds: _Holds, cost: _Cost) -> None:
         self.bit = bit
         self.holds = holds
-        self.needs_text = needs_text
-        self.weight = weight
+        self.cost = cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +105,16 @@ class _Tests:
 
     Attributes:
         tests: All of them.
-        weight: The steps that they are.
-        needs_text: Whether any of them asks for the element's text.
+        cost: Of all of them together.
     """
 
     tests: tuple[_Test, ...]
-    weight: int
-    needs_text: bool
+    cost: _Cost
 
     @classmethod
     def of(cls, tests: Sequence[_Test]) -> _Tests:
         """These tests."""
-        return cls(tuple(tests), 1 + sum(one.weight for one in tests), any(one.needs_text for one in tests))
+        return cls(tuple(tests), sum((one.cost for one in tests), _ONE))
 
 
 class Program:
@@ -97,10 +128,12 @@ class Program:
         self._bits = 0
         self._named: dict[str, list[_Test]] = {}
         made = [self._condition(one) for one in conditions]
-        self._top = [holds for holds, _, _ in made]
-        self.around = _Tests((), 1, any(needs for _, needs, _ in made))
+        self._top = [holds for holds, _ in made]
+        self.around = _Tests((), sum((cost for _, cost in made), _ONE))
         """What is asked of the Body itself."""
-        self._needs_text = self.around.needs_text or any(one.needs_text for all in self._named.values() for one in all)
+        self._needs_text = any(
+            [self.around.cost.texts, *(one.cost.texts for all in self._named.values() for one in all)]
+        )
         self._tests = {name: self._for(name) for name in self._named if not name.endswith(ANY)}
         self._in_namespace = {name[: -len(ANY)]: self._for(name) for name in self._named if name.endswith("}" + ANY)}
         self._any = _Tests.of(self._named.get(ANY, ()))
@@ -143,43 +176,41 @@ class Program:
 
     # --- making it ----------------------------------------------------------------------------------------------------
 
-    def _condition(self, one: Condition) -> tuple[_Holds, bool, int]:
-        """What decides a condition about an element; whether it needs its text; how many steps it is."""
+    def _condition(self, one: Condition) -> tuple[_Holds, _Cost]:
+        """What decides a condition about an element, and what that costs."""
         if isinstance(one, Path):
             return self._path(one)
         if isinstance(one, Not):
-            holds, needs, weight = self._condition(one.of)
-            return (lambda element: not holds(element)), needs, weight + 1
+            holds, cost = self._condition(one.of)
+            return (lambda element: not holds(element)), cost + _ONE
         made = [self._condition(part) for part in one.of]
-        parts = [part for part, _, _ in made]
-        needs, weight = any(need for _, need, _ in made), sum(weight for _, _, weight in made) + 1
+        parts = [part for part, _ in made]
+        cost = sum((cost for _, cost in made), _ONE)
         if isinstance(one, All):
-            return (lambda element: all(part(element) for part in parts)), needs, weight
+            return (lambda element: all(part(element) for part in parts)), cost
         assert isinstance(one, Some)
-        return (lambda element: any(part(element) for part in parts)), needs, weight
+        return (lambda element: any(part(element) for part in parts)), cost
 
-    def _path(self, path: Path) -> tuple[_Holds, bool, int]:
+    def _path(self, path: Path) -> tuple[_Holds, _Cost]:
         """From its end on: what holds for the element where it begins."""
-        holds, needs = _end(path)
-        weight = 1
+        holds, cost = _end(path)
         for step in reversed(path.steps):
-            bit = self._test(step, holds, needs, weight)
-            needs, weight = False, 1
+            bit = self._test(step, holds, cost)
+            cost = _ONE
             holds = _has_below(bit) if step.is_below else _has_child(bit)
-        return holds, needs, weight
+        return holds, cost
 
-    def _test(self, step: Step, then: _Holds, needs_text: bool, weight: int) -> int:
+    def _test(self, step: Step, then: _Holds, cost: _Cost) -> int:
         """Make the test of a step; the bit that it sets where all asked of the element, and what follows, holds."""
         parts = [then]
         for condition in step.conditions:
-            holds, needs, more = self._condition(condition)
+            holds, more = self._condition(condition)
             parts.insert(-1, holds)
-            needs_text, weight = needs_text or needs, weight + more
+            cost += more
         bit = 1 << self._bits
         self._bits += 1
         holds = then if len(parts) == 1 else lambda element: all(part(element) for part in parts)
-        test = _Test(bit, holds, needs_text=needs_text, weight=weight)
-        self._named.setdefault(step.name, []).append(test)
+        self._named.setdefault(step.name, []).append(_Test(bit, holds, cost))
         return bit
 
 
@@ -191,14 +222,14 @@ def _has_below(bit: int) -> _Holds:
     return lambda element: bool(element.below & bit)
 
 
-def _end(path: Path) -> tuple[_Holds, bool]:
-    """What the last element of a path must be, and whether its text must be known."""
+def _end(path: Path) -> tuple[_Holds, _Cost]:
+    """What the last element of a path must be, and what that costs."""
     name, compared = path.attribute, path.compared
     if name is None:
         if compared is None:
-            return (lambda element: True), False
+            return (lambda element: True), _ONE
         fits = _comparing(compared)
-        return (lambda element: fits(element.text)), True
+        return (lambda element: fits(element.text)), _Cost(1, texts=_looks(compared))
     fits = _comparing(compared) if compared is not None else lambda value: True
     if name.endswith(ANY):
         start = name[: -len(ANY)]
@@ -206,10 +237,21 @@ def _end(path: Path) -> tuple[_Holds, bool]:
             lambda element: any(
                 fits(value[:LOOKED_AT]) for key, value in element.attributes.items() if key.startswith(start)
             )
-        ), False
+        ), _Cost(1, every=_looks(compared))
     if compared is not None and compared.is_normalized:  # of nothing, that is an empty text
-        return (lambda element: fits(element.attributes.get(name, "")[:LOOKED_AT])), False
-    return (lambda element: name in element.attributes and fits(element.attributes[name][:LOOKED_AT])), False
+        return (lambda element: fits(element.attributes.get(name, "")[:LOOKED_AT])), _Cost(1, named=1)
+    return (lambda element: name in element.attributes and fits(element.attributes[name][:LOOKED_AT])), _Cost(
+        1, named=1
+    )
+
+
+def _looks(compared: Compared | None) -> int:
+    """As how many looks at a text a comparison counts: about what it costs, where a plain search is one."""
+    if compared is None:
+        return 1
+    if compared.is_normalized:
+        return 16
+    return 4 if isinstance(compared.literal, float) or compared.relation in ("<", "<=", ">", ">=") else 1
 
 
 def _comparing(compared: Compared) -> Callable[[str], bool]:
@@ -261,11 +303,12 @@ class _Run:
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         tests = self._program.tests_of(name) if self._open else self._program.around
-        self.steps += tests.weight + len(attributes)
+        cost = tests.cost
+        self.steps += cost.steps + len(attributes) + cost.of_attributes(attributes)
         if self.steps > self._most:
             raise TooMuch
-        element = _Element(attributes, tests.tests, len(self._texts) if tests.needs_text else -1)
-        self._wanting += tests.needs_text
+        element = _Element(attributes, tests.tests, len(self._texts) if cost.texts else -1, cost.texts)
+        self._wanting += cost.texts > 0
         if not self._open:
             self.document = element
         self._open.append(element)
@@ -278,7 +321,7 @@ class _Run:
         element = self._open.pop()
         if element.start >= 0:
             self._wanting -= 1
-            element.text = self._text_from(element.start)
+            element.text = self._text_from(element.start, element.texts)
             if not self._wanting:
                 self._texts.clear()
         bits = 0
@@ -290,8 +333,9 @@ class _Run:
             around.children |= bits
             around.below |= bits | element.below
 
-    def _text_from(self, start: int) -> str:
-        """The text from there on, as far as it is looked at and one character more: so a longer one equals nothing."""
+    def _text_from(self, start: int, looks: int) -> str:
+        """The text from there on, as far as it is looked at and one character more: so a longer one equals nothing. It
+        is looked at so often."""
         parts: list[str] = []
         room = LOOKED_AT + 1
         for index in range(start, len(self._texts)):
@@ -300,7 +344,7 @@ class _Run:
             parts.append(self._texts[index])
             room -= len(parts[-1])
         text = "".join(parts)[: LOOKED_AT + 1]
-        self.steps += len(parts) + len(text) // TEXT_A_STEP
+        self.steps += len(parts) + (1 + looks) * (len(text) // TEXT_A_STEP)
         if self.steps > self._most:
             raise TooMuch
         return text

@@ -264,6 +264,10 @@ class StagingPolicy:
         remember: Seconds that a sink is remembered after its final batch, as that of a write with an
             ``idempotencyKey``: repeated within them the write sends nothing, and after them it sends again. Others are
             remembered until somebody forgets them, as their batches go on.
+        max_sinks: Sinks. One that writes hourly under an ``idempotencyKey`` of its own each time leaves 2,160 in 90
+            days. About 2 KB of memory each.
+        max_parts: Parts that are staged, or published and not in their queues yet, over all sinks; one without rows
+            counts too. A task makes one for each batch. About 3 KB of memory each.
 
     Raises:
         ConfigurationError: for a number that cannot be.
@@ -272,6 +276,8 @@ class StagingPolicy:
     max_bytes: int = 16 * 10**9
     max_age: float = 7 * 86_400.0
     remember: float = 90 * 86_400.0
+    max_sinks: int = 10_000
+    max_parts: int = 20_000
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -26,6 +26,8 @@ PART = "own/part"
 
 MOST_FORMER = 100
 """Queries that a sink was bound to before, of which it knows how far they came."""
+FORMER_OF_EACH = 10
+"""Of those, for each sink that there may be, over all; beyond that a sink that is bound anew knows one."""
 MOST_RANGES = 100
 """Ranges of batches that a sink knows to be published, where numbers are left out between them."""
 

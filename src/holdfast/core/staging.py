@@ -24,6 +24,7 @@ from holdfast.core.queues import Queue, Queues
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.sinks import (
+    FORMER_OF_EACH,
     MOST_FORMER,
     PART,
     SINK,
@@ -96,6 +97,8 @@ class Staging:
         self._final: dict[str, float] = {}
         """Sinks that get no further batch -> when the last one was published; the oldest first."""
         self._bytes = 0
+        self._parts = 0
+        """How many parts of all sinks are there."""
         self._next_part = 0
         self._is_restored = False
         self._sweep_at: float | None = None
@@ -172,13 +175,19 @@ class Staging:
                 else f"the part {token!r} was discarded while it was staged",
                 "Stage it again under a token never used before, such as a UUID.",
             )
-        self._check_room(block.size)
+        self._check_room(block.size, 0 if part is not None else 1)
         sink = sink or self._new_sink(batch.sink, batch.query)
         self._append(part or self._new_part(sink, batch, token, now), block, now)
         return True
 
-    def _check_room(self, size: int) -> None:
-        most = self.policy.max_bytes
+    def _check_room(self, size: int, parts: int) -> None:
+        most_parts, most = self.policy.max_parts, self.policy.max_bytes
+        if self._parts + parts > most_parts:
+            raise NoRoomToStage(
+                f"{self._parts:,} parts are staged, or published and not in their queues yet; {most_parts:,} may be",
+                remedy="See holdfast sinks for what holds them: a queue that is full, or writers that are gone. "
+                "Write with fewer tasks, or raise the limit (sinks.max_parts, StagingPolicy(max_parts=…)).",
+            )
         if self._bytes + size > most:
             raise NoRoomToStage(
                 f"{self._bytes:,} bytes are staged, or published and not in their queues yet; {most:,} may be",
@@ -187,6 +196,17 @@ class Staging:
             )
 
     def _new_sink(self, name: str, query: str) -> Sink:
+        """A sink that was not there.
+
+        Raises:
+            NoRoomToStage: there are as many as there may be.
+        """
+        if len(self.sinks) + len(self._forgotten) >= self.policy.max_sinks:
+            raise NoRoomToStage(
+                f"there are {self.policy.max_sinks:,} sinks, as many as there may be",
+                remedy="Forget those that no query writes to any more (holdfast sinks forget NAME), "
+                "or raise the limit (sinks.max_sinks, StagingPolicy(max_sinks=…)).",
+            )
         identifier = self._new_identifier()
         queue = self._queues.add(Queue(f"sink/{identifier}", kind=STAGING))
         sink = self.sinks[name] = Sink(name, identifier, query, queue)
@@ -200,6 +220,7 @@ class Staging:
         # dropped just now, and is used again, would go with the batch that deletes it.
         queue = self._queues.add(Queue(f"{STAGING}/{key_of(sink.queue)}/{self._next_part}", kind=STAGING))
         self._next_part += 1
+        self._parts += 1
         part = sink.parts[token] = Part(token, batch.query, batch.number, queue, now)
         return part
 
@@ -232,6 +253,7 @@ class Staging:
 
         Raises:
             NotStaged: see :meth:`is_published`; or something of it is not here.
+            NoRoomToStage: it is the first of its sink, and there are too many.
             ConfigurationError: no sink may be called so.
         """
         if self.is_published(batch):
@@ -324,6 +346,7 @@ class Staging:
 
         Raises:
             NoSuchSink: there is no such sink.
+            NoRoomToStage: there are too many to make one.
             ConfigurationError: no sink may be called so.
         """
         check_name("query", query)
@@ -344,7 +367,9 @@ class Staging:
         if len(sink.done):
             sink.former[sink.query] = sink.done.to_state()[-2:]
         former = sink.former.pop(query, None)
-        sink.former = dict(list(sink.former.items())[-MOST_FORMER:])
+        others = sum(len(one.former) for one in self.sinks.values()) - len(sink.former)
+        most = MOST_FORMER if others < FORMER_OF_EACH * self.policy.max_sinks else 1
+        sink.former = dict(list(sink.former.items())[-most:])
         sink.done, sink.rows, sink.attempt = AcknowledgementRanges.from_state(former or []), 0, None
         sink.is_sure = not self._is_restored
         for part in sink.staged:
@@ -502,6 +527,7 @@ class Staging:
 
     def _moved_whole(self, sink: Sink, part: Part) -> None:
         self._bytes -= part.bytes
+        self._parts -= 1
         del sink.moving[0], sink.parts[part.token]
         self._queues.delete(part.queue)
         if sink.is_forgotten and not sink.moving:
@@ -564,6 +590,7 @@ class Staging:
 
     def _drop(self, sink: Sink, part: Part) -> None:
         self._bytes -= part.bytes
+        self._parts -= 1
         del sink.parts[part.token]
         self._queues.delete(part.queue)
 
@@ -598,6 +625,7 @@ class Staging:
                 staged.setdefault(key_of(queue), []).append(part)
                 self._next_part = max(self._next_part, int(name.rpartition("/")[2]) + 1)
                 self._bytes += part.bytes
+                self._parts += 1
                 self._want_sweep(part.at + self.policy.max_age)
             elif what == RESTORED:
                 self._queues.add(Queue(name, kind=STAGING))

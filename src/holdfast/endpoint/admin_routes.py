@@ -23,6 +23,19 @@ LARGEST_BODY = 1 << 20
 """Bytes of a request's content; none that means anything is larger."""
 LARGEST_NUMBER = 2**53
 """Offsets and numbers are asked for up to this: JSON's own numbers are exact so far."""
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+
+
+def number_in(text: str) -> int:
+    """A number within a parameter, such as that of a partition: of 18 digits at most, whatever it is compared with or
+    divided by.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError(f"{text[:40]!r} is not a number of up to 18 digits")
+    return int(text)
 
 
 class Refused(HoldfastError):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core.queues import HANDLER, OUTBOUND, Queue, TooManyReaders
-from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route, number_in
 from holdfast.endpoint.admin_shapes import (
     DescribedQueues,
     Ends,
@@ -152,8 +152,8 @@ class DataPlane:
         queue = self._check_queue(name, asked.query.epoch)
         try:
             triples = [one.split(":") for one in asked.query.known.split(",") if one]
-            positions = {int(partition): int(position) for partition, position, _ in triples}
-            known = {int(partition): fingerprint for partition, _, fingerprint in triples}
+            positions = {number_in(partition): number_in(position) for partition, position, _ in triples}
+            known = {number_in(partition): fingerprint for partition, _, fingerprint in triples}
         except ValueError as error:
             raise Refused(400, f"known cannot be read: {error}", "known=0:120:9f3c77e0a1b2c3d4") from None
         self._check_partitions(queue, positions)
@@ -269,7 +269,7 @@ def _partitions(queue: Queue) -> dict[str, dict[str, int]]:
 def _pairs(name: str, text: str) -> dict[int, int]:
     try:
         pairs = [pair.split(":") for pair in text.split(",") if pair]
-        return {int(partition): int(position) for partition, position in pairs}
+        return {number_in(partition): number_in(position) for partition, position in pairs}
     except ValueError as error:
         raise Refused(400, f"{name} cannot be read: {error}", f"{name}=0:120,1:8") from None
 

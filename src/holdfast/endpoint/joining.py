@@ -43,7 +43,7 @@ _SUMS = (
 _MOST = ("age", "batch", "final_at")
 _LEAST = ("idle",)
 _IDENTITY = ("name", "queue", "identifier", "key", "partition", "letter", "message", "cursor", "role")
-_PLACES = re.compile(r"\d+:\d+(?::[0-9a-f]*)?(?:,\d+:\d+(?::[0-9a-f]*)?)*")
+_PLACES = re.compile(r"[0-9]{1,18}:[0-9]{1,18}(?::[0-9a-f]*)?(?:,[0-9]{1,18}:[0-9]{1,18}(?::[0-9a-f]*)?)*")
 _MARKED = re.compile(r"([1-9][0-9]{0,3}):(.*)", re.DOTALL)
 
 

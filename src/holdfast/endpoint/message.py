@@ -14,7 +14,7 @@ from holdfast.core.versions import SOAP
 from holdfast.endpoint.transport_facts import read_facts
 from holdfast.exceptions import EnvelopeError, HoldfastError, PeerFault
 from holdfast.http.tls import PeerCertificate
-from holdfast.wire import body_content, parse_element, storable_text
+from holdfast.wire import AROUND, body_content, parse_element, storable_text
 
 Body = str | bytes | etree._Element
 """What can be sent as a body: one XML element, as text, as UTF-8 bytes, or as an lxml element."""
@@ -146,21 +146,25 @@ class ApplicationFault(HoldfastError):
         super().__init__(str(reason))
         self.sender = sender
         try:
-            self.detail = body_bytes(detail)
+            self.detail = body_bytes(detail, AROUND + 2)  # Fault and Detail
         except EnvelopeError as error:
             raise EnvelopeError(f"The detail of a fault must be one XML element: {error.message}") from None
 
 
-def body_bytes(body: Body) -> bytes:
-    """A body as bytes, checked to be one well-formed element, or nothing.
+def body_bytes(body: Body, around: int = AROUND) -> bytes:
+    """A body as bytes, checked to be one well-formed element that receivers take, or nothing.
+
+    Args:
+        body: The element.
+        around: Elements that are written around it.
 
     Raises:
         EnvelopeError: it is not.
     """
     if type(body) is bytes and body.startswith(b"<") and not body.startswith(b"<?"):
-        return body_content(body)
+        return body_content(body, around)
     if isinstance(body, etree._Element):
-        return body_content(etree.tostring(body, with_tail=False))
+        return body_content(etree.tostring(body, with_tail=False), around)
     if not isinstance(body, BODY_TYPES):
         raise EnvelopeError(f"a body is text, bytes or an lxml element, not {type(body).__name__}")
     try:
@@ -169,7 +173,7 @@ def body_bytes(body: Body) -> bytes:
         raise EnvelopeError(f"the body is not Unicode text: {error}") from None
     if data.lstrip().startswith(b"<?xml"):
         data = etree.tostring(parse_element(data))
-    return body_content(data)
+    return body_content(data, around)
 
 
 def fault_body(fault: ApplicationFault, soap: str) -> bytes:

@@ -173,16 +173,13 @@ class RowReader:
         if headers:
             _check("headers", check_header_blocks, headers)
         body = row.body if is_sure else _check("body", body_bytes, row.body)
-        self._check_size(headers, body)
-        return encoder.encode(queue, row.key or "", row.action, body, headers, *texts)
-
-    def _check_size(self, headers: bytes, body: bytes) -> None:
         most = self._limits.max_bytes - self._limits.max_header_bytes
         if len(body) > most:
             raise RowRefused("body", f"the body has {len(body):,} bytes; one envelope has room for {most:,}")
         most = self._limits.max_header_bytes // 2  # the rest is for what is written here
         if len(headers) > most:
             raise RowRefused("headers", f"the headers have {len(headers):,} bytes; one envelope has room for {most:,}")
+        return encoder.encode(queue, row.key or "", row.action, body, headers, *texts)
 
     def _queue(self, row: WireRow) -> str:
         if row.to is not None:

@@ -73,7 +73,7 @@ class SinkRoutes:
                 PublishedShown,
                 body=Publish,
                 largest=LARGEST_TOKENS,
-                errors=(404, 409),
+                errors=(404, 409, 507),
                 is_told=False,
                 joined=Joined.SINK,
             ),
@@ -95,7 +95,7 @@ class SinkRoutes:
                 "Take batches of another query from now on; or of this one, though some before them are missing",
                 SinkShown,
                 body=Bind,
-                errors=(404,),
+                errors=(404, 507),
                 joined=Joined.SINK,
             ),
             Route(

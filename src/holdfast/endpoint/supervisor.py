@@ -16,7 +16,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from typing import Any, Final
 from holdfast.endpoint.loads import AWAY, Loads
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.neighbours import Place
+from holdfast.endpoint.socket_directory import SocketDirectory
 from holdfast.endpoint.worker import MOST, Worker
 from holdfast.exceptions import ConfigurationError
 
@@ -128,8 +128,8 @@ class Supervisor:
         self._ready = ready
         self._passes_hang_up = passes_hang_up
         self._hang_ups = self._passed = 0
-        self._directory = tempfile.mkdtemp(prefix="holdfast-")
-        self._paths = tuple(os.path.join(self._directory, str(number)) for number in range(count))
+        self._directory = SocketDirectory()
+        self._paths = tuple(os.path.join(self._directory.path, str(number)) for number in range(count))
         self._giving: list[socket.socket] = []
         self._loads = Loads(count)
         self._processes: list[_Process] = []
@@ -183,7 +183,7 @@ class Supervisor:
                         os.kill(process.pid, signal.SIGHUP)
             if self._signals:
                 self._end(signal.SIGKILL if self._signals > 1 else signal.SIGTERM)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory.delete()
         raise SystemExit(self._code)
 
     def _on_signal(self, number: int, frame: object) -> None:
@@ -223,7 +223,7 @@ class Supervisor:
                 other.taking.close()
         worker = Worker(process.number, self._count, self._facts.get("epochs", {}), is_restart=process.starts > 0)
         place = Place(worker, self._paths, process.inbox, process.taking, tuple(self._giving), self._loads)
-        return Post(place, theirs, self._directory, self._messages, self._admin, lambda: self._hang_ups)
+        return Post(place, theirs, self._directory.path, self._messages, self._admin, lambda: self._hang_ups)
 
     # --- watching -------------------------------------------------------------------------------------------------
 

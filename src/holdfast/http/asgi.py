@@ -33,6 +33,8 @@ Send = Callable[[ASGIMessage], Awaitable[None]]
 
 HIGH_WATER = 64 * 1024
 """Bytes written but not yet taken by the ASGI server from which ``write`` asks for a pause."""
+LONGEST_LENGTH = 19
+"""Digits of a Content-Length that is looked at; one with more is too large."""
 
 
 class Buffered:
@@ -270,6 +272,8 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
 def _check_head(headers: dict[bytes, bytes]) -> None:
     if not headers.get(b"content-length", b"0").isdigit():
         raise _Refused(MALFORMED)
+    if len(headers.get(b"content-length", b"")) > LONGEST_LENGTH:
+        raise _Refused(BODY_TOO_LARGE)
     if headers.get(b"content-encoding", b"identity").lower() not in (b"", b"identity"):
         raise _Refused(UNKNOWN_CODING)
 

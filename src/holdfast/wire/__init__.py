@@ -13,10 +13,11 @@ from holdfast.wire.faults import fault_action
 from holdfast.wire.http import content_type, http_headers, soap_of_content_type
 from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.names import actions
-from holdfast.wire.outgoing import body_content, check_action, check_header_blocks, check_text, known_contents
+from holdfast.wire.outgoing import AROUND, body_content, check_action, check_header_blocks, check_text, known_contents
 from holdfast.wire.text import storable as storable_text
 
 __all__ = [
+    "AROUND",
     "DEFAULT",
     "Limits",
     "action_of",

@@ -1,7 +1,8 @@
 """What an application gives to be sent, looked at before it is taken over: its one element, header blocks, texts.
 
-Whatever passes here can be written into an envelope of any version, and is read from it as it was. What does not would
-stop everything behind it, for it would be stored and could never leave.
+Whatever passes here can be written into an envelope of any version, and is read from it as it was, by receivers that
+keep to the default :class:`Limits`. What does not would stop everything behind it, for it would be stored and could
+never leave.
 """
 
 from __future__ import annotations
@@ -14,11 +15,21 @@ from typing import Any
 
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire.body import parse_element
+from holdfast.wire.fast import is_deep
+from holdfast.wire.limits import DEFAULT
 from holdfast.wire.names import CONTENT_NAMES, RM_NS, RM_OF_ACTION, SOAP_NS, WSA_NS
-from holdfast.wire.tree import refuse_doctype, refuse_instruction
+from holdfast.wire.tree import has_many_attributes, refuse_doctype, refuse_instruction
 
-LONGEST_TEXT = 4_096
+LONGEST_TEXT = DEFAULT.max_uri
 """Characters of an action or a MessageID: URIs, which are far shorter, and which go into HTTP headers too."""
+AROUND = 2
+"""Elements around the application's own: the Envelope, and its Body or Header."""
+LARGEST_HEADERS = DEFAULT.max_header_bytes // 2
+"""Bytes of the application's header blocks; the rest is for those that are written here."""
+MOST_HEADERS = DEFAULT.max_headers - 16
+"""Header blocks of the application; the rest is for those that are written here."""
+MOST_DECLARATIONS = DEFAULT.max_declarations - 16
+"""Namespaces that the application declares in one place; the rest is for those that are declared around it."""
 
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """What XML cannot hold, and control characters, which no URI has."""
@@ -39,17 +50,20 @@ _TOGETHER = 1 << 16
 are looked at again."""
 
 
-def body_content(data: bytes) -> bytes:
+def body_content(data: bytes, around: int = AROUND) -> bytes:
     """The content of a Body as it can be written: one element, or nothing.
 
     Args:
         data: UTF-8, without XML declaration.
+        around: Elements that are written around it.
 
     Raises:
-        EnvelopeError: it is not one well-formed element, declares a document type, has processing instructions (SOAP
-            1.2 part 1, section 5), is a message of WS-ReliableMessaging, or is a whole SOAP envelope.
+        EnvelopeError: it is beyond the default limits of a receiver; or it is not one well-formed element, declares a
+            document type, has processing instructions (SOAP 1.2 part 1, section 5), is a message of
+            WS-ReliableMessaging, or is a whole SOAP envelope.
     """
     data = data.removeprefix(_BYTE_ORDER_MARK)
+    _check_shape("body", data, around)
     root = data[: data.find(b">", 0, _MAX_ROOT) + 1]
     if root in _known_roots and _adds_no_name(data, len(root)):
         _parse(_parser(), data, _NO_ELEMENT)
@@ -62,6 +76,67 @@ def body_content(data: bytes) -> bytes:
             _known_roots.clear()
         _known_roots[root] = _end_of(root)
     return data
+
+
+def _check_shape(what: str, data: bytes, around: int) -> None:
+    """See that no receiver refuses it for its depth, or for the attributes of one element."""
+    most = DEFAULT.max_depth - around
+    if is_deep(data, most) and _depth(data) > most:
+        raise EnvelopeError(
+            f"Elements of the {what} are nested deeper than {most}, as receivers take no envelope deeper than "
+            f"{DEFAULT.max_depth}.",
+            remedy="Send a flatter element, or the content as text.",
+        )
+    if has_many_attributes(data, DEFAULT.max_attributes):
+        raise EnvelopeError(
+            f"An element of the {what} has more than {DEFAULT.max_attributes:,} attributes.",
+            remedy="Send them as elements.",
+        )
+
+
+def _depth(data: bytes) -> int:
+    """How deep elements are nested; 0 for what is not well-formed, which is told elsewhere."""
+    depth = deepest = 0
+
+    def on_start(_name: str, _attributes: object) -> None:
+        nonlocal depth, deepest
+        depth += 1
+        deepest = max(deepest, depth)
+
+    def on_end(_name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    parser = _parser()
+    parser.StartElementHandler, parser.EndElementHandler = on_start, on_end
+    try:
+        parser.Parse(b"<all>", False)
+        parser.Parse(data, False)
+    except (ExpatError, EnvelopeError):
+        return 0
+    return deepest - 1
+
+
+def _watch_namespaces(what: str, parser: XMLParserType) -> None:
+    """See that no receiver refuses the namespaces that are declared in what the parser is given."""
+    count = 0
+
+    def on_declaration(_prefix: str | None, uri: str | None) -> None:
+        nonlocal count
+        count += 1
+        if count > MOST_DECLARATIONS:
+            raise EnvelopeError(f"The {what} declares more than {MOST_DECLARATIONS:,} namespaces in one place.")
+        if uri is not None and len(uri) > DEFAULT.max_namespace:
+            raise EnvelopeError(
+                f"The name of a namespace in the {what} has {len(uri):,} characters; it may have "
+                f"{DEFAULT.max_namespace:,}."
+            )
+
+    def on_end(_prefix: str | None) -> None:
+        nonlocal count
+        count -= 1
+
+    parser.StartNamespaceDeclHandler, parser.EndNamespaceDeclHandler = on_declaration, on_end
 
 
 def _end_of(root: bytes) -> bytes:
@@ -83,12 +158,13 @@ def known_contents(bodies: Sequence[Any]) -> list[bool]:
     Args:
         bodies: Anything; what is no bytes is not sure.
     """
+    deepest, widest = DEFAULT.max_depth - AROUND, DEFAULT.max_attributes
     sure = [False] * len(bodies)
     alike: dict[bytes, list[int]] = {}
     for number, data in enumerate(bodies):
         if type(data) is bytes:
             root = data[: data.find(b">", 0, _MAX_ROOT) + 1]
-            if root in _known_roots:
+            if root in _known_roots and not is_deep(data, deepest) and not has_many_attributes(data, widest):
                 alike.setdefault(root, []).append(number)
     for root, numbers in alike.items():
         step = max(1, _TOGETHER // len(bodies[numbers[0]]))
@@ -146,6 +222,7 @@ def _check_first(data: bytes) -> None:
         parser.StartElementHandler = None
 
     parser.StartElementHandler = on_start
+    _watch_namespaces("body", parser)
     _parse(parser, data, _NO_ELEMENT)
     parse_element(data)  # which is how it is read where it arrives, and takes less for a namespace
     if roots[0] in CONTENT_NAMES - _FAULTS:
@@ -167,12 +244,16 @@ def check_header_blocks(data: bytes) -> None:
         data: UTF-8, elements one after the other.
 
     Raises:
-        EnvelopeError: they are not well-formed each by itself, have text between them, are in no namespace (SOAP 1.2
-            part 1, section 5.2), or in one whose headers are written here.
+        EnvelopeError: they are beyond the default limits of a receiver; or they are not well-formed each by itself,
+            have text between them, are in no namespace (SOAP 1.2 part 1, section 5.2), or in one whose headers are
+            written here.
     """
+    if len(data) > LARGEST_HEADERS:
+        raise EnvelopeError(f"the headers have {len(data):,} bytes; one envelope has room for {LARGEST_HEADERS:,}")
     names: list[str] = []
     depth = 0
     parser = _parser()
+    _watch_namespaces("headers", parser)
 
     def on_start(name: str, _attributes: object) -> None:
         nonlocal depth
@@ -190,8 +271,11 @@ def check_header_blocks(data: bytes) -> None:
 
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = on_start, on_end, on_text
     together = b"<headers>" + data + b"</headers>"
+    _check_shape("headers", together, AROUND - 1)
     _parse(parser, together, "the headers are not well-formed XML elements")
     parse_element(together)
+    if len(names) > MOST_HEADERS:
+        raise EnvelopeError(f"there are {len(names)} header blocks; one envelope has room for {MOST_HEADERS}")
     for name in names:
         namespace, _, local = name.rpartition("}")
         if not namespace:

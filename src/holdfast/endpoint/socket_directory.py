@@ -1,0 +1,65 @@
+"""SocketDirectory: where the workers' Unix sockets are. The next start deletes what a killed server left.
+
+A directory belongs to the processes that hold the lock in it, which they inherit from the one that made it: a lock that
+somebody gets belongs to nobody. So no process deletes the directory of one that lives, whatever its number is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+PREFIX = "holdfast-sockets-"
+_NEW = "holdfast-new-"
+_LOCK = "lock"
+
+
+class SocketDirectory:
+    """A directory for sockets, made and locked."""
+
+    def __init__(self) -> None:
+        delete_abandoned(Path(tempfile.gettempdir()))
+        made = tempfile.mkdtemp(prefix=_NEW)
+        self._lock = os.open(os.path.join(made, _LOCK), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        _is_locked(self._lock)
+        # It gets its name only now that it is locked, so that no other start finds it without its owner.
+        self.path = os.path.join(os.path.dirname(made), PREFIX + os.path.basename(made).removeprefix(_NEW))
+        os.rename(made, self.path)
+
+    def delete(self) -> None:
+        """Delete it, with what is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def delete_abandoned(parent: Path) -> None:
+    """Delete the directories of our user's servers that ended without doing so."""
+    with contextlib.suppress(OSError):
+        for one in parent.glob(PREFIX + "*"):
+            with contextlib.suppress(OSError):
+                found = one.lstat()
+                if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+                    _delete_if_abandoned(one)
+
+
+def _delete_if_abandoned(directory: Path) -> None:
+    lock = os.open(directory / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        if _is_locked(lock):
+            shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _is_locked(lock: int) -> bool:
+    """Whether the lock is ours now."""
+    import fcntl  # where there are workers, there is this
+
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
