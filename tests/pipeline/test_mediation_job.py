@@ -56,6 +56,24 @@ def test_mistakes_are_told_in_sentences_and_the_exit_code_is_1(
         assert "Traceback" not in told
 
 
+def test_check_tells_mistakes_in_sql_with_their_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "orders.toml"
+    text = EXAMPLE.read_text().replace("LEFT JOIN customers c ON", "LEFT JOIN customers c OM")
+    file.write_text(text.replace("o.amount.value > 0", "o.amount.value >"))
+    for name in ("customers.csv", "order.xsd"):
+        (tmp_path / name).write_bytes((EXAMPLE.parent / name).read_bytes())
+    assert holdfast(monkeypatch, "check", str(file)) == 1
+    told = capsys.readouterr().err
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if "value > 0" in line or 'sql = """' in line]
+    assert (
+        f'orders.toml:{lines[0]}: steps.checked.validate.rules."the amount is not above 0": Spark cannot parse' in told
+    )
+    assert f"orders.toml:{lines[1]}: steps.known.sql: Spark cannot parse it: [PARSE_SYNTAX_ERROR]" in told
+    assert "has 2 mistakes" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

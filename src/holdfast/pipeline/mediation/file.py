@@ -9,7 +9,7 @@ import inspect
 import re
 import runpy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,25 @@ from typing import Any
 from holdfast.broker.config_tables import Table, TableReading, load_toml, read_file
 from holdfast.broker.toml_lines import KeyLines, KeyPath
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
-from holdfast.pipeline.mediation.checks import contradictions
+from holdfast.pipeline.mediation.checks import Said, Wrong, contradictions
 from holdfast.pipeline.mediation.plan import PipelinePlan
 
 _PARAMETER = re.compile(r"\$\{([^}]*)\}")
 
 
-def read_pipeline(file: str | Path, parameters: Mapping[str, str] | None = None) -> PipelinePlan:
+More = Callable[[Said], Iterable[Wrong]]
+"""Checks beside those of every reading."""
+
+
+def read_pipeline(
+    file: str | Path, parameters: Mapping[str, str] | None = None, more: More = lambda _: ()
+) -> PipelinePlan:
     """The pipeline in a file. A Python file is run; so are modules whose functions it names.
 
     Args:
         file: Its path; ``.py`` is Python, anything else TOML.
         parameters: Name -> value, before what the file's ``[parameters]`` say.
+        more: Further checks, such as ``sql_syntax.syntax_mistakes``.
 
     Raises:
         ConfigurationMistakes: There are mistakes in it; says all of them.
@@ -39,12 +46,14 @@ def read_pipeline(file: str | Path, parameters: Mapping[str, str] | None = None)
     if path.suffix == ".py":
         made = Pipeline(path)
         made.read()
-        return plan_of(made.tables, str(file), made.lines, path.parent, parameters or {})
+        return plan_of(made.tables, str(file), made.lines, path.parent, parameters or {}, more)
     text, data = load_toml(content, str(file))
-    return plan_of(data, str(file), KeyLines(text), path.parent, parameters or {})
+    return plan_of(data, str(file), KeyLines(text), path.parent, parameters or {}, more)
 
 
-def plan_of(data: Table, name: str, lines: Any, base: Path, parameters: Mapping[str, str]) -> PipelinePlan:
+def plan_of(
+    data: Table, name: str, lines: Any, base: Path, parameters: Mapping[str, str], more: More = lambda _: ()
+) -> PipelinePlan:
     """The pipeline that tables tell.
 
     Args:
@@ -52,7 +61,7 @@ def plan_of(data: Table, name: str, lines: Any, base: Path, parameters: Mapping[
         name: What mistakes call the file.
         lines: Path of a key -> its line.
         base: The directory that relative paths start at.
-        parameters: As above.
+        parameters, more: As above.
 
     Raises:
         ConfigurationMistakes: There are mistakes in them; says all of them.
@@ -70,7 +79,7 @@ def plan_of(data: Table, name: str, lines: Any, base: Path, parameters: Mapping[
     if told is not None:
         filled["parameters"] = told
     said = reading.read_table(PipelinePlan, filled, ())
-    for path, what, remedy in contradictions(said, filled):
+    for path, what, remedy in (*contradictions(said, filled), *more(said)):
         reading.wrong(path, what, remedy)
     if reading.mistakes:
         raise ConfigurationMistakes(sorted(reading.mistakes, key=lambda mistake: (mistake.line, mistake.key)))
