@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from holdfast.core.outbox import Outbox
+from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.message_ids import MessageIds
 from holdfast.exceptions import HoldfastError
 
 
@@ -36,10 +38,15 @@ class Lane:
     """The futures of one outbox: by offset, who waits until the message is durable here, and there."""
 
     outbox: Outbox
+    engine: InitVar[Engine]
+    ids: MessageIds = field(init=False)
     submitted: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     acknowledged: dict[int, list[asyncio.Future[None]]] = field(default_factory=dict)
     ended: asyncio.Future[None] | None = None
     stop_error: HoldfastError | None = None
+
+    def __post_init__(self, engine: Engine) -> None:
+        self.ids = MessageIds(engine, self.outbox)
 
     def tell_submitted(self, first: int, last: int) -> None:
         """The messages at these offsets are durable here."""
@@ -47,6 +54,12 @@ class Lane:
             future = self.submitted.pop(offset, None)
             if future is not None and not future.done():
                 future.set_result(None)
+
+    async def stored(self, offset: int) -> None:
+        """Wait until the message at that offset, which was submitted, is durable here."""
+        future = self.submitted.get(offset)
+        if future is not None:
+            await asyncio.shield(future)
 
     def tell_acknowledged(self, first: int, last: int) -> None:
         """The destination has the messages at these offsets."""
@@ -67,6 +80,13 @@ class Lane:
             waiting.remove(future)
             if not waiting:
                 del self.acknowledged[offset]
+
+    def fail_all(self, error: BaseException, unstored: BaseException) -> None:
+        """The store failed: fail all who wait, for what is not stored with ``unstored``."""
+        fail(self.submitted.values(), unstored)
+        self.submitted.clear()
+        self.fail_waiting(error)
+        fail([self.ended] if self.ended is not None else [], error)
 
     def fail_waiting(self, error: BaseException) -> None:
         """Fail all who wait for an acknowledgement."""

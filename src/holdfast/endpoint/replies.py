@@ -110,6 +110,10 @@ class Replies:
         self._unread.popleft()
         self._came(*found[0])
 
+    def has(self, request: str) -> bool:
+        """Whether the reply to that request is here."""
+        return request in self._offsets
+
     async def kept(self, request: str) -> Reply | None:
         """The reply to that request, read from the store; None if it is not there.
 

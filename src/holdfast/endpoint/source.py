@@ -75,11 +75,10 @@ from holdfast.endpoint.stopped import (
     unstored_error,
 )
 from holdfast.endpoint.whose_store import destination_of
-from holdfast.endpoint.wsdl import read_port, source_policy
+from holdfast.endpoint.wsdl import read_port, source_options
 from holdfast.exceptions import (
     ConfigurationError,
     DeliveryError,
-    EnvelopeError,
     NotAcknowledged,
     StoreError,
     StoreFailed,
@@ -235,11 +234,7 @@ class Source:
                 raise
             log.warning("wsdl not read", wsdl=str(wsdl), error=error.message)
             return cls(to, store, **options)
-        said: dict[str, Any] = {"offer": found.has_replies, "policy": source_policy(found)}
-        if options.get("profile") is None:
-            said["versions"] = [one for one in PREFERRED if one in found.versions]
-        given = {name: value for name, value in options.items() if value is not None}
-        return cls(to or found.address, store, **(said | given))
+        return cls(to or found.address, store, **source_options(found, options))
 
     def _make_choices(self) -> list[tuple[Versions, bool]]:
         versions = [self._versions] if isinstance(self._versions, Versions) else self._versions or PREFERRED
@@ -351,7 +346,7 @@ class Source:
     def _take_up(self) -> None:
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
             outbox.choices = self._choices
-            lane = self._lanes[outbox.key] = Lane(outbox)
+            lane = self._lanes[outbox.key] = Lane(outbox, self._engine)
             if outbox.stopped:
                 lane.stop_error = DeliveryError(
                     f"sending to {self.to} has stopped: {outbox.stopped}",
@@ -439,7 +434,9 @@ class Source:
             body: One XML element: text, UTF-8 bytes or an lxml element; or nothing.
             action: wsa:Action. It may not be empty.
             sequence_key: Messages with equal keys share a Sequence and its order; others do not wait for them.
-            message_id: wsa:MessageID, made if None.
+            message_id: wsa:MessageID, made if None. If the outbox of that key still holds a message with it, among
+                its newest 10,000, this is that message, whatever else is given: so a program that does not know
+                whether a message was stored may send it again.
             headers: Header blocks of your own, XML bytes: elements in namespaces of their own, one after the other.
             connection: A transaction of the caller's in the database that the source's store is in: the message leaves
                 when that has committed, and never else. Not awaited, in any thread and process: the source need not be
@@ -486,8 +483,10 @@ class Source:
             DeliveryError: see :meth:`Sent.acknowledged`.
         """
         check_seconds("timeout", timeout)
-        sent = await self._submit(body, action, sequence_key, message_id, headers, wants_reply=True)
-        return await self.reply(sent.message_id, timeout=timeout)
+        if message_id is None or not self._here.has(message_id):
+            sent = await self._submit(body, action, sequence_key, message_id, headers, wants_reply=True)
+            message_id = sent.message_id
+        return await self.reply(message_id, timeout=timeout)
 
     async def reply(self, message_id: str, timeout: float | None = None) -> Reply:
         """The reply to a request, even one of an earlier process; arguments and errors as for :meth:`request`. It is
@@ -519,35 +518,38 @@ class Source:
         self, body: Body, action: str, key: str, message_id: str | None, headers: bytes, *, wants_reply: bool
     ) -> Sent:
         self._check_open()
-        engine = self._engine
+        engine, given = self._engine, message_id
         now = engine.clock()
-        message_id = new_identifier() if message_id is None else message_id
+        message_id = new_identifier() if given is None else given
         record = outgoing_record(key, action, body, message_id, headers, now, wants_reply=wants_reply)
-        if wants_reply and message_id in self._asked:
-            raise EnvelopeError(
-                f"a request with the MessageID {message_id} waits for its reply already",
-                remedy="Give each request one of its own, or none; source.reply() waits for that one's reply.",
-            )
         lane = self._lane(key)
+        known = await lane.ids.find(given) if given is not None else None
         self._check_lane(lane)
         if wants_reply:
-            self._replies[message_id] = asyncio.get_running_loop().create_future()
+            self._replies.setdefault(message_id, asyncio.get_running_loop().create_future())
             self._asked[message_id] = lane
+        if known is not None:
+            await lane.stored(known)
+            return Sent(self, lane, known, message_id)
         self._envelopes.submitting(record, engine.protocol.commit)
         offset = engine.protocol.submit(lane.outbox, record, now)
+        lane.ids.add(message_id, offset)
         stored = lane.submitted[offset] = self._loop.create_future()
         engine.touch()
-        await stored
+        await (stored if given is None else lane.stored(offset))
         return Sent(self, lane, offset, message_id)
 
     def _submit_enqueued(self, record: Record) -> None:
-        self._engine.protocol.submit(self._lane(record.sequence).outbox, record, self._engine.clock())
+        lane = self._lane(record.sequence)
+        offset = self._engine.protocol.submit(lane.outbox, record, self._engine.clock())
+        lane.ids.add(record.message_id or "", offset)
 
     def _lane(self, key: str) -> Lane:
         lane = self._lanes.get(key)
         if lane is None:
             assert self.to is not None
-            lane = self._lanes[key] = Lane(self._engine.protocol.outbound.open(key, self.to, self._choices))
+            outbox = self._engine.protocol.outbound.open(key, self.to, self._choices)
+            lane = self._lanes[key] = Lane(outbox, self._engine)
         return lane
 
     def _check_open(self) -> None:
@@ -780,10 +782,7 @@ class Source:
     def _fail_all(self, error: BaseException, unstored: BaseException) -> None:
         """Fail whoever waits: for what is stored with ``error``, to be stored with ``unstored``."""
         for lane in self._lanes.values():
-            fail(lane.submitted.values(), unstored)
-            lane.fail_waiting(error)
-            fail([lane.ended] if lane.ended is not None else [], error)
-            lane.submitted.clear()
+            lane.fail_all(error, unstored)
         fail(self._replies.values(), error)
 
     @property

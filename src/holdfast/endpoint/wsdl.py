@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from holdfast.core.policy import Assurance, SourcePolicy
+from holdfast.endpoint.profiles import PREFERRED
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client import HTTPClient
 from holdfast.http.outcome import TransportError
@@ -46,6 +47,14 @@ def source_policy(port: Port) -> SourcePolicy:
     if port.inactivity_timeout is None:
         return policy
     return replace(policy, keep_alive=min(policy.keep_alive, port.inactivity_timeout / 2))
+
+
+def source_options(port: Port, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A source's options: those given, each before what the port says."""
+    said: dict[str, Any] = {"offer": port.has_replies, "policy": source_policy(port)}
+    if options.get("profile") is None:
+        said["versions"] = [one for one in PREFERRED if one in port.versions]
+    return said | {name: value for name, value in options.items() if value is not None}
 
 
 async def read_description(location: str | Path, client: HTTPClient, headers: Mapping[str, str]) -> Description:

@@ -1,0 +1,62 @@
+"""MessageIDs of what an outbox holds, so that a message that is sent again under its MessageID is stored once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.core.outbox import Outbox
+from holdfast.endpoint.engine import Engine
+
+REMEMBERED = 10_000
+"""MessageIDs that are remembered of one outbox: those of its newest messages."""
+
+
+class MessageIds:
+    """The MessageIDs of the newest messages of one outbox. It reads the outbox once, when it is first asked.
+
+    Args:
+        engine: Reads the store.
+        outbox: The outbox.
+    """
+
+    def __init__(self, engine: Engine, outbox: Outbox) -> None:
+        self._engine = engine
+        self._outbox = outbox
+        self._offsets: dict[str, int] | None = None
+        """None until somebody asks: most programs never do."""
+        self._reading: asyncio.Future[None] | None = None
+
+    def add(self, message_id: str, offset: int) -> None:
+        """A message was submitted."""
+        if self._offsets is not None:
+            self._offsets[message_id] = offset
+            if len(self._offsets) > REMEMBERED:
+                del self._offsets[next(iter(self._offsets))]
+
+    async def find(self, message_id: str) -> int | None:
+        """The offset of the unacknowledged message with that MessageID; None if the outbox holds none.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._read())
+        await asyncio.shield(self._reading)
+        offset = (self._offsets or {}).get(message_id)
+        return None if offset is None or self._outbox.is_acknowledged(offset) else offset
+
+    async def _read(self) -> None:
+        outbox, self._offsets = self._outbox, {}
+        end = outbox.end
+        at = max(outbox.first, end - REMEMBERED)
+        found: dict[str, int] = {}
+        for offset in range(max(at, outbox.durable_end), end):  # on its way to the store, and so in memory
+            record = outbox.record(offset)
+            if record is not None and record.message_id is not None:
+                found[record.message_id] = offset
+        end = min(end, outbox.durable_end)
+        while at < end:
+            records = await self._engine.records(outbox.queue.name, outbox.partition, at, end)
+            at = max(records[-1][0] + 1 if records else end, outbox.first)
+            found.update({one.message_id: offset for offset, one in records if one.message_id is not None})
+        self._offsets = found | self._offsets  # what was submitted meanwhile is newer
