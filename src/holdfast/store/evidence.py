@@ -3,8 +3,7 @@
 A batch is written only after the one before it was synced. So every batch carries a stamp: its serial, and the serial
 up to which everything was durable when it was written. A log may be damaged at its end because the machine went down
 before a sync was through; then nobody was told that those batches are stored, and dropping them is right. It may also
-be damaged in what was stored already, and then stamps behind the damage say so: their bytes are found without reading
-the log by its own rules, which end at the damage.
+be damaged in what was stored already, and then stamps behind the damage say so (:mod:`holdfast.store.log_format`).
 
 A log that is cut off cleanly has nothing behind the cut. So now and then, and when the store is closed, a note beside
 the engine says up to which serial everything is durable.
@@ -12,27 +11,23 @@ the engine says up to which serial everything is durable.
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import os
-import re
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.exceptions import StoreDamaged
-from holdfast.store import directory
+from holdfast.store import directory, log_format
 
 STAMP = b"!holdfast-durable"
 """The key of the newest stamp in the store."""
 
 _pair = struct.Struct(">QQ")
-_fragment = struct.Struct("<IHB")  # checksum, length, kind: what each piece of a record in a log begins with
-_BLOCK = 32 << 10
-_BEGINNINGS = (1, 2)  # a whole record, or its first piece
-_STAMPED = 12 + 2 + len(STAMP) + 1 + _pair.size  # of a batch: its header, then its first change, the stamp
-_in_log = re.compile(re.escape(STAMP + bytes((_pair.size,))) + b"(.{%d})" % _pair.size, re.DOTALL)
+BATCH_HEADER = 12  # sequence number and count of changes
+_MARK = bytes((1, len(STAMP))) + STAMP
+"""What each batch in a log begins with, behind its header: its first change, which puts the stamp."""
+_STAMP_AT = BATCH_HEADER + len(_MARK) + 1
 
 
 def encode_stamp(serial: int, durable: int) -> bytes:
@@ -59,55 +54,36 @@ def logs(engine: Path) -> list[Path]:
 def proven_durable(engine: Path) -> int:
     """The highest serial that the logs in ``engine`` prove to have been durable, 0 if they prove none.
 
-    It may be too low by a batch or two (a stamp that lies across two of the log's blocks is not found), and too high
-    only if a stamp itself is damaged, and then the store is refused rather than cut.
+    Only a whole record with a right checksum proves something: in the log's bytes as they lie, a stamp may be split by
+    a block's header, or be what a torn write has left.
     """
-    highest = 0
-    for path in logs(engine):
-        with _mapped(path) as data:
-            for found in _in_log.finditer(data):
-                highest = max(highest, _pair.unpack(found[1])[1])
-    return highest
+    return max((_last_stamp(path)[1] for path in logs(engine)), default=0)
 
 
 def log_serials(path: Path) -> tuple[int, int]:
-    """The serials of the first and of the last batch in one log, damaged or not; noughts if there are none."""
-    with _mapped(path) as data:
-        blocks = range(0, len(data), _BLOCK)
-        first = next((serials[0] for start in blocks if (serials := _serials(data, start))), 0)
-        last = next((serials[-1] for start in reversed(blocks) if (serials := _serials(data, start))), 0)
-    return first, last
+    """The serials of the first and of the last whole batch in one log, damaged or not; noughts if there are none."""
+    with log_format.mapped(path) as data:
+        first = next((found[0] for batch in batches(data) if (found := stamp_of(batch))), 0)
+    return first, _last_stamp(path)[0]
 
 
-def _serials(data: bytes | mmap.mmap, start: int) -> list[int]:
-    """The serials of the batches that begin in one block of a log: RocksDB's format, whose records may be split over
-    blocks, but never their headers (https://github.com/facebook/rocksdb/wiki/Write-Ahead-Log-File-Format)."""
-    found = []
-    at, end = start, min(start + _BLOCK, len(data))
-    while at + _fragment.size <= end:
-        _, length, kind = _fragment.unpack_from(data, at)
-        if not kind:
-            break
-        at += _fragment.size
-        if kind in _BEGINNINGS:
-            head = data[at : at + min(length, _STAMPED)]
-            if len(head) < _STAMPED:
-                rest = start + _BLOCK + _fragment.size
-                head += data[rest : rest + _STAMPED - len(head)]
-            if stamped := _in_log.search(head):
-                found.append(int(_pair.unpack(stamped[1])[0]))
-        at += length
-    return found
+def batches(data: log_format.Bytes) -> Iterator[bytes]:
+    """The whole batches in a log, damaged or not, as RocksDB wrote them."""
+    return log_format.records(data, mark=_MARK, mark_at=BATCH_HEADER)
 
 
-@contextlib.contextmanager
-def _mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
-    with path.open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            yield b""  # nothing can be mapped of an empty file
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield data
+def stamp_of(batch: bytes) -> tuple[int, int] | None:
+    """The stamp of a batch from a log; None for what the engine wrote by itself."""
+    if not batch.startswith(_MARK, BATCH_HEADER) or batch[_STAMP_AT - 1 : _STAMP_AT] != bytes((_pair.size,)):
+        return None
+    return stamp(batch[_STAMP_AT : _STAMP_AT + _pair.size])
+
+
+def _last_stamp(path: Path) -> tuple[int, int]:
+    """Stamps grow, so the last one in a log says most."""
+    with log_format.mapped(path) as data:
+        newest = log_format.last_records(data, mark=_MARK, mark_at=BATCH_HEADER)
+        return next((found for batch in newest if (found := stamp_of(batch))), (0, 0))
 
 
 def note(store: Path, serial: int) -> None:
