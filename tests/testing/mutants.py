@@ -113,7 +113,7 @@ def move_the_mark_and_save_it_another_time(monkeypatch: pytest.MonkeyPatch) -> N
     replace(monkeypatch, Marking, "see", see)
 
 
-@mutant("Liveness")
+@mutant("Liveness", "AtMostOnce")
 def take_the_mark_for_less_than_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     def from_state(cls: type[RMSource], state: Any, *rest: Any) -> RMSource:
         source: RMSource = original(cls, state, *rest)

@@ -11,13 +11,21 @@ from dataclasses import dataclass
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import check_settings
 
+STEADY = 3
+"""Transmissions that follow each other after the same time; only then the time doubles. One that is lost by chance says
+nothing of the next, and what little one Sequence sends cannot congest a network. Linux does the same for SYN
+(tcp_syn_linear_timeouts) and for thin streams; that a loss halves the window is congestion control enough until then."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetransmissionPolicy:
     """How long to wait for an acknowledgement before sending again.
 
+    A message is sent again after the time that the measured round trips of its Sequence suggest (RFC 6298). The time
+    stays the same for three transmissions and doubles from then on.
+
     Args:
-        initial: Seconds, while no round trip has been measured. WCF assumes 2 s then.
+        initial: Seconds, while no round trip has been measured. 1 s is what RFC 6298 assumes.
         floor: Seconds; never sooner than this, so that a destination may delay its acknowledgements (200 ms is usual).
         cap: Seconds; backoff stops growing here, so that a destination that is back is found soon.
         jitter: Share of the delay that is drawn at random, so that many sources do not send in step.
@@ -29,7 +37,7 @@ class RetransmissionPolicy:
         ConfigurationError: for a number that cannot be, or two that contradict each other.
     """
 
-    initial: float = 2.0
+    initial: float = 1.0
     floor: float = 0.5
     cap: float = 30.0
     jitter: float = 0.1
@@ -75,5 +83,5 @@ class RoundTrip:
 
     def delay(self, attempts: int, jitter: float) -> float:
         """Seconds from the ``attempts``-th transmission (1 is the first) until the message is due again."""
-        base = min(self.policy.cap, self.timeout * 2.0 ** min(attempts - 1, 30))
+        base = min(self.policy.cap, self.timeout * 2.0 ** max(0, min(attempts - STEADY, 30)))
         return base * (1.0 + self.policy.jitter * jitter)
