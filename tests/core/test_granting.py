@@ -17,6 +17,7 @@ from holdfast.core.messages import (
     Offer,
     TerminateSequence,
 )
+from holdfast.core.origin import Origin
 
 
 def test_a_repeated_create_sequence_gives_the_same_sequence_also_after_a_crash() -> None:
@@ -54,7 +55,7 @@ def ask_for(endpoint: Endpoint, party: str, message_id: str = "", **fields: Any)
     exchange = object()
     create = CreateSequence(fields.pop("acks_to", ANONYMOUS_EPR), **fields)
     asked = endpoint.envelope(control=create, message_id=message_id)
-    endpoint.protocol.receive(asked, exchange, endpoint.now, party=party)
+    endpoint.protocol.receive(asked, exchange, endpoint.now, origin=Origin(party=party))
     endpoint.settle()
     answer = endpoint.answers[exchange]
     assert answer is not None

@@ -19,6 +19,7 @@ from holdfast.core.messages import (
     Sequence,
     TerminateSequence,
 )
+from holdfast.core.origin import Origin
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
@@ -77,7 +78,7 @@ class Node:
     def create(self, party: str = "") -> str:
         envelope = Envelope(NEW.soap, NEW.addressing, NEW.rm, "urn:create", message_id=f"urn:create:{self.made}")
         envelope.control = CreateSequence(ANONYMOUS_EPR, None, None)
-        self.protocol.receive(envelope, object(), 1.0, party=party)
+        self.protocol.receive(envelope, object(), 1.0, origin=Origin(party=party))
         self.settle()
         return f"urn:id:{self.made}"
 

@@ -23,6 +23,7 @@ from holdfast.core.messages import (
     Fault,
     SequenceAcknowledgement,
 )
+from holdfast.core.origin import Origin
 from holdfast.core.outbox import SAVE_EVERY, Outbox
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
@@ -136,7 +137,7 @@ class Side:
     def answer(self, sent: Transmit | None, **fields: Any) -> None:
         envelope = Envelope(VERSIONS.soap, VERSIONS.addressing, VERSIONS.rm, **fields)
         if sent is None:
-            self.protocol.receive(envelope, None, self.now)
+            self.protocol.receive(envelope, None, self.now, origin=Origin(TO))
         else:
             envelope.relates_to = sent.envelope.message_id
             self.protocol.received(sent, envelope, self.now)
@@ -146,7 +147,7 @@ class Side:
         acknowledgement = SequenceAcknowledgement(source_of(outbox).identifier or "", ranges)
         envelope = Envelope(VERSIONS.soap, VERSIONS.addressing, VERSIONS.rm, control=Acknowledge())
         envelope.acknowledgements = (acknowledgement,)
-        self.protocol.receive(envelope, None, self.now)
+        self.protocol.receive(envelope, None, self.now, origin=Origin(TO))
         if settles:
             self.settle()
 

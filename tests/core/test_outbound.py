@@ -26,6 +26,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from holdfast.core.origin import Origin
 from holdfast.core.outbound import MOST_IGNORED_OFFERS
 from holdfast.core.outbox import Outbox
 from holdfast.core.reasons import DISCARDED
@@ -225,10 +226,10 @@ def test_nor_where_it_ends_the_sequence(how: str) -> None:
     sending.acknowledge(second, (1, 2))
     if how == "TerminateSequence":
         envelope = Envelope(NEW.soap, NEW.addressing, NEW.rm, control=TerminateSequence("urn:s:a"))
-        sending.protocol.receive(envelope, object(), sending.now)
+        sending.protocol.receive(envelope, object(), sending.now, origin=Origin(TO))
     else:
         fault = Envelope(NEW.soap, NEW.addressing, NEW.rm, fault=Fault(how, "no", is_rm=True, identifier="urn:s:a"))
-        sending.protocol.receive(fault, None, sending.now)
+        sending.protocol.receive(fault, None, sending.now, origin=Origin(TO))
     third = [sent.number for sent in sending.take()]
     (create,) = sending.wait(1.0)
     sending.grant(create, "urn:s:another")

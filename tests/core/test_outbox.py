@@ -20,6 +20,7 @@ from holdfast.core.messages import (
     Fault,
     SequenceAcknowledgement,
 )
+from holdfast.core.origin import Origin
 from holdfast.core.outbox import READ_AHEAD, Outbox
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
@@ -30,6 +31,12 @@ from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
 
 TO = "http://d/"
+
+
+def anybody(_outbox: Outbox) -> bool:
+    return True
+
+
 VERSIONS = Versions("1.1")
 STEADY = RetransmissionPolicy(initial=10.0, floor=10.0, cap=10.0, jitter=0.0)
 
@@ -104,7 +111,7 @@ class Sending:
     def answer(self, sent: Transmit | None, **fields: Any) -> None:
         envelope = Envelope(VERSIONS.soap, VERSIONS.addressing, VERSIONS.rm, **fields)
         if sent is None:
-            self.protocol.receive(envelope, None, self.now)
+            self.protocol.receive(envelope, None, self.now, origin=Origin(TO))
         else:
             envelope.relates_to = sent.envelope.message_id
             self.protocol.received(sent, envelope, self.now)
@@ -321,12 +328,14 @@ def test_a_reply_finds_a_request_that_only_an_earlier_run_has_sent(numbers: tupl
     sending, outbox = sent_before(200, window=200, asks=True)
     sending.read_all()
     for number in numbers:
-        assert sending.protocol.outbound.request_of(f"urn:a:{number}") == (outbox, number)
+        assert sending.protocol.outbound.request_of(f"urn:a:{number}", anybody) == (outbox, number)
         sending.protocol.outbound.receive_reply(outbox, number)
-        assert sending.protocol.outbound.request_of(f"urn:a:{number}") is None, "its reply is on its way to the store"
+        assert sending.protocol.outbound.request_of(f"urn:a:{number}", anybody) is None, (
+            "its reply is on its way to the store"
+        )
     sending.settle()
     assert sending.acknowledged == [number - 1 for number in numbers]
-    assert sending.protocol.outbound.request_of("urn:a:201") is None
+    assert sending.protocol.outbound.request_of("urn:a:201", anybody) is None
 
 
 def test_an_acknowledgement_right_after_a_restart_does_not_stand_for_a_reply() -> None:
@@ -336,7 +345,7 @@ def test_an_acknowledgement_right_after_a_restart_does_not_stand_for_a_reply() -
     assert sending.acknowledged == []
     assert outbox.source is not None and len(outbox.source.unreplied) == 100
     for number in range(1, 101):
-        found = sending.protocol.outbound.request_of(f"urn:a:{number}")
+        found = sending.protocol.outbound.request_of(f"urn:a:{number}", anybody)
         assert found == (outbox, number)
         sending.protocol.outbound.receive_reply(*found)
     sending.settle()
@@ -369,8 +378,8 @@ def test_finding_a_request_costs_the_same_however_many_outboxes_there_are() -> N
             counted += event in ("call", "c_call")
 
         sys.setprofile(count_calls)
-        found = sending.protocol.outbound.request_of(f"urn:k{count - 1}:1")
-        missing = sending.protocol.outbound.request_of("urn:nobody")
+        found = sending.protocol.outbound.request_of(f"urn:k{count - 1}:1", anybody)
+        missing = sending.protocol.outbound.request_of("urn:nobody", anybody)
         sys.setprofile(None)
         assert found is not None and found[0].key == f"k{count - 1}" and missing is None
         calls.append(counted)

@@ -20,6 +20,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from holdfast.core.origin import Origin
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
@@ -105,7 +106,8 @@ class Outbound:
         versions, source = self.versions, self.source
         envelope = Envelope(versions.soap, versions.addressing, versions.rm, **fields)
         sent = Transmit(TO, envelope, source.local_id, number)
-        self.protocol.receive(envelope, object() if is_asked else None, self.now, None if is_asked else sent)
+        back_channel = object() if is_asked else None
+        self.protocol.receive(envelope, back_channel, self.now, None if is_asked else sent, Origin(TO))
 
     def bring_to(self, state: S) -> None:
         """Up to CREATED on the way that all go; then as if it had gone on."""

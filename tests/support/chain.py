@@ -14,6 +14,7 @@ from holdfast.core.events import BackChannel, Effect, Handle, Incident, ReadWant
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.handling import Handling
 from holdfast.core.messages import ANONYMOUS, Envelope, Fault
+from holdfast.core.origin import Origin, secret_in
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
@@ -206,7 +207,8 @@ class Party:
             self.chain.answer(journey, answer)
             return
         self.open.append(journey)
-        self.protocol.receive(replace(journey.transmit.envelope), BackChannel(journey), self.chain.now)
+        origin = Origin(secret=secret_in(journey.transmit.to))
+        self.protocol.receive(replace(journey.transmit.envelope), BackChannel(journey), self.chain.now, origin=origin)
 
     @property
     def kept(self) -> list[Record]:
@@ -310,7 +312,7 @@ class Chain:
         self.events.append(lambda: self._arrive(journey))
 
     def _arrive(self, journey: Journey) -> None:
-        to = self.parties[journey.transmit.to]
+        to = self.parties[journey.transmit.to.partition("?")[0]]
         if to.is_up and not to.protocol.outbound.reading.is_recovering:
             to.happen(to.run, lambda: to.receive(journey))
         else:

@@ -11,6 +11,7 @@ from functools import partial
 
 from holdfast.core.acknowledging import Acknowledging, asks
 from holdfast.core.answering import Answering
+from holdfast.core.authority import Authority
 from holdfast.core.destination import RMDestination, Verdict
 from holdfast.core.events import BackChannel, Incident
 from holdfast.core.faults import (
@@ -25,6 +26,7 @@ from holdfast.core.faults import (
 from holdfast.core.inbound import Inbound
 from holdfast.core.incoming import Incoming
 from holdfast.core.messages import Envelope, Fault, LastMessage, Routed
+from holdfast.core.origin import Origin
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
 from holdfast.core.records import Record
@@ -49,6 +51,7 @@ class Accepting:
     Args:
         inbound: Stores what is taken.
         outbound: Knows which requests of ours wait for their replies.
+        authority: Says who may answer them.
         replies: Answers what is taken.
         acknowledging: Answers what is to be sent again.
         answering: Where other answers go.
@@ -61,6 +64,7 @@ class Accepting:
         self,
         inbound: Inbound,
         outbound: Outbound,
+        authority: Authority,
         replies: Replies,
         acknowledging: Acknowledging,
         answering: Answering,
@@ -70,6 +74,7 @@ class Accepting:
     ) -> None:
         self._inbound = inbound
         self._outbound = outbound
+        self._authority = authority
         self._replies = replies
         self._acknowledging = acknowledging
         self._answering = answering
@@ -81,7 +86,9 @@ class Accepting:
         self.takes_only_replies = False
         """Whether nobody reads what comes but who asked for it: any other message is acknowledged and not kept."""
 
-    def receive(self, envelope: Envelope, back_channel: BackChannel | None, now: float, problem: Fault | None) -> None:
+    def receive(
+        self, envelope: Envelope, back_channel: BackChannel | None, now: float, problem: Fault | None, origin: Origin
+    ) -> None:
         """A message with a Sequence header.
 
         ``problem`` is the fault for another of its headers. Where there is but one answer, the message's own fault
@@ -97,7 +104,7 @@ class Accepting:
             return
         number = sequence.message_number
         is_application = not isinstance(envelope.control, LastMessage)
-        asked = self._outbound.request_of(envelope.relates_to, destination.identifier)
+        asked = self._request_of(envelope, origin, destination.identifier)
         is_passed_on = asked is not None and asked[0].forwarding is not None
         is_for_others = is_passed_on or self._outbound.is_offered_by_forwarder(destination.identifier)
         if is_application:
@@ -108,7 +115,7 @@ class Accepting:
                 self._answering.fault(envelope, fault, back_channel)
                 return
         if asked is not None and is_passed_on:
-            again = partial(self._receive_again, envelope, back_channel, problem)
+            again = partial(self._receive_again, envelope, back_channel, problem, origin)
             if not self._outbound.forwarders.has(*asked, again):
                 return  # its request is being read
         awaits_reply = back_channel is not None and is_application and not is_for_others
@@ -144,9 +151,14 @@ class Accepting:
                 self._answering.done(back_channel)  # .NET: no acknowledgement that leaves out what it answers
 
     def _receive_again(
-        self, envelope: Envelope, back_channel: BackChannel | None, problem: Fault | None, now: float
+        self, envelope: Envelope, back_channel: BackChannel | None, problem: Fault | None, origin: Origin, now: float
     ) -> None:
-        self.receive(envelope, back_channel, now, problem)
+        self.receive(envelope, back_channel, now, problem, origin)
+
+    def _request_of(self, envelope: Envelope, origin: Origin, identifier: str = "") -> tuple[Outbox, int] | None:
+        # A reply stands for the acknowledgement of its request: it counts from whom that would.
+        may_answer = partial(self._authority.may_speak, origin=origin)
+        return self._outbound.request_of(envelope.relates_to, may_answer, identifier)
 
     def _refuse(
         self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
@@ -201,7 +213,7 @@ class Accepting:
         """No Sequence header: a reply to a request of ours from a peer that was offered no Sequence, or a stranger."""
         envelope, back_channel = incoming.envelope, incoming.back_channel
         if back_channel is None and envelope.relates_to is not None:
-            asked = self._outbound.request_of(envelope.relates_to)
+            asked = self._request_of(envelope, incoming.origin)
             if asked is not None:
                 self._receive_plain_reply(incoming, *asked)
             return

@@ -20,6 +20,7 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
     TerminateSequence,
 )
+from holdfast.core.origin import with_secret
 from holdfast.core.outbox import Outbox
 from holdfast.core.records import Record
 from holdfast.core.source import RMSource
@@ -62,6 +63,12 @@ class Composer:
         """Whether what the peer has to say comes in its answers only."""
         return self._local is ANONYMOUS_EPR
 
+    def _address_for(self, source: RMSource) -> EndpointReference:
+        """Where the peer of a Sequence sends what it has to say: an address that no other peer knows."""
+        if self._local is ANONYMOUS_EPR or not source.secret:
+            return self._local
+        return EndpointReference(with_secret(self._local.address, source.secret))
+
     def request(self, outbox: Outbox, source: RMSource, request: Request) -> Envelope:
         """A request that starts or ends the Sequence, or asks for an acknowledgement."""
         envelope = self._envelope(outbox, source)
@@ -70,7 +77,7 @@ class Composer:
             if envelope.message_id is None:
                 envelope.message_id = source.message_ids[request.value] = self._new_identifier()
             if self._local is not ANONYMOUS_EPR or source.versions.addressing is Addressing.V2004_08:
-                envelope.reply_to = self._local
+                envelope.reply_to = self._address_for(source)
         if request is Request.CREATE:
             envelope.control = self._create_sequence(source)
             return envelope
@@ -97,7 +104,7 @@ class Composer:
         envelope, record = self._message(outbox, source, number)
         if record is not None and record.wants_reply:
             wants_reply = envelope.message_id
-            envelope.reply_to = self._local
+            envelope.reply_to = self._address_for(source)
         if source.offer is not None:
             self._piggyback(source, envelope)
         return envelope, wants_reply
@@ -134,8 +141,9 @@ class Composer:
     def _create_sequence(self, source: RMSource) -> CreateSequence:
         offer = None
         if source.offer is not None:
-            offer = Offer(source.offer, self._local if source.versions.rm.can.offers_endpoint else None)
-        return CreateSequence(self._local, source.policy.expires, offer)
+            endpoint = self._address_for(source) if source.versions.rm.can.offers_endpoint else None
+            offer = Offer(source.offer, endpoint)
+        return CreateSequence(self._address_for(source), source.policy.expires, offer)
 
     def _piggyback(self, source: RMSource, envelope: Envelope) -> None:
         if source.offer is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from holdfast.core.answering import Answering, envelope_in, response_to
+from holdfast.core.authority import Authority
 from holdfast.core.commit import GroupCommit
 from holdfast.core.destination import RMDestination
 from holdfast.core.events import BackChannel
@@ -28,7 +29,14 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.outbound import Outbound
-from holdfast.core.states import DestinationAction, DestinationEvent, SettlingAction, SettlingEvent, SourceEvent
+from holdfast.core.states import (
+    DestinationAction,
+    DestinationEvent,
+    SettlingAction,
+    SettlingEvent,
+    SourceAction,
+    SourceEvent,
+)
 from holdfast.core.timers import Deadlines
 
 ATTEMPTS = 5
@@ -52,6 +60,7 @@ class Ending:
     Args:
         inbound: The Sequences that come in.
         outbound: Those that go out, which their destination may end.
+        authority: Says which peer that is.
         answering: Where answers go.
         commit: What is said waits for it.
         new_identifier: Makes a URI never used before.
@@ -61,12 +70,14 @@ class Ending:
         self,
         inbound: Inbound,
         outbound: Outbound,
+        authority: Authority,
         answering: Answering,
         commit: GroupCommit,
         new_identifier: Callable[[], str],
     ) -> None:
         self._inbound = inbound
         self._outbound = outbound
+        self._authority = authority
         self._answering = answering
         self._commit = commit
         self._new_identifier = new_identifier
@@ -82,7 +93,7 @@ class Ending:
         response = CloseSequenceResponse(close.identifier)
         destination = self._inbound.destinations.get(close.identifier)
         if destination is None:
-            known = self._outbound.ended_by_peer(close.identifier, SourceEvent.CLOSE_SEQUENCE, incoming.now)
+            known = self._is_ended(close.identifier, SourceEvent.CLOSE_SEQUENCE, incoming)
             self._answer_destination(incoming, close.identifier, response if known else None)
         elif destination.handle(DestinationEvent.CLOSE_SEQUENCE) is not DestinationAction.ANSWER_CLOSE:
             self._answer_destination(incoming, close.identifier, None)
@@ -109,7 +120,7 @@ class Ending:
 
     def _terminate_outbound(self, incoming: Incoming, identifier: str) -> None:
         rm = incoming.envelope.rm
-        known = self._outbound.ended_by_peer(identifier, SourceEvent.TERMINATE_SEQUENCE, incoming.now)
+        known = self._is_ended(identifier, SourceEvent.TERMINATE_SEQUENCE, incoming)
         if rm is not None and not rm.can.answers_terminate:
             self._answering.done(incoming.back_channel)
         else:
@@ -122,7 +133,7 @@ class Ending:
         event = DestinationEvent.CLOSE_SEQUENCE_RESPONSE
         if self._heard(response.identifier, event) is DestinationAction.STOP_TELLING:
             self._stop_telling(response.identifier)
-        self._outbound.receive_close_response(response.identifier, incoming.now)
+        self._outbound_heard(response.identifier, SourceEvent.CLOSE_SEQUENCE_RESPONSE, incoming)
         self._answering.done(incoming.back_channel)
 
     def terminated(self, incoming: Incoming) -> None:
@@ -134,8 +145,22 @@ class Ending:
             self._stop_telling(response.identifier)
             destination = self._inbound.destinations[response.identifier]
             self._inbound.end(destination, None, nothing, incoming.now, by_source=True)
-        self._outbound.receive_terminate_response(response.identifier, incoming.now)
+        self._outbound_heard(response.identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, incoming)
         self._answering.done(incoming.back_channel)
+
+    def _is_ended(self, identifier: str, event: SourceEvent, incoming: Incoming) -> bool:
+        """CloseSequence or TerminateSequence from the destination of a Sequence of ours; whether it is to be answered:
+        False if the Sequence is unknown, or another peer's."""
+        action = self._outbound_heard(identifier, event, incoming)
+        return action is SourceAction.ANSWER_CLOSE or action is SourceAction.ANSWER_TERMINATE
+
+    def _outbound_heard(self, identifier: str, event: SourceEvent, incoming: Incoming) -> SourceAction | None:
+        outbox = self._authority.find(identifier, incoming.origin)
+        if outbox is not None:
+            return self._outbound.heard(outbox, event, incoming.now)
+        if self._outbound.named(identifier):
+            self._authority.ignore(event.value, identifier, incoming.origin)
+        return None
 
     def _heard(self, identifier: str, event: DestinationEvent) -> DestinationAction | None:
         destination = self._inbound.destinations.get(identifier)

@@ -137,14 +137,13 @@ class Exchanges:
         else:
             self._happen(outbox, source, SourceEvent.UNSENDABLE, now, Why(UNSENDABLE, reason, sent.number))
 
-    def acknowledged_alone(self, ack: SequenceAcknowledgement, number: int, now: float) -> None:
-        """The answer to message ``number`` is nothing but an acknowledgement. If it names a request, there is no reply
-        and there will be none: they leave together (or, with CXF, the reply was lost for good). That is so only once
-        no other exchange carries the request: the reply may come back on that one. Where replies go to an address,
-        an answer says nothing of them."""
-        outbox = self._outbound.sources.get(self._outbound.by_identifier.get(ack.identifier, ""))
-        source = outbox.source if outbox is not None else None
-        if outbox is None or source is None or number not in source.unreplied or not self._outbound.is_anonymous:
+    def acknowledged_alone(self, outbox: Outbox, ack: SequenceAcknowledgement, number: int, now: float) -> None:
+        """The answer to message ``number`` is nothing but an acknowledgement of the outbox's Sequence. If it names a
+        request, there is no reply and there will be none: they leave together (or, with CXF, the reply was lost for
+        good). That is so only once no other exchange carries the request: the reply may come back on that one. Where
+        replies go to an address, an answer says nothing of them."""
+        source = outbox.source
+        if source is None or number not in source.unreplied or not self._outbound.is_anonymous:
             return
         if number in source.replying or not any(lower <= number <= upper for lower, upper in ack.ranges):
             return

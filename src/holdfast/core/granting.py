@@ -58,13 +58,13 @@ class Granting:
         """CreateSequence: grant it, durably, or refuse it; a repeat gets the answer that it got before (WS-RM 3.4)."""
         envelope, create = incoming.envelope, incoming.envelope.control
         assert isinstance(create, CreateSequence), create
-        destination = self._inbound.creations.find(create, envelope.message_id, incoming.party)
+        destination = self._inbound.creations.find(create, envelope.message_id, incoming.origin.party)
         if destination is None:
-            fault = self._refusal(envelope, create, incoming.party)
+            fault = self._refusal(envelope, create, incoming.origin.party)
             if fault is not None:
                 self._answering.fault(envelope, fault, incoming.back_channel)
                 return
-            destination = self._grant(envelope, create, incoming.party, incoming.now)
+            destination = self._grant(envelope, create, incoming.origin.party, incoming.now)
         granted = CreateSequenceResponse(
             destination.identifier, destination.expires, destination.behavior, destination.accept_acks_to
         )

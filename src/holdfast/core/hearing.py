@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from holdfast.core.authority import Authority
 from holdfast.core.events import BackChannel, FaultReceived, Transmit
+from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.inbound import Inbound
 from holdfast.core.messages import Acknowledge, Envelope, Fault, SequenceAcknowledgement, TerminateSequence
+from holdfast.core.origin import Origin
 from holdfast.core.outbound import Outbound
+from holdfast.core.outbox import Outbox
 from holdfast.core.replies import Replies
 
 
@@ -44,39 +48,45 @@ class Hearing:
     Args:
         inbound: Those whose replies are heard.
         outbound: Those that are sent.
+        authority: Says whose word counts.
         replies: Hears which replies are acknowledged.
         receive: Takes in what an answer says besides.
     """
 
-    def __init__(self, inbound: Inbound, outbound: Outbound, replies: Replies, receive: Receive) -> None:
+    def __init__(
+        self, inbound: Inbound, outbound: Outbound, authority: Authority, replies: Replies, receive: Receive
+    ) -> None:
         self._inbound = inbound
         self._outbound = outbound
+        self._authority = authority
         self._replies = replies
         self._receive = receive
 
     def answers(self, answers: list[tuple[Transmit, Envelope | None]], now: float) -> None:
         """Answers to what we sent: messages, or nothing (``None``: an empty 200 or 202). Of those that do nothing but
         acknowledge, one for each Sequence is taken in, the one that goes furthest: it says what the others say."""
-        furthest: dict[str, SequenceAcknowledgement] = {}
+        furthest: dict[tuple[str, str], SequenceAcknowledgement] = {}
         for sent, _ in answers:
             self._outbound.circuits.answered(sent.to, now)
         plain = [_plain_acknowledgement(sent, envelope) for sent, envelope in answers]
-        for acknowledgement in plain:
+        for (sent, _), acknowledgement in zip(answers, plain, strict=True):
             if acknowledgement is not None:
-                known = furthest.get(acknowledgement.identifier)
+                known = furthest.get((sent.to, acknowledgement.identifier))
                 if known is None or known.ranges[0][1] < acknowledgement.ranges[0][1]:
-                    furthest[acknowledgement.identifier] = acknowledgement
-        taken: dict[str, tuple[int, int]] = {}
-        for identifier, acknowledgement in furthest.items():
-            if self._outbound.find(identifier) and not self._outbound.receive_acknowledgement(acknowledgement, now):
+                    furthest[sent.to, acknowledgement.identifier] = acknowledgement
+        taken: dict[tuple[str, str], tuple[Outbox, tuple[int, int]]] = {}
+        for (address, identifier), acknowledgement in furthest.items():
+            outbox = self._authority.find(identifier, Origin(address))
+            if outbox is not None and not self._outbound.receive_acknowledgement(outbox, acknowledgement, now):
                 self._replies.acknowledged(identifier, now)
-                taken[identifier] = acknowledgement.ranges[0]
+                taken[address, identifier] = outbox, acknowledgement.ranges[0]
         for (sent, envelope), acknowledgement in zip(answers, plain, strict=True):
             self._outbound.exchanges.ended(sent, now)
-            if acknowledgement is not None and (found := taken.get(acknowledgement.identifier)) is not None:
-                lower, upper = acknowledgement.ranges[0]
-                if found[0] <= lower <= upper <= found[1]:
-                    self._outbound.exchanges.acknowledged_alone(acknowledgement, sent.number, now)
+            found = taken.get((sent.to, acknowledgement.identifier)) if acknowledgement is not None else None
+            if acknowledgement is not None and found is not None:
+                (lower, upper), (outbox, (first, last)) = acknowledgement.ranges[0], found
+                if first <= lower <= upper <= last:
+                    self._outbound.exchanges.acknowledged_alone(outbox, acknowledgement, sent.number, now)
                     self._outbound.exchanges.answered(sent, now, was_empty=False)
                     continue
             self._answer(sent, envelope, now)
@@ -91,30 +101,55 @@ class Hearing:
                 return
             if sent.number and isinstance(envelope.control, Acknowledge):
                 for acknowledgement in envelope.acknowledgements:
-                    self._outbound.exchanges.acknowledged_alone(acknowledgement, sent.number, now)
+                    outbox = self._authority.find(acknowledgement.identifier, Origin(sent.to))
+                    if outbox is not None:
+                        self._outbound.exchanges.acknowledged_alone(outbox, acknowledgement, sent.number, now)
         if envelope is None or envelope.fault is None:
             self._outbound.exchanges.answered(sent, now, was_empty=envelope is None)
 
-    def fault(self, envelope: Envelope, fault: Fault, sent: Transmit | None, now: float) -> None:
+    def fault(self, envelope: Envelope, fault: Fault, sent: Transmit | None, origin: Origin, now: float) -> None:
         """A fault, as the answer to what we ``sent`` or as a message of its own: it is told to whom it is about."""
         self._inbound.effects.append(FaultReceived(fault))
         destination = self._inbound.destinations.get(fault.identifier or "")
         if destination is not None and fault.is_rm:
             self._inbound.fault_received(destination, fault.code, now)
         else:
-            # A refusal that comes as a message of its own tells by RelatesTo which CreateSequence it is about.
-            source = sent.source if sent else envelope.relates_to or ""
-            self._outbound.receive_fault(fault, source, sent.number if sent else 0, now, envelope.relates_to)
+            outbox = self._outbox_of(envelope, fault, sent, origin)
+            if outbox is not None and outbox.source is not None:
+                number = sent.number if sent is not None else 0
+                self._outbound.receive_fault(outbox, fault, number, now, envelope.relates_to)
 
-    def acknowledgements(self, envelope: Envelope, now: float) -> Fault | None:
+    def _outbox_of(self, envelope: Envelope, fault: Fault, sent: Transmit | None, origin: Origin) -> Outbox | None:
+        """The outbox of the Sequence that a fault is about; None for none, or one of another peer."""
+        identifier = fault.identifier
+        if identifier is not None and self._outbound.named(identifier):
+            outbox = self._authority.find(identifier, origin)
+            if outbox is not None:
+                return outbox
+            self._authority.ignore(fault.code, identifier, origin)
+            if sent is None:
+                return None
+        if sent is not None:
+            return self._outbound.sources.get(sent.source)
+        # A refusal that comes as a message of its own tells by RelatesTo which CreateSequence it is about: nobody but
+        # the destination knows its MessageID. Who offered a Sequence chose that name.
+        outbox = self._outbound.sources.get(envelope.relates_to or "")
+        return None if outbox is None or outbox.is_for_replies else outbox
+
+    def acknowledgements(self, envelope: Envelope, origin: Origin, now: float) -> Fault | None:
         """Every SequenceAcknowledgement of a message; the fault for the first that is bad. What carries it is processed
         as without it (WS-RM 3.2)."""
         problem = None
         for acknowledgement in envelope.acknowledgements:
             identifier = acknowledgement.identifier
-            if identifier in self._inbound.offered and self._outbound.find(identifier) is None:
-                continue  # of replies whose Sequence ended with the requests', which are being ended once more
-            fault = self._outbound.receive_acknowledgement(acknowledgement, now)
-            problem = problem or fault
-            self._replies.acknowledged(identifier, now)
+            outbox = self._authority.find(identifier, origin)
+            if outbox is not None:
+                fault = self._outbound.receive_acknowledgement(outbox, acknowledgement, now)
+                problem = problem or fault
+                self._replies.acknowledged(identifier, now)
+            elif self._outbound.named(identifier):
+                self._authority.ignore("SequenceAcknowledgement", identifier, origin)
+            elif identifier not in self._inbound.offered:
+                problem = problem or sequence_fault(UNKNOWN_SEQUENCE, identifier)
+            # else of replies whose Sequence ended with the requests', which are being ended once more
         return problem

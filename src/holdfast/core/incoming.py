@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from holdfast.core.destination import RMDestination
 from holdfast.core.events import BackChannel
 from holdfast.core.messages import Envelope, Fault
+from holdfast.core.origin import STRANGER, Origin
 
 
 @dataclass(slots=True)
@@ -18,7 +19,7 @@ class Incoming:
         envelope: The message.
         back_channel: Where its answer may go; None if it came as an answer, or has its answer.
         now: Seconds.
-        party: Whose it is, "" if that is not known.
+        origin: Where it came from.
         problem: The fault for another of its headers, None for none.
         asked: The Sequences with an anonymous AcksTo that it asks an acknowledgement of. An answer that is another's
             leaves them out: .NET reads one acknowledgement in it, and no second.
@@ -27,6 +28,6 @@ class Incoming:
     envelope: Envelope
     back_channel: BackChannel | None
     now: float
-    party: str = ""
+    origin: Origin = STRANGER
     problem: Fault | None = None
     asked: Sequence[RMDestination] = ()

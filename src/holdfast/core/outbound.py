@@ -94,7 +94,10 @@ class Outbound:
         self.outboxes: dict[str, Outbox] = {}
         self.sources: dict[str, Outbox] = {}
         """``local_id`` of every Sequence -> its outbox."""
-        self.by_identifier: dict[str, str] = {}
+        self.by_identifier: dict[str, list[str]] = {}
+        """Identifier -> ``local_id`` of every Sequence that has it: one for each peer that granted it."""
+        self._secrets: dict[str | None, str] = {}
+        """Address of a peer -> the secret in the address that it was told."""
         self.by_offer: dict[str, Outbox] = {}
         self.requests = Requests()
         """Those that wait for a reply."""
@@ -235,15 +238,19 @@ class Outbound:
         source.requests = self.requests
         self.sources[source.local_id] = outbox
         if source.identifier is not None:
-            self.by_identifier[source.identifier] = source.local_id
+            self._name(source, source.identifier)
+        if source.secret:
+            self._secrets[outbox.to] = source.secret
         if source.offer is not None:
             self.by_offer[source.offer] = outbox
         outbox.update_available()
 
-    def find(self, identifier: str) -> RMSource | None:
-        """The outbound Sequence with that Identifier."""
-        outbox = self.sources.get(self.by_identifier.get(identifier, ""))
-        return outbox.source if outbox is not None else None
+    def _name(self, source: RMSource, identifier: str) -> None:
+        self.by_identifier.setdefault(identifier, []).append(source.local_id)
+
+    def named(self, identifier: str) -> list[Outbox]:
+        """The outboxes whose Sequences have that Identifier: peers choose them, and two may choose the same."""
+        return [self.sources[local_id] for local_id in self.by_identifier.get(identifier, ())]
 
     # --- what is due ----------------------------------------------------------------------------------------------
 
@@ -346,6 +353,8 @@ class Outbound:
         source.start = outbox.first
         source.offer = self._new_identifier() if with_offer else None
         source.message_ids[Request.CREATE.value] = source.local_id
+        if not self.is_anonymous:
+            source.secret = self._secrets.get(outbox.to) or self._new_identifier().rpartition(":")[2]
         self.adopt(outbox, source)
         self.commit.save_new(source.local_id, source, outbox.queue.name, outbox.partition)
         self.commit.then(partial(self._create, outbox, source))
@@ -414,7 +423,7 @@ class Outbound:
         outbox.refused.clear()
         outbox.unwelcome = None
         source.behavior = response.incomplete_sequence_behavior
-        self.by_identifier[response.identifier] = source.local_id
+        self._name(source, response.identifier)
         self._marking.save(source)
         self.commit.then(partial(self._opened, outbox, source))
         self.effects.append(Incident("sequence created", response.identifier, detail={"key": outbox.key}))
@@ -444,12 +453,11 @@ class Outbound:
         outbox.update_available()
         self.ready(outbox)
 
-    def receive_acknowledgement(self, ack: SequenceAcknowledgement, now: float) -> Fault | None:
-        """A SequenceAcknowledgement header, wherever it came; the fault to answer it with if there is one."""
-        outbox = self.sources.get(self.by_identifier.get(ack.identifier, ""))
-        if outbox is None or outbox.source is None:
-            return sequence_fault(UNKNOWN_SEQUENCE, ack.identifier)
+    def receive_acknowledgement(self, outbox: Outbox, ack: SequenceAcknowledgement, now: float) -> Fault | None:
+        """What a peer acknowledges of the outbox's Sequence, of which it may speak; the fault to answer it with if
+        there is one."""
         source = outbox.source
+        assert source is not None, outbox.key
         if source.is_restored:
             ack = source.known_part(ack)
         self.requests.named(source, ack.ranges)
@@ -485,17 +493,24 @@ class Outbound:
             self._marking.save(outbox.source)
             outbox.save_place(now)
 
-    def request_of(self, relates_to: str | None, identifier: str = "") -> tuple[Outbox, int] | None:
+    def request_of(
+        self, relates_to: str | None, may_answer: Callable[[Outbox], bool], identifier: str = ""
+    ) -> tuple[Outbox, int] | None:
         """Which request a message answers: its outbox and number; None if no request that waits for its reply.
 
         Args:
             relates_to: The MessageID that the message names, None for none.
+            may_answer: Whether who sent it may answer requests of that outbox, unless it is in the Sequence that was
+                offered for their replies: that one's Identifier nobody else knows.
             identifier: The Sequence that it came in, "" if in none.
         """
         if relates_to is None:
             return None
         offered = self.by_offer.get(identifier)
-        found = self.requests.find(relates_to, offered.source if offered is not None else None)
+        if offered is not None:
+            found = self.requests.find(relates_to, lambda source: source is offered.source)
+        else:
+            found = self.requests.find(relates_to, lambda source: may_answer(self.sources[source.local_id]))
         return None if found is None else (self.sources[found[0].local_id], found[1])
 
     def is_offered_by_forwarder(self, identifier: str) -> bool:
@@ -518,22 +533,19 @@ class Outbound:
             self.ready(outbox)
 
     def receive_fault(
-        self, fault: Fault, source_id: str, number: int, now: float, relates_to: str | None = None
+        self, outbox: Outbox, fault: Fault, number: int, now: float, relates_to: str | None = None
     ) -> None:
         """A fault about an outbound Sequence: named in its detail, else the one that was being sent.
 
         Args:
+            outbox: That of the Sequence.
             fault: What the peer says.
-            source_id: ``local_id`` of the Sequence that it answers, as far as is known.
             number: The message that it answers; 0 for none, or for one that only ``relates_to`` names.
             now: Seconds.
             relates_to: The MessageID that it names.
         """
-        local_id = self.by_identifier.get(fault.identifier or "", source_id)
-        outbox = self.sources.get(local_id)
-        if outbox is None or outbox.source is None:
-            return
         source = outbox.source
+        assert source is not None, outbox.key
         source.last_fault = fault.code
         source.last_heard = now
         number = number or outbox.number_of(relates_to)
@@ -584,14 +596,6 @@ class Outbound:
         refused = (source.identifier or "", why.number) if why.number else None
         self.stop(outbox, why.code, why.reason, now, refused=refused)
 
-    def receive_close_response(self, identifier: str, now: float) -> None:
-        """CloseSequenceResponse."""
-        self._heard(identifier, SourceEvent.CLOSE_SEQUENCE_RESPONSE, now)
-
-    def receive_terminate_response(self, identifier: str, now: float) -> None:
-        """TerminateSequenceResponse."""
-        self._heard(identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
-
     def terminate_sent(self, source_id: str, was_empty: bool, now: float) -> None:
         """TerminateSequence reached the destination. Where it is one-way, that is all there is to it. Else it is
         over too once repeats of it are answered with nothing, as gSOAP does when its response was lost."""
@@ -601,20 +605,13 @@ class Outbound:
             return
         is_enough = was_empty and source.state is SourceState.TERMINATING and source.attempts >= ANSWERED_ENOUGH
         if is_enough or not source.versions.rm.can.answers_terminate:
-            self._heard(source.identifier, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
+            assert outbox is not None
+            self.heard(outbox, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
 
-    def ended_by_peer(self, identifier: str, event: SourceEvent, now: float) -> bool:
-        """CloseSequence or TerminateSequence from the destination; whether it is to be answered: False if the Sequence
-        is unknown."""
-        action = self._heard(identifier, event, now)
-        return action is SourceAction.ANSWER_CLOSE or action is SourceAction.ANSWER_TERMINATE
-
-    def _heard(self, identifier: str, event: SourceEvent, now: float) -> SourceAction | None:
-        """The destination said something of the Sequence: what was to be done about that; None: it is unknown."""
-        outbox = self.sources.get(self.by_identifier.get(identifier, ""))
-        source = outbox.source if outbox is not None else None
-        if outbox is None or source is None:
-            return None
+    def heard(self, outbox: Outbox, event: SourceEvent, now: float) -> SourceAction | None:
+        """The destination closed or terminated the Sequence, or answered that we did; what was done about that."""
+        source = outbox.source
+        assert source is not None, outbox.key
         source.last_heard = now
         self.ready(outbox)
         return self._happen(outbox, source, event, now, Why(event.value, "the destination ended the Sequence"))
@@ -707,7 +704,7 @@ class Outbound:
         self.requests.forget(source)
         self.sources.pop(source.local_id, None)
         if source.identifier is not None:
-            self.by_identifier.pop(source.identifier, None)
+            self._unname(source, source.identifier)
         if source.offer is not None:
             self.by_offer.pop(source.offer, None)
             self._offered.forget_offered(source.offer)
@@ -715,6 +712,12 @@ class Outbound:
         outbox.first = max(outbox.first, source.start + source.records_done)
         outbox.skip()
         outbox.save_place(now)
+
+    def _unname(self, source: RMSource, identifier: str) -> None:
+        found = self.by_identifier[identifier]
+        found.remove(source.local_id)
+        if not found:
+            del self.by_identifier[identifier]
 
     def close_outbox(self, key: str, now: float) -> None:
         """Forget an outbox: of replies with all that is in it, of a queue that others may read without."""

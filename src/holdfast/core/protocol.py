@@ -14,6 +14,7 @@ from holdfast.core.accepting import Accepting
 from holdfast.core.acknowledging import Acknowledging
 from holdfast.core.addresses import Addresses
 from holdfast.core.answering import Answering
+from holdfast.core.authority import Authority
 from holdfast.core.commit import GroupCommit
 from holdfast.core.controls import CONTROLS
 from holdfast.core.destination import RMDestination
@@ -32,6 +33,7 @@ from holdfast.core.messages import (
     Envelope,
     Fault,
 )
+from holdfast.core.origin import STRANGER, Origin
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
@@ -114,18 +116,15 @@ class RMProtocol:
         self.answering = Answering(Addresses(allows), self.commit, self.effects)
         self.acknowledging: Acknowledging = Acknowledging(self.inbound, self.answering, self.effects)
         self.inbound.answers = self.replies = Replies(
-            self.inbound,
-            self.outbound,
-            self.acknowledging,
-            self.answering,
-            self.commit,
-            self.effects,
+            self.inbound, self.outbound, self.acknowledging, self.answering, self.commit, self.effects
         )
         self.granting: Granting = Granting(self.inbound, self.outbound, self.replies, self.answering, new_identifier)
-        self.ending: Ending = Ending(self.inbound, self.outbound, self.answering, self.commit, new_identifier)
+        self.authority = Authority(self.inbound, self.outbound, self.effects)
+        self.ending = Ending(self.inbound, self.outbound, self.authority, self.answering, self.commit, new_identifier)
         self.accepting = Accepting(
             self.inbound,
             self.outbound,
+            self.authority,
             self.replies,
             self.acknowledging,
             self.answering,
@@ -135,7 +134,7 @@ class RMProtocol:
         )
         if forwarding is not None:
             forwarding.join(self.outbound, self.replies)
-        self.hearing = Hearing(self.inbound, self.outbound, self.replies, self.receive)
+        self.hearing = Hearing(self.inbound, self.outbound, self.authority, self.replies, self.receive)
         self.staging = Staging(
             staging_policy or StagingPolicy(), self.commit, self.effects, self.queues, self.inbound, new_identifier
         )
@@ -244,12 +243,14 @@ class RMProtocol:
         back_channel: BackChannel | None,
         now: float,
         sent: Transmit | None = None,
-        party: str = "",
+        origin: Origin = STRANGER,
     ) -> None:
         """A message came: as a request (answered on ``back_channel``), or as the answer to what we ``sent``.
 
-        ``party`` says whose it is, for the share that one peer may have of our Sequences; "" if that is not known.
+        ``origin`` says where a request came from: of which Sequences it may speak, and whose share of them it takes.
         """
+        if sent is not None:
+            origin = Origin(sent.to)
         if envelope.not_understood:
             self.answering.fault(envelope, not_understood(envelope.not_understood), back_channel)
             return
@@ -258,9 +259,16 @@ class RMProtocol:
             if refused is not None:
                 self.answering.fault(envelope, refused, back_channel)
                 return
-        problem = self.hearing.acknowledgements(envelope, now)
+        refused = self.authority.refusal(envelope, origin)
+        if refused is not None:
+            self.answering.fault(envelope, refused, back_channel)
+            return
+        problem = None
+        if envelope.acknowledgements:
+            origin = origin if sent is not None else origin.naming(envelope)
+            problem = self.hearing.acknowledgements(envelope, origin, now)
         if envelope.fault is not None and envelope.sequence is None and not is_reply(envelope, back_channel):
-            self.hearing.fault(envelope, envelope.fault, sent, now)
+            self.hearing.fault(envelope, envelope.fault, sent, origin, now)
             self.answering.done(back_channel)
             return
         asked: list[RMDestination] = []
@@ -270,11 +278,11 @@ class RMProtocol:
         if problem is not None and self.answering.fault_beside(envelope, problem):
             problem = None
         if envelope.sequence is not None:
-            self.accepting.receive(envelope, back_channel, now, problem)
+            self.accepting.receive(envelope, back_channel, now, problem, origin)
         elif envelope.control is None:
-            self.accepting.receive_plain(Incoming(envelope, back_channel, now, party, problem, asked))
+            self.accepting.receive_plain(Incoming(envelope, back_channel, now, origin, problem, asked))
         else:
-            self._receive_control(envelope.control, Incoming(envelope, back_channel, now, party, problem, asked))
+            self._receive_control(envelope.control, Incoming(envelope, back_channel, now, origin, problem, asked))
 
     def refuse(self, envelope: Envelope, fault: Fault, back_channel: BackChannel) -> None:
         """A message came that is not to be taken: nothing of it is, and it is answered with the fault."""

@@ -144,7 +144,7 @@ class Replies:
         outbox = self._outbound.outboxes.get(identifier)
         if outbox is None or outbox.answers is None:
             return
-        source = self._outbound.find(identifier)
+        source = outbox.source
         if source is None:
             return
         destination = self._inbound.destinations.get(outbox.answers)

@@ -3,6 +3,7 @@ answers without looking at each."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,10 +58,9 @@ class Requests:
                 self.remove(message_id, source, number)
             waiting.clear()
 
-    def find(self, message_id: str, within: RMSource | None) -> tuple[RMSource, int] | None:
-        """The first with that MessageID whose reply is not here; ``within``: which Sequence it is in, if that is
-        known."""
+    def find(self, message_id: str, may_be: Callable[[RMSource], bool]) -> tuple[RMSource, int] | None:
+        """The first with that MessageID whose reply is not here; ``may_be``: whether it may be in that Sequence."""
         for source, number in self._found.get(message_id, ()):
-            if (within is None or source is within) and number not in source.replying:
+            if number not in source.replying and may_be(source):
                 return source, number
         return None

@@ -16,6 +16,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, State
 from holdfast.core.requests import Requests
 from holdfast.core.retransmission import RoundTrip
+from holdfast.core.source_state import restore, state_of
 from holdfast.core.states import (
     DOUBT_TABLE,
     END_TABLE,
@@ -52,10 +53,10 @@ _OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
 
 
 _SLOTS = (
-    "_state _window acknowledged attempts available behavior buffer_remaining created_at doubt due "
+    "saved _window acknowledged attempts available behavior buffer_remaining created_at doubt due "
     "durable_mark end expires expires_at flight identifier is_cut is_restored key last_fault last_heard "
     "last_number limit local_id mark message_ids next_number offer outlives policy polled reduced_at replying "
-    "request_sent_at requests requests_before round_trip sent_before start state to unreplied versions"
+    "request_sent_at requests requests_before round_trip secret sent_before start state to unreplied versions"
 )
 
 
@@ -89,10 +90,8 @@ class RMSource:
         """Offset of the message that has number 1."""
         self.available = 0
         """The highest number that has a durable message."""
-        self.is_cut = False
-        self.is_restored = False
-        """Whether its store was put back to an older copy since it began."""
-        """Whether what follows ``available`` belongs to the next Sequence: a message between them was given up."""
+        self.is_cut = False  # if True, a message behind ``available`` was given up: the rest goes to the next Sequence
+        self.is_restored = False  # whether its store was put back to an older copy since it began
         self.next_number = 1
         """The number to transmit next for the first time."""
         self.last_number: int | None = None
@@ -120,6 +119,8 @@ class RMSource:
         """Requests whose reply is in a batch on its way to the store; saved as acknowledged in that same batch, so
         that a request is never asked again of a destination that may forget its reply."""
         self.offer: str | None = None
+        self.secret = ""
+        """The unguessable part of its AcksTo address; "" for none."""
         self.to: str | None = None
         """Where it goes, for one that answers an Offer; None: as its outbox says, or anonymous."""
         self.message_ids: dict[str, str] = {}
@@ -132,8 +133,7 @@ class RMSource:
         self._window = float(policy.initial_window)
         self.reduced_at = now
         self.last_heard = now
-        self.expires: float | None = None
-        """Seconds of life that were granted."""
+        self.expires: float | None = None  # seconds of life that were granted
         self.expires_at: float | None = None
         self.behavior = IncompleteSequenceBehavior.NO_DISCARD
         """What the destination does with it if it ends with a gap, as it said when it granted it."""
@@ -142,7 +142,7 @@ class RMSource:
         self.end = EndState.OPEN
         """How far its end has come."""
         self.last_fault = ""
-        self._state: State | None = None
+        self.saved: State | None = None
 
     # --- what happens to it ---------------------------------------------------------------------------------------
 
@@ -699,39 +699,7 @@ class RMSource:
 
     def to_state(self) -> State:
         """What to save. What is newest in ``acknowledged`` may be lost: that costs retransmissions only."""
-        state = self._state
-        if state is None:
-            state = self._state = {
-                "role": "source",
-                "local_id": self.local_id,
-                "outbox": self.key,
-                "to": self.to,
-                "polled": self.polled,
-                "created_at": self.created_at,
-            }
-        state["versions"] = [self.versions.rm.value, self.versions.addressing.value, self.versions.soap.value]
-        state["identifier"] = self.identifier
-        # What is saved is read back once it is durable.
-        state["state"] = (_CREATED if self.state is SourceState.GRANTED else self.state).value
-        state["start"] = self.start
-        state["last_number"] = self.last_number
-        state["limit"] = self.limit
-        state["mark"] = self.mark
-        state["in_doubt"] = self.in_doubt
-        state["restored"] = self.is_restored
-        state["is_limit_known"] = self.doubt is not DoubtState.ASKING_FOR_LIMIT
-        acknowledged = self.acknowledged.copy()
-        for number in self.replying:
-            acknowledged.add(number)
-        state["acknowledged"] = acknowledged.to_state()
-        state["offer"] = self.offer
-        state["message_ids"] = self.message_ids.copy()
-        state["end_wanted"] = self.end is not _OPEN
-        state["last_fault"] = self.last_fault
-        state["behavior"] = self.behavior.value
-        state["expires"] = self.expires
-        state["expires_at"] = self.expires_at
-        return state.copy()
+        return state_of(self)
 
     @classmethod
     def from_state(cls, state: State, policy: SourcePolicy, available: int, now: float) -> RMSource:
@@ -745,46 +713,5 @@ class RMSource:
         """
         versions = Versions(*state["versions"])
         source = cls(state["local_id"], state["outbox"], versions, policy, now, polled=state["polled"])
-        source.created_at = min(state.get("created_at", now), now)
-        source.to = state["to"]
-        source.identifier = state["identifier"]
-        source.state = SourceState(state["state"])
-        source.start = state["start"]
-        source.available = available
-        source.last_number = state["last_number"]
-        source.limit = min(source.limit, state["limit"])
-        source.is_restored = state.get("restored", False)
-        source.acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
-        source.offer = state["offer"]
-        source.message_ids = dict(state["message_ids"])
-        if state["end_wanted"]:
-            source.end = EndState.WANTED
-        source.last_fault = state["last_fault"]
-        source.behavior = IncompleteSequenceBehavior(state.get("behavior", source.behavior))
-        source.expires = state.get("expires")
-        source.expires_at = state["expires_at"]
-        if source.expires_at is not None and source.expires is not None:
-            source.expires_at = min(source.expires_at, now + source.expires)  # a clock set back gives no longer life
-        # Any number up to the mark may have been transmitted before the crash, so an acknowledgement of every one of
-        # them is legal; each unacknowledged one is put in flight again as the window opens.
-        source.sent_before = source.last_number or available
-        if "mark" in state:
-            source.mark = state["mark"]
-        elif source.identifier is not None:
-            source.mark = source.sent_before  # a version that saved no marks may have sent anything
-        source.durable_mark = source.mark
-        if not source.polled:
-            source.sent_before = min(source.sent_before, source.mark)
-        source.next_number = source.acknowledged.first_gap
-        if state.get("in_doubt", False):
-            is_limit_known = state.get("is_limit_known", True)
-            source.doubt = DoubtState.ASKING if is_limit_known else DoubtState.ASKING_FOR_LIMIT
-        if source.last_number is not None or source.state in ENDING_STATES:
-            source.end = EndState.DURABLE
-        if source.last_number is not None and source.state is _CREATED:
-            source.state = _ROLLOVER  # as it was saved once: decided, and not yet numbered
-        if source.state is SourceState.CLOSED:
-            source.move_rest()
-        if source.state is SourceState.CREATING or source.in_doubt:
-            source.due = now
+        restore(source, state, available, now)
         return source

@@ -38,6 +38,7 @@ from holdfast.core.events import (
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.handling import Handling
 from holdfast.core.messages import CreateSequence, Envelope, Fault, Routed
+from holdfast.core.origin import Origin
 from holdfast.core.policy import Assurance, DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.queues import OUTBOX, Queue
 from holdfast.core.records import Snapshot
@@ -64,7 +65,7 @@ from holdfast.endpoint.journal import Journal, begin_journal
 from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.letters import seal, unseal
 from holdfast.endpoint.logs import log, log_incident
-from holdfast.endpoint.parties import party_of
+from holdfast.endpoint.parties import origin_of
 from holdfast.endpoint.processors import Processor
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
@@ -166,7 +167,7 @@ class Destination:
     """Says to which addresses rows that writers stage may go, each with the queue whose records are sent there."""
     wire_limits: Limits
     """What one envelope may be like."""
-    sort_out: Callable[[Envelope], None] | None = None
+    sort_out: Callable[[Envelope, Origin], None] | None = None
     """Takes out of an envelope, among several processes, what it says of the Sequences of others."""
 
     journal_policy: JournalPolicy | None
@@ -605,7 +606,7 @@ class Destination:
         """Whether there is, or was, a Sequence with that Identifier here."""
         protocol = self.engine.protocol
         is_inbound = identifier in protocol.inbound.destinations or identifier in protocol.inbound.offered
-        return is_inbound or protocol.outbound.find(identifier) is not None
+        return is_inbound or bool(protocol.outbound.named(identifier))
 
     def _take(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
         if self.engine.failure is not None:
@@ -632,22 +633,22 @@ class Destination:
     def _take_routed(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
         protocol, back_channel = self.engine.protocol, BackChannel(exchange)
         if refusal is None:
+            origin = origin_of(exchange.request, envelope)
             if self.sort_out is not None and (envelope.acknowledgements or envelope.ack_requested):
-                self.sort_out(envelope)
+                self.sort_out(envelope, origin)
             envelope.transport = self._keeper.facts_of(exchange.request)
             self.sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
-            party = party_of(exchange.request) if isinstance(envelope.control, CreateSequence) else ""
             if self._envelopes.tracing is not None and envelope.sequence is not None and envelope.control is None:
                 self._envelopes.tracing.accepting(exchange, envelope, protocol.commit)
-            protocol.receive(envelope, back_channel, self.engine.clock(), party=party)
+            protocol.receive(envelope, back_channel, self.engine.clock(), origin=origin)
         else:
             protocol.refuse(envelope, refusal, back_channel)
         self.engine.touch()
 
-    def hear(self, envelope: Envelope) -> None:
+    def hear(self, envelope: Envelope, origin: Origin) -> None:
         """Take acknowledgements, and requests for some, that came to another process, which answers."""
         if self.engine.failure is None:
-            self.engine.protocol.receive(envelope, None, self.engine.clock())
+            self.engine.protocol.receive(envelope, None, self.engine.clock(), origin=origin)
             self.engine.touch()
 
     def _carry_out(self, effect: Effect) -> None:

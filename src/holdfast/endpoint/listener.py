@@ -7,6 +7,7 @@ from holdfast.core.messages import Envelope, Fault
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.envelopes import Envelopes
 from holdfast.endpoint.http_media import refuse_unless_soap
+from holdfast.endpoint.parties import origin_of
 from holdfast.endpoint.pauses import Pauses
 from holdfast.http.exchange import Exchange
 
@@ -44,7 +45,8 @@ class Listener:
         protocol, back_channel = self._engine.protocol, BackChannel(exchange)
         if refusal is None:
             self._pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
-            protocol.receive(envelope, back_channel, self._engine.clock())
+            origin = origin_of(exchange.request, envelope)
+            protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
         else:
             protocol.refuse(envelope, refusal, back_channel)
         self._engine.touch()

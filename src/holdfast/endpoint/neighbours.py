@@ -24,6 +24,7 @@ from holdfast.core.messages import (
     RequestAcknowledgement,
     SequenceAcknowledgement,
 )
+from holdfast.core.origin import Origin, inbound_names
 from holdfast.endpoint.destination import Destination, json_answer
 from holdfast.endpoint.loads import Loads
 from holdfast.endpoint.logs import log
@@ -207,7 +208,7 @@ class Neighbours:
 
     # --- what is piggy-backed -------------------------------------------------------------------------------------
 
-    def sort_out(self, envelope: Envelope) -> None:
+    def sort_out(self, envelope: Envelope, origin: Origin) -> None:
         """Take out of an envelope what it says, beside its message, of other workers' Sequences, and tell them.
 
         A peer with Sequences in several workers may say in one envelope what it has of all (WS-RM 3.2). Nobody waits
@@ -222,6 +223,9 @@ class Neighbours:
             (envelope.soap, envelope.addressing, envelope.rm),
             tuple(one for one in envelope.acknowledgements if one not in heard),
             tuple(one for one in envelope.ack_requested if one not in asked),
+            origin.secret,
+            origin.party,
+            tuple(inbound_names(envelope)),
         )
         envelope.acknowledgements, envelope.ack_requested = heard, asked
         content = encode_said(said)
@@ -236,11 +240,12 @@ class Neighbours:
             tuple(one for one in envelope.ack_requested if knows(one.identifier)),
         )
 
-    def _hear(self, envelope: Envelope) -> None:
+    def _hear(self, said: Said) -> None:
         """Take what somebody said to another worker of Sequences here."""
+        envelope = said.envelope()
         envelope.acknowledgements, envelope.ack_requested = self._of_ours(envelope)
         if envelope.acknowledgements or envelope.ack_requested:
-            self._app.hear(envelope)
+            self._app.hear(envelope, said.origin)
 
     # --- passing on -----------------------------------------------------------------------------------------------
 
@@ -312,7 +317,7 @@ class Neighbours:
             exchange.respond(204 if self._app.knows(unquote(name)) else 404)
             return
         if what == "heard":
-            self._hear(decode_said(exchange.request.body).envelope())
+            self._hear(decode_said(exchange.request.body))
             exchange.respond(204)
             return
         exchange.request = decode_request(exchange.request.body)

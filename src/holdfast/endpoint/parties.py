@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address, ip_network
 
+from holdfast.core.messages import Envelope
+from holdfast.core.origin import CERTIFIED, STRANGER, Origin, secret_in
 from holdfast.http.exchange import Request
 
 IPV6_PREFIX = 64
@@ -18,7 +20,7 @@ def party_of(request: Request) -> str:
     certificate = request.certificate
     if certificate is not None:
         known = certificate.subject and f"{certificate.subject} by {certificate.issuer}"
-        return f"certificate {known or certificate.sha256}"
+        return f"{CERTIFIED}{known or certificate.sha256}"
     if request.peer is None:
         return ""
     host = request.peer.rpartition(":")[0].strip("[]")
@@ -31,3 +33,12 @@ def party_of(request: Request) -> str:
             return f"address {address.ipv4_mapped}"
         return f"address {ip_network((int(address), IPV6_PREFIX), strict=False)}"
     return f"address {address}"
+
+
+def origin_of(request: Request, envelope: Envelope) -> Origin:
+    """Where a request came from. A message that says nothing of a Sequence but its own comes from a stranger, unless it
+    has a certificate: nothing more is asked about it."""
+    speaks = envelope.control or envelope.fault or envelope.acknowledgements or envelope.relates_to
+    if request.certificate is None and not speaks:
+        return STRANGER
+    return Origin(secret=secret_in(request.target), party=party_of(request))

@@ -24,6 +24,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from holdfast.core.origin import Origin
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.worker import worker_of
 from holdfast.http.exchange import Request
@@ -126,11 +127,20 @@ class Said(msgspec.Struct, array_like=True, frozen=True):
     Args:
         versions: Its versions: of SOAP, of WS-Addressing, of WS-RM.
         acknowledgements, requested: What it has of them, and what it wants to know.
+        secret, party, names: Where it came from, as in :class:`~holdfast.core.origin.Origin`.
     """
 
     versions: tuple[SOAP, Addressing | None, RM | None]
     acknowledgements: tuple[SequenceAcknowledgement, ...]
     requested: tuple[AckRequested, ...]
+    secret: str = ""
+    party: str = ""
+    names: tuple[str, ...] = ()
+
+    @property
+    def origin(self) -> Origin:
+        """Where the envelope came from."""
+        return Origin(secret=self.secret, party=self.party, names=self.names)
 
     def envelope(self) -> Envelope:
         """An envelope that says this alone."""

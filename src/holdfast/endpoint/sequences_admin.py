@@ -84,9 +84,9 @@ class SequenceRoutes:
         destination = protocol.inbound.destinations.get(identifier)
         if destination is not None:
             return destination
-        outbox = protocol.outbound.sources.get(protocol.outbound.by_identifier.get(identifier, ""))
-        if outbox is not None:
-            return outbox
+        outboxes = protocol.outbound.named(identifier)
+        if outboxes:
+            return outboxes[0]
         raise Refused(404, f"no Sequence {identifier[:500]}", "GET /sequences lists them.")
 
     async def _show(self, asked: Asked, identifier: str) -> object:

@@ -65,6 +65,7 @@ _REPORTS = frozenset(
         "requests",
         "_fixed",
         "_state",
+        "saved",
         "_usual",
         # How long a backoff is, where all delays are alike.
         "tries",

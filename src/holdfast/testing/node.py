@@ -30,6 +30,7 @@ from holdfast.core.events import (
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.handling import Handling
 from holdfast.core.messages import Acknowledge, Envelope
+from holdfast.core.origin import Origin, secret_in
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
@@ -290,7 +291,9 @@ class Node:
 
     def receive(self, arrival: Arrival) -> None:
         """A request arrives."""
-        self.protocol.receive(replace(arrival.journey.transmit.envelope), BackChannel(arrival), self.now)
+        transmit = arrival.journey.transmit
+        origin = Origin(secret=secret_in(transmit.to))
+        self.protocol.receive(replace(transmit.envelope), BackChannel(arrival), self.now, origin=origin)
 
     def conclude(self, journey: Journey, envelope: Envelope | None) -> None:
         """The answer to a request arrives."""

@@ -137,7 +137,7 @@ class World:
     def transmit(self, node: Node, transmit: Transmit) -> None:
         """An endpoint sends a request."""
         self._leaving(node, transmit.envelope)
-        receiver = next(other for other in self.nodes if other.setup.address == transmit.to)
+        receiver = next(other for other in self.nodes if other.setup.address == transmit.to.partition("?")[0])
         self._journeys += 1
         journey = Journey(node.index, node.run, transmit, receiver.index, self._journeys)
         self.note(lambda: f"{node.name} sends #{journey.number} {describe(transmit.envelope)}")

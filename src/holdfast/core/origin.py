@@ -1,0 +1,74 @@
+"""Origin: where a message came from, as far as its transport tells, and the secret in our address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from holdfast.core.messages import (
+    CloseSequence,
+    CloseSequenceResponse,
+    Envelope,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+
+SECRET = "holdfast="
+"""What stands before the secret in the query of an address."""
+
+
+def with_secret(address: str, secret: str) -> str:
+    """An address that only one peer knows. The secret is in its query: not every peer echoes reference parameters (CXF
+    acknowledges without them), but each one posts to the address that it was given."""
+    return f"{address}{'&' if '?' in address else '?'}{SECRET}{secret}"
+
+
+def secret_in(address: str) -> str:
+    """The secret in an address made by :func:`with_secret`, or in its path; "" for none."""
+    for one in address.partition("?")[2].split("&") if SECRET in address else ():
+        if one.startswith(SECRET):
+            return one[len(SECRET) :]
+    return ""
+
+
+CERTIFIED = "certificate "
+"""How a party begins that proved who it is with a TLS client certificate."""
+
+_NAMING = (CloseSequence, CloseSequenceResponse, TerminateSequence, TerminateSequenceResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a message came from, as far as its transport tells.
+
+    Args:
+        address: The URI that our request went to, if the message is the answer to it; "" if it came as a request.
+        secret: The unguessable part of the address that it was posted to, "" for none.
+        party: Who posted it: the owner of a client certificate (:data:`CERTIFIED`) or a network address; "" if unknown.
+        names: Identifiers of the inbound Sequences that the message names.
+    """
+
+    address: str = ""
+    secret: str = ""
+    party: str = ""
+    names: tuple[str, ...] = ()
+
+    def naming(self, envelope: Envelope) -> Origin:
+        """Return the same origin with the inbound Sequences that a message names."""
+        return replace(self, names=(*self.names, *inbound_names(envelope)))
+
+
+STRANGER = Origin()
+"""A request of which nothing is known."""
+
+
+def inbound_names(envelope: Envelope) -> Iterator[str]:
+    """The Identifiers of inbound Sequences in a message: all but those that it acknowledges."""
+    if envelope.sequence is not None:
+        yield envelope.sequence.identifier
+    if isinstance(envelope.control, _NAMING):
+        yield envelope.control.identifier
+    for requested in envelope.ack_requested:
+        yield requested.identifier
+    if envelope.fault is not None and envelope.fault.identifier is not None:
+        yield envelope.fault.identifier
