@@ -12,6 +12,7 @@ import importlib
 import inspect
 import json
 import re
+import runpy
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -795,6 +796,12 @@ def backlog() -> str:
     return "\n\n".join([*parts, _table("read in order, nothing of it in memory|messages a second|MB/s|CPU µs", rows)])
 
 
+def buffers() -> str:
+    """Every buffer of a server, with its bound."""
+    found: str = runpy.run_path(str(DOCS / "buffers.py"))["table"]()
+    return found
+
+
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 WHOLE: dict[str, Callable[[], str]] = {"reference/api.md": api, "reference/commands.md": commands}
@@ -813,6 +820,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "paper": paper,
     "comparison": comparison,
     "backlog": backlog,
+    "buffers": buffers,
     "spark options": spark_options,
     "spark write options": partial(spark_options, "write_options", "WriteOptions"),
     "spark columns": spark_columns,

@@ -79,6 +79,7 @@ class Worker:
             limits,
             max_connections=max(8, _part(limits.max_connections, self.count)),
             max_buffered=max(limits.max_body, _part(limits.max_buffered, self.count)),
+            max_unsent=_part(limits.max_unsent, self.count),
         )
 
 

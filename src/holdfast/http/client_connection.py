@@ -23,6 +23,8 @@ LARGE_BODY = 64 * 1024
 """From this size a body is written on its own rather than copied behind its head."""
 MAX_HEAD_BYTES = 64 * 1024
 """The largest status line and header section of an answer, and as much of what carries no content within it."""
+MAX_FIELDS = 256
+"""Header fields of an answer: each takes a hundred bytes of memory besides its own, and has five at least."""
 
 
 class Call:
@@ -171,8 +173,11 @@ class ClientConnection(asyncio.Protocol):
             self._is_surplus = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._status:
+        if self._status or self.call is None:
             return  # a trailer, which says nothing to us
+        if len(self._fields) >= MAX_FIELDS:
+            self.fail(f"{self.call.url} answered with more than {MAX_FIELDS} header fields")
+            return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         before = self._fields.get(key)
         self._fields[key] = text if before is None else f"{before}, {text}"

@@ -141,8 +141,10 @@ class HTTPLimits:
         max_body: Largest request content; more is refused before it is read: a SOAP message with a fault, anything
             else with 413.
         max_header_bytes: Largest request line and header section; more is refused with 431.
-        max_buffered: All request contents held at a time, over all connections, until they are answered; more is
-            refused with 503.
+        max_buffered: All request contents held at a time, over all connections, until they are answered, and header
+            sections that are not complete; more is refused with 503.
+        max_unsent: All that was written and peers have not read yet, beyond 64 KB of each; where there is more, the
+            connection that has waited longest is closed. A reply is kept, and its requester asks again.
         max_connections: Connections at a time; more are refused with 503.
         max_pipelined: Requests one peer may send ahead of their answers.
         header_timeout: From a request's first byte (or the connection's opening) to the end of its headers.
@@ -159,6 +161,7 @@ class HTTPLimits:
     max_body: int = 16 * 1024 * 1024
     max_header_bytes: int = 64 * 1024
     max_buffered: int = 256 * 1024 * 1024
+    max_unsent: int = 64 * 1024 * 1024
     max_connections: int = 4096
     max_pipelined: int = 16
     header_timeout: float = 15.0

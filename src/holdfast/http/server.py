@@ -61,7 +61,8 @@ class HTTPCounters:
         refused: Refusals by reason: ``connections``, ``malformed``, ``header_size``, ``body_size``, ``memory``,
             ``encoding``, ``expectation``, ``method``, ``version``, ``pipelined``.
         timeouts: Connections closed by reason: ``header``, ``body``, ``keep_alive``, ``write``, ``response``,
-            ``room`` (idle ones, when there were too many).
+            ``room`` (idle ones, when there were too many), ``unsent`` (those that read too slowly, when too much was
+            unread).
         failures: Handlers that raised.
         given: Connections given to another process.
     """
@@ -92,6 +93,8 @@ class HTTPServer:
         self.closing = False
         self.now = 0.0  # the loop's time at the last sweep
         self.buffered = 0  # bytes of request contents held by all connections
+        self._unsent: dict[Connection, int] = {}  # what peers have not read, the one first that waits longest
+        self._unsent_bytes = 0
         self.handler: Handler = _no_handler
         self.connections: set[Connection | Handshake] = set()
         self.heads: dict[tuple[int, bytes | None], bytes] = {}  # what `head` made since the Date changed
@@ -236,6 +239,21 @@ class HTTPServer:
         if self.connections:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), seconds)
+
+    def unsent(self, connection: Connection, size: int) -> None:
+        """The connection's peer has not read so many bytes; if that is too much with those of others, those that have
+        waited longest are closed. One answer may be larger than all may have."""
+        self._unsent[connection] = size
+        self._unsent_bytes += size
+        while self._unsent_bytes > self.limits.max_unsent and len(self._unsent) > 1:
+            slowest = next(iter(self._unsent))
+            self.sent(slowest)
+            self.counters.timeouts["unsent"] += 1
+            slowest.abort()
+
+    def sent(self, connection: Connection) -> None:
+        """The connection's peer has read, or is gone."""
+        self._unsent_bytes -= self._unsent.pop(connection, 0)
 
     def remove(self, connection: Connection | Handshake) -> None:
         """Forget a connection that is lost."""

@@ -45,6 +45,9 @@ logger = logging.getLogger(__name__)
 LARGE_BODY: Final = 64 * 1024
 """From this size a body is written on its own rather than copied behind its head."""
 
+MAX_FIELDS: Final = 256
+"""Header fields of a request: each takes a hundred bytes of memory besides its own, and has five at least."""
+
 # What a connection is doing while no exchange is in progress.
 NEW, IDLE, HEADER, BODY, LINGER, CLOSING = range(6)
 
@@ -60,10 +63,10 @@ class Connection(asyncio.Protocol):
     """One peer's connection: parses requests, and gives the handler one at a time, in order."""
 
     __slots__ = (
-        "_body", "_continue", "_exchange", "_fields", "_given", "_headers", "_is_given", "_keep_alive", "_length",
-        "_limits", "_method", "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue", "_reading_paused",
-        "_refusal", "_resumed", "_since", "_stalled_since", "_target", "transport", "_unparsed", "_upgrading",
-        "drained", "peer", "server", "write_paused", "certificate",
+        "_body", "_continue", "_exchange", "_fields", "_given", "_head", "_headers", "_is_given", "_keep_alive",
+        "_length", "_limits", "_method", "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue",
+        "_reading_paused", "_refusal", "_resumed", "_since", "_stalled_since", "_target", "transport", "_unparsed",
+        "_upgrading", "drained", "peer", "server", "write_paused", "certificate",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -95,6 +98,7 @@ class Connection(asyncio.Protocol):
         self._keep_alive = True
         self._old = False  # HTTP/1.0
         self._body: bytes | bytearray = b""
+        self._head = 0  # bytes of an unfinished header section
         self._length = 0
         self._continue = False  # the peer waits for 100 Continue
         self._upgrading = False
@@ -170,8 +174,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         server = self.server
         server.remove(self)
-        server.buffered -= self._length
-        self._length = 0
+        server.sent(self)
+        server.buffered -= self._length + self._head
+        self._length = self._head = 0
         self._phase = CLOSING
         for waiting in self._queue:
             server.buffered -= waiting.size
@@ -186,9 +191,11 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.write_paused = True
+        self.server.unsent(self, self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self.write_paused = False
+        self.server.sent(self)
         self._wake()
         if self._exchange is None and self._phase != CLOSING:
             self._pump()
@@ -209,6 +216,8 @@ class Connection(asyncio.Protocol):
                 return
         self._unparsed += len(data)
         self._feed(data)
+        if self._phase == HEADER:
+            self._hold_head(len(data))
         if between and self._phase == IDLE and len(self._queue) == 1:
             whole = self._queue[0]
             if whole.keep_alive and not whole.old:
@@ -220,6 +229,13 @@ class Connection(asyncio.Protocol):
                 self.transport.pause_reading()
         elif self._queue or self._refusal is not None or self._continue:
             self._pump()
+
+    def _hold_head(self, size: int) -> None:
+        """So many bytes more of an unfinished header section are held."""
+        self._head += size
+        self.server.buffered += size
+        if self.server.buffered > self._limits.max_buffered and self._refusal is None:
+            self._refusal = OUT_OF_ROOM
 
     def _take_known(self, known: KnownHead, data: bytes, end: int) -> bool:
         """Hand over a request whose head is known, without the parser, which stays between two requests.
@@ -294,10 +310,15 @@ class Connection(asyncio.Protocol):
             if name == b"host":
                 raise self._refused(NO_HOST)
             value = headers[name] + b", " + value
+        elif len(headers) >= MAX_FIELDS:
+            raise self._refused(HEADER_TOO_LARGE)
         headers[name] = value
 
     def on_headers_complete(self) -> None:
         self._phase = BODY
+        if self._head:
+            self.server.buffered -= self._head
+            self._head = 0
         self._since = self.server.now
         if self._resumed is not None:
             self._target = self._resumed
@@ -455,8 +476,9 @@ class Connection(asyncio.Protocol):
         (server.counters.timeouts if refusal.status == 408 else server.counters.refused)[refusal.reason] += 1
         if server.refusing is not None and refusal in (BODY_TOO_LARGE, UNKNOWN_CODING):
             refusal = server.refusing(refusal, self._headers, self.peer)
-        server.buffered -= self._length
-        self._length = 0
+        server.buffered -= self._length + self._head
+        self._length = self._head = 0
+        self._fields = {}
         self._body = b""
         body = refusal.text.encode() + b"\n"
         extra = b"".join(b"%b: %b\r\n" % header for header in refusal.headers)

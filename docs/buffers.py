@@ -1,0 +1,227 @@
+"""Every buffer of a server's process, with its bound: ``docs/generate.py`` draws the table, ``tests/docs`` adds it up.
+
+Numbers are taken from the code. A constant whose name says that it counts bytes is either here or in ``NO_BUFFERS``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core import handling, held, here
+from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
+from holdfast.endpoint import journal, letters, neighbours, queues_admin, record_stream, sinks_admin
+from holdfast.endpoint.reading import MOST_AT_A_TIME
+from holdfast.http import answer_room, client_connection
+from holdfast.http.client import HTTPClient
+from holdfast.http.exchange import HTTPLimits
+from holdfast.store import opening
+
+LIMITS, INBOUND, OUTBOUND, SINKS = HTTPLimits(), DestinationPolicy(), SourcePolicy(), StagingPolicy()
+LARGEST = LIMITS.max_body
+"""The largest message: ``max_body``."""
+READ = 1 << 20
+"""What a store reads at once for the core (``Store.read``), and one record more."""
+HIGH_WATER = 64 << 10
+"""What a transport takes before it says that it is full."""
+CONNECTION = 16 << 10
+"""A connection's objects, about."""
+CLIENTS = HTTPClient.__init__.__kwdefaults__["max_connections"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One row of the table.
+
+    Args:
+        what: What it holds.
+        each: Bytes of one.
+        count: How many there may be.
+        beyond: What happens to what does not fit in.
+        where: The setting, or the constant in the code.
+    """
+
+    what: str
+    each: int
+    count: int
+    beyond: str
+    where: str
+
+    @property
+    def bytes(self) -> int:
+        """All of them together."""
+        return self.each * self.count
+
+
+PROCESS = [
+    Buffer(
+        "requests at the listeners for messages and for the admin, until they are answered; unfinished headers",
+        LIMITS.max_buffered, 2, "503; the sender sends again", "`HTTPLimits.max_buffered`",
+    ),
+    Buffer(
+        "messages of these requests, decoded, on their way to the disk",
+        LIMITS.max_buffered, 1, "each belongs to such a request", "`HTTPLimits.max_buffered`",
+    ),
+    Buffer(
+        "the batch of changes that is being written, encoded",
+        LIMITS.max_buffered + held.BLOCK_BYTES + LARGEST, 1, "what comes meanwhile shares the next batch",
+        "`HTTPLimits.max_buffered`, `core.held.BLOCK_BYTES`",
+    ),
+    Buffer(
+        "the envelope that is being decoded in the thread: its tree and its pieces",
+        2 * LARGEST, 1, "others wait as they came", "`HTTPLimits.max_body`",
+    ),
+    Buffer(
+        "answers that peers do not read",
+        LIMITS.max_unsent, 2, "the connection that waits longest is closed; the reply is kept",
+        "`HTTPLimits.max_unsent`",
+    ),
+    Buffer(
+        "answers below 64 KB in the buffers of connections, and the connections themselves",
+        HIGH_WATER + CONNECTION, 2 * LIMITS.max_connections, "503", "`HTTPLimits.max_connections`",
+    ),
+    Buffer(
+        "held messages that move into their queue: a block, and one message more",
+        held.BLOCK_BYTES + LARGEST, 1, "the next block follows when this one is durable", "`core.held.BLOCK_BYTES`",
+    ),
+    Buffer(
+        "records for handlers, and one more",
+        handling.MAX_HELD_BYTES + LARGEST, 1, "read from the store when there is room",
+        "`core.handling.MAX_HELD_BYTES`",
+    ),
+    Buffer(
+        "records being read for the core",
+        READ + LARGEST, MOST_AT_A_TIME, "the next read follows", "`endpoint.reading.MOST_AT_A_TIME`",
+    ),
+    Buffer(
+        "blocks of large records that wait for readers, and one record more",
+        record_stream.WAITING_BYTES + LARGEST, 1, "the oldest gives way, and is read again",
+        "`endpoint.record_stream.WAITING_BYTES`",
+    ),
+    Buffer(
+        "blocks being read for readers, and their copies",
+        2 * (record_stream.BLOCK_BYTES + LARGEST), record_stream.READING_AT_A_TIME, "the next read follows",
+        "`endpoint.record_stream.READING_AT_A_TIME`",
+    ),
+    Buffer(
+        "large answers of destinations",
+        answer_room.MOST_BYTES, 1, "the connection is not read until there is room", "`http.answer_room.MOST_BYTES`",
+    ),
+    Buffer(
+        "answers of destinations below 64 KB, with their headers",
+        answer_room.SMALL_ANSWER + client_connection.MAX_HEAD_BYTES, CLIENTS, "an error; the message is sent again",
+        "`http.answer_room.SMALL_ANSWER`, `max_connections` of the client",
+    ),
+    Buffer(
+        "parts of sinks that are looked at",
+        LARGEST, 2 * sinks_admin.AT_ONCE, "others wait as they came", "`endpoint.sinks_admin.AT_ONCE`",
+    ),
+    Buffer(
+        "tables of the embedded store that are not on the disk yet",
+        opening.MEMTABLE_BYTES, opening.MEMTABLES, "commits wait", "`store.opening.MEMTABLES`",
+    ),
+    Buffer("its cache", opening.CACHE_BYTES, 1, "the oldest block goes", "`store.opening.CACHE_BYTES`"),
+    Buffer(
+        "events of the journal, where there is one, that wait for the disk",
+        300, journal.MOST_GATHERED, "lost, and a gap says how many", "`endpoint.journal.MOST_GATHERED`",
+    ),
+    Buffer(
+        "Sequences that are open or remembered: 5 KB each, and 25 KB with as many gaps and parameters as may be",
+        25_000, INBOUND.max_sequences + INBOUND.max_remembered, "CreateSequence is refused; the oldest is forgotten",
+        "`DestinationPolicy.max_sequences`, `max_remembered`",
+    ),
+    Buffer("sinks", 2_000, SINKS.max_sinks, "507", "`StagingPolicy.max_sinks`"),
+    Buffer("parts of sinks", 3_000, SINKS.max_parts, "507", "`StagingPolicy.max_parts`"),
+]  # fmt: skip
+"""Those whose number the process bounds."""
+
+EACH = [
+    Buffer(
+        "each forwarder, and each address that replies go to: records read ahead, and one more",
+        here.MOST_BYTES + LARGEST, 1, "read when they are needed", "`core.here.MOST_BYTES`",
+    ),
+    Buffer(
+        "each of these: messages on their way, or one message",
+        max(OUTBOUND.window_bytes, LARGEST), 2, "they wait in the store", "`SourcePolicy.window_bytes`",
+    ),
+    Buffer(
+        "each of these: large answers, of those of all destinations",
+        answer_room.MOST_OF_ONE, 1, "not read until there is room", "`http.answer_room.MOST_OF_ONE`",
+    ),
+    Buffer(
+        "each reader of the data plane: a piece in its connection's buffer, and its copy",
+        2 * record_stream.PIECE_BYTES, 1, "the next piece follows when it has left",
+        "`endpoint.record_stream.PIECE_BYTES`",
+    ),
+    Buffer(
+        "each page of dead letters, or of records that somebody looks at",
+        letters.PAGE_BYTES + queues_admin.PEEKED_BYTES + 2 * LARGEST, 1, "the rest is another page",
+        "`endpoint.letters.PAGE_BYTES`, `endpoint.queues_admin.PEEKED_BYTES`",
+    ),
+    Buffer(
+        "each worker: requests that another one passes on",
+        LIMITS.max_buffered + neighbours.HEAD_ROOM, 1, "503; the sender sends again",
+        "`HTTPLimits.max_buffered`, divided by the number of workers",
+    ),
+]  # fmt: skip
+"""Those of which there are as many as the configuration says, or connections."""
+
+NO_BUFFERS = {
+    "core.staged": {"MOST_BYTES": "what held.BLOCK_BYTES is", "ROW_BYTES": "counted, not held"},
+    "core.retention": {"MEASURE_BYTES": "a distance between marks", "RECORD_BYTES": "counted, not held"},
+    "core.destination": {"UNKNOWN_BYTES": "counted, not held"},
+    "endpoint.journal_files": {"LARGEST_FRAME": "of a file"},
+    "endpoint.rows": {"LARGEST_KEY": "of a field"},
+    "endpoint.http_media": {"_MOST_BYTES": "of a header"},
+    "endpoint.admin_routes": {"LARGEST_BODY": "of a request, which is counted", "LARGEST_NUMBER": "no bytes"},
+    "endpoint.sinks_admin": {"LARGEST_TOKENS": "of a request, which is counted"},
+    "endpoint.transport_facts": {"MAX_BYTES": "of a field"},
+    "endpoint.record_blocks": {"LENGTH_BYTES": "of a field"},
+    "endpoint.journal": {"SPARE_BYTES": "of the disk"},
+    "http.known_heads": {"MAX_HEAD_BYTES": "of a head that is remembered"},
+    "http.known_answers": {"MAX_HEAD_BYTES": "of a head that is remembered"},
+    "http.asgi": {"HIGH_WATER": "of a connection, which the ASGI server bounds"},
+    "store.content": {"UNKNOWN_RECORD_BYTES": "counted, not held"},
+    "store.reserve": {"RESERVE_BYTES": "of the disk", "SHORT_BYTES": "of the disk", "ENOUGH_BYTES": "of the disk"},
+    "store.opening": {"BLOCK_BYTES": "within the cache", "SPARE_MEGABYTES": "of the disk"},
+    "store.keeper": {"KEEP_BYTES": "of the log", "COMPACT_BYTES": "of the disk", "SPARE_BYTES": "of the disk"},
+    "store.rocksdb": {"_BATCH_BYTES": "counted, not held"},
+    "store.staged": {"_TIME_BYTES": "of a field"},
+    "store.sql_changes": {"SWEEP_BYTES": "deleted, not held", "PIECE_BYTES": "of the batch that is written"},
+    "store.changes": {"SWEEP_BYTES": "deleted, not held"},
+    "store.checking": {"COPY_BYTES": "of a command"},
+    "wire.outgoing": {"LARGEST_HEADERS": "of a message"},
+}
+"""Room -> constants in bytes that bound no buffer of a server, and what they are."""
+
+HERE = {
+    "core.handling": {"MAX_HELD_BYTES"},
+    "core.here": {"MOST_BYTES"},
+    "core.held": {"BLOCK_BYTES"},
+    "endpoint.record_stream": {"BLOCK_BYTES", "PIECE_BYTES", "WAITING_BYTES"},
+    "endpoint.letters": {"PAGE_BYTES"},
+    "endpoint.queues_admin": {"PEEKED_BYTES"},
+    "http.client_connection": {"MAX_HEAD_BYTES"},
+    "http.answer_room": {"MOST_BYTES"},
+    "store.opening": {"MEMTABLE_BYTES", "CACHE_BYTES"},
+}
+"""Room -> constants in bytes that the table has."""
+
+
+def shown(count: int) -> str:
+    """Bytes in words."""
+    for unit, size in (("MB", 1 << 20), ("KB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:,.0f} {unit}"
+    return f"{count} bytes"
+
+
+def table() -> str:
+    """The table as Markdown, and its sum."""
+    lines = ["| what | at most | each | beyond it | where |", "| --- | --- | --- | --- | --- |"]
+    for one in PROCESS:
+        each = f"{one.count:,} × {shown(one.each)}" if one.count > 1 else ""
+        lines.append(f"| {one.what} | {shown(one.bytes)} | {each} | {one.beyond} | {one.where} |")
+    lines += [f"| **all of these** | **{shown(sum(one.bytes for one in PROCESS))}** | | | |", ""]
+    lines += ["| what | at most | beyond it | where |", "| --- | --- | --- | --- |"]
+    lines += [f"| {one.what} | {shown(one.bytes)} | {one.beyond} | {one.where} |" for one in EACH]
+    return "\n".join(lines)
