@@ -223,3 +223,30 @@ def test_what_is_replaced_is_kept_no_shorter_than_is_said(tmp_path: Path, keep: 
         deltalake.write_deltalake(str(tmp_path), pa.table({"n": [number]}), mode="append")
     assert DeltaTable(None, str(tmp_path)).compact(1 << 20, keep) == (3, 1)  # type: ignore[arg-type]
     assert len(list(tmp_path.glob("*.parquet"))) == left
+
+
+def test_each_file_tells_its_least_and_greatest_values_and_a_reader_skips_by_them(spark: SparkSession, tmp_path: Path):
+    out = tmp_path / "out"
+    table = DeltaTable(spark, str(out))
+    more = "nullif(concat('t', n), 't3') AS text"
+    for batch in range(3):
+        made = rows(spark, batch, more=more)
+        made = made.selectExpr("*", "repeat('x', 95 + int(offset)) AS long", "timestamp_micros(offset - 1) AS fine")
+        land(table, made.coalesce(1), batch)
+    found = deltalake.DeltaTable(str(out)).get_add_actions(flatten=True)
+    told = {row["min.offset"]: row for row in pa.table(found).to_pylist()}
+    assert sorted(told) == [0, 10, 20]
+    first = told[0]
+    assert (first["num_records"], first["max.offset"], first["null_count.text"]) == (10, 9, 1)
+    assert (first["min.text"], first["max.text"]) == ("t0", "t9")
+    assert (first["min.fine"].isoformat(), first["max.fine"].isoformat()) == (
+        "1969-12-31T23:59:59.999000+00:00",  # a millisecond: no value is outside
+        "1970-01-01T00:00:00.001000+00:00",
+    )
+    assert (first.get("min.long"), first["null_count.long"]) == (None, 0)
+    (tmp_path / "gone").mkdir()
+    for path in (out / "rows").rglob("*.parquet"):  # a reader of the last batch needs no other file
+        if "rows/2/" not in path.as_posix():
+            path.rename(tmp_path / "gone" / path.name)
+    read = deltalake.DeltaTable(str(out)).to_pyarrow_dataset().to_table(filter=pa.compute.field("offset") >= 20)
+    assert sorted(read["offset"].to_pylist()) == list(range(20, 30))

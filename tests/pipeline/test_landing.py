@@ -331,6 +331,31 @@ def test_a_queue_is_landed_in_a_delta_table_by_day_once_wherever_its_driver_dies
         place.run(**how)
 
 
+def test_further_columns_of_the_messages_are_landed_if_asked_for(
+    spark: SparkSession, place: Place, orders: FakeServer, tmp_path: Path
+):
+    place.run(schema=None)
+    block = b"<k xmlns='urn:k'>v</k>"
+    orders.append("orders", 0, [record(100, to="http://shop/", relates_to="urn:uuid:7", headers=block)])
+    also = ("headers", "to", "relates_to")
+    place.run(schema="city STRING", also=also)  # an earlier landing goes on
+    rows = place.rows()
+    assert [rows[100][name] for name in also] == [block.decode(), "http://shop/", "urn:uuid:7"]
+    assert [rows[0][name] for name in also] == [None, None, None]
+    again = str(tmp_path / "again")
+    reland(spark, str(place.out), again, schema="id INT", also=["to"])
+    assert [row.to for row in read_landed(spark, again).where("id >= 99").orderBy("id").collect()] == [
+        None,
+        "http://shop/",
+    ]
+    with pytest.raises(ConfigurationError, match="has no column 'reply_to'"):
+        reland(spark, str(place.out), str(tmp_path / "more"), also=["reply_to"])
+    with pytest.raises(ConfigurationError, match="'sent_at' is no column that can be landed also"):
+        place.run(also=["sent_at"])
+    with pytest.raises(ConfigurationError, match="would be called 'to'"):
+        place.run(schema="to STRING", also=["to"])
+
+
 def test_days_and_tables_that_there_are_not_are_refused(spark: SparkSession, place: Place):
     with pytest.raises(ConfigurationError, match="no day called 'sent'"):
         place.run(by_day="sent")

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.alike import AlikeReader, nullable
 from holdfast.pipeline.bodies import BodyReader
-from holdfast.pipeline.reading import MAX_ELEMENTS
+from holdfast.pipeline.reading import ALSO, MAX_ELEMENTS
 from holdfast.pipeline.workers import spare_collections
 
 if TYPE_CHECKING:
@@ -60,10 +60,11 @@ class BodyColumns:
         prefix: Put before their names.
         lenient: What is passed over instead of flagged, of ``reading.LENIENCIES``.
         max_elements: A body with more elements is not read, but flagged.
+        also: Further columns of the source, of ALSO.
 
     Raises:
         ConfigurationError: Two columns would have the same name, a type cannot be read from a text, or there is no
-            such leniency.
+            such leniency or column.
     """
 
     def __init__(
@@ -72,11 +73,18 @@ class BodyColumns:
         prefix: str = "",
         lenient: Collection[str] = (),
         max_elements: int = MAX_ELEMENTS,
+        also: Collection[str] = (),
     ) -> None:
+        if strange := sorted(set(also).difference(ALSO)):
+            raise ConfigurationError(
+                f"{strange[0]!r} is no column that can be landed also", remedy=f"name one of {', '.join(ALSO)}"
+            )
+        further = [StructField(name, StringType()) for name in ALSO if name in also]
+        self.envelope = StructType([*ENVELOPE.fields, *further])
         self._fields = fields
         self._lenient = frozenset(lenient)
         self._max_elements = max_elements
-        taken = {name.lower() for name in (*ENVELOPE.fieldNames(), CORRUPT, "batch")}
+        taken = {name.lower() for name in (*self.envelope.fieldNames(), CORRUPT, "batch")}
         for name in (prefix + field.name for field in fields.fields):
             if name.lower() in taken:
                 raise ConfigurationError(
@@ -86,7 +94,7 @@ class BodyColumns:
             taken.add(name.lower())
         BodyReader(fields, self._lenient)  # refused here, not in a task
         parsed = [StructField(prefix + field.name, nullable(field.dataType)) for field in fields.fields]
-        self.schema = StructType([*ENVELOPE.fields, *parsed, StructField(CORRUPT, StringType())])
+        self.schema = StructType([*self.envelope.fields, *parsed, StructField(CORRUPT, StringType())])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In a task: the batches with their new columns."""

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline import files
+from holdfast.pipeline import files, statistics
 from holdfast.pipeline.alike import nullable
 from holdfast.pipeline.landed import BATCH, DAYS, Layout, day_of, landed_by_another, nothing, write_rows
 from holdfast.pipeline.widening import merged
@@ -171,7 +171,8 @@ class DeltaTable:
         rows = self._spark.read.parquet(place)
         about = ["_metadata.file_path", "_metadata.file_size", "_metadata.file_modification_time"]
         day = F.col(layout.by).cast("string") if layout.by else F.lit(None)
-        counted = rows.groupBy(*about, day.alias("day")).count().collect()
+        known = statistics.described(layout.schema)
+        counted = rows.groupBy(*about, day.alias("day")).agg(*statistics.asked(known)).collect()
         root = urlsplit(files.qualified(self._spark, self._out)).path.rstrip("/") + "/"
         return [
             AddAction(
@@ -180,7 +181,7 @@ class DeltaTable:
                 {layout.by: row.day} if layout.by else {},
                 int(row.file_modification_time.timestamp() * 1000),
                 True,
-                json.dumps({"numRecords": row["count"]}),
+                json.dumps(statistics.told(known, row.asDict())),
             )
             for row in counted
         ]

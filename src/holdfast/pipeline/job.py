@@ -19,7 +19,7 @@ import click
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.bounds import queues_there
 from holdfast.pipeline.client import DataPlane, Patience
-from holdfast.pipeline.reading import LENIENCIES, MAX_ELEMENTS
+from holdfast.pipeline.reading import ALSO, LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.schemas import schema_in
 from holdfast.pipeline.session import check_spark, session
 from holdfast.pipeline.wording import AWAY, NOBODY, flag_of
@@ -80,6 +80,12 @@ def reading_options(command: Command) -> Command:
                 default=MAX_ELEMENTS,
                 show_default=True,
                 help="A body with more is not read, but flagged.",
+            ),
+            click.option(
+                "--also",
+                multiple=True,
+                type=click.Choice(ALSO),
+                help="A further column of the messages; may be given several times.",
             ),
         )
     ):
@@ -215,7 +221,7 @@ def reading(arguments: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigurationError: The file holds no schema.
     """
-    given = {name: arguments[name] for name in ("prefix", "lenient", "max_elements")}
+    given = {name: arguments[name] for name in ("prefix", "lenient", "max_elements", "also")}
     file = arguments["schema_file"]
     return {"schema": schema_in(file) if file else arguments["schema"] or None, **given}
 

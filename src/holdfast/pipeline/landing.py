@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
-from holdfast.pipeline.body_columns import CORRUPT, ENVELOPE, BodyColumns
+from holdfast.pipeline.body_columns import CORRUPT, BodyColumns
 from holdfast.pipeline.checkpoints import is_there, origin, reader_of, refuse_foreign_data
 from holdfast.pipeline.delta import LOG, DeltaTable
 from holdfast.pipeline.landed import DAYS, Layout, ParquetTable, listed
@@ -71,6 +71,7 @@ def land(
     options: Mapping[str, str] | None = None,
     lenient: Collection[str] = (),
     max_elements: int = MAX_ELEMENTS,
+    also: Collection[str] = (),
     by_day: str | None = None,
     table: str = "parquet",
     on_batch: Callable[[LandedBatch], None] | None = None,
@@ -95,6 +96,7 @@ def land(
         lenient: What is passed over instead of flagged, of ``reading.LENIENCIES``: "empty", "nanoseconds",
             "zones".
         max_elements: A body with more elements is not read, but flagged.
+        also: Further columns of the source to land: "to", "reply_to", "relates_to", "soap_version", "headers".
         by_day: Partition the rows by the day, in UTC, on which they were "delivered" or "received", a column
             ``delivered_day`` or ``received_day``; None: not at all.
         table: "parquet", or "delta" where ``deltalake`` is installed.
@@ -106,14 +108,14 @@ def land(
             that its new one cannot hold, see ``widening``; or the table there is of another kind, or partitioned
             otherwise; or nothing can be written there.
     """
-    parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements)
+    parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements, also)
     layout = _layout(parser, by_day)
     landed = table_of(spark, out, table)
     refuse_foreign_data(spark, landed, out, checkpoint, every=True)
     landed.prepare(layout)
     source = spark.readStream.format("wsrm").options(**dict(options or {}))
     place = {"broker": broker, **({"queue": queue} if queue else {}), "reader": reader or reader_of(spark, checkpoint)}
-    stream = source.options(**place).load()
+    stream = source.options(**place, **({"headers": "true"} if "headers" in also else {})).load()
     writer = stream.writeStream.option("checkpointLocation", checkpoint)
     writer = writer.queryName(f"land-{queue or (options or {})['queuePattern']}")
     if trigger:
@@ -180,7 +182,7 @@ def _write(
     from pyspark.sql import Observation
 
     counts = Observation()
-    parsed = messages.select(*ENVELOPE.fieldNames()).mapInArrow(parser, parser.schema)
+    parsed = messages.select(*parser.envelope.fieldNames()).mapInArrow(parser, parser.schema)
     table.write(parsed.observe(counts, *_counts()), batch, layout, told)
     return _landed(batch, counts.get)
 
@@ -217,6 +219,7 @@ def reland(
     prefix: str = "",
     lenient: Collection[str] = (),
     max_elements: int = MAX_ELEMENTS,
+    also: Collection[str] = (),
     by_day: str | None = None,
     table: str = "parquet",
     on_batch: Callable[[LandedBatch], None] | None = None,
@@ -231,19 +234,24 @@ def reland(
         spark: A classic session.
         landed: What ``land`` has landed; nothing may land there meanwhile.
         out: Another directory.
-        schema, prefix, lenient, max_elements, by_day, table, on_batch: As of ``land``.
+        schema, prefix, lenient, max_elements, also, by_day, table, on_batch: As of ``land``.
 
     Raises:
         ConfigurationError: There is nothing in ``landed``; ``out`` is the same directory, or holds other batches, or
-            rows that were read otherwise; the schema cannot be used.
+            rows that were read otherwise; the schema cannot be used; a column of ``also`` was not landed.
     """
-    parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements)
+    parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements, also)
     layout = _layout(parser, by_day)
     how = {"of": files.qualified(spark, landed), **json.loads(layout.text()), "prefix": prefix}
     how |= {"lenient": sorted(lenient), "max_elements": max_elements}
     session = spark.newSession()  # whose settings are nobody else's
     old, new = table_of(session, landed), table_of(session, out, table)
     messages = old.read()
+    if absent := sorted(set(also).difference(messages.columns)):
+        raise ConfigurationError(
+            f"{landed} has no column {absent[0]!r}: it was landed without it",
+            remedy="leave it out, or land the queue again from its beginning, if the server still has it",
+        )
     batches = old.numbers()
     others = sorted(set(new.numbers() if new.begun() else ()) - set(batches))
     if others or files.same(spark, landed, out):

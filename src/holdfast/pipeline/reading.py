@@ -11,3 +11,6 @@ LENIENCIES = {
 
 MAX_ELEMENTS = 1_000_000
 """Elements of a body that is read, unless told otherwise. Each costs some 250 bytes of memory while it is."""
+
+ALSO = ("to", "reply_to", "relates_to", "soap_version", "headers")
+"""Columns of the source, texts, that a landed row has if they are asked for; behind those of every row."""

@@ -1,0 +1,74 @@
+"""What a Delta table's log says of the values in each file, so that a reader skips files by a condition.
+
+Numbers, days, times and short texts have a least and a greatest value there; other types only how many are null. A
+bound may be too wide, never too narrow: Delta keeps milliseconds, so the greatest time is rounded up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types as T
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+MOST_COLUMNS = 32
+"""Columns described, the first ones: as many as Delta's own writers describe."""
+MOST_TEXT = 100
+"""Characters of a text that is a bound: a longer one would have to be cut, and the greatest one made greater."""
+_BOUNDED = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.TimestampType, T.StringType)
+
+
+def described(schema: T.StructType) -> list[T.StructField]:
+    """The columns of files that are described, by their order."""
+    return [one for one in schema.fields[:MOST_COLUMNS] if isinstance(one.dataType, _BOUNDED)]
+
+
+def asked(columns: list[T.StructField]) -> list[Column]:
+    """What to compute of each file's rows; ``told`` makes of it what the log says."""
+    from pyspark.sql import functions as F
+
+    made = [F.count(F.lit(1)).alias("rows")]
+    for number, field in enumerate(columns):
+        column = F.col(f"`{field.name}`")
+        made.append(F.count(column).alias(f"count_{number}"))
+        value = F.unix_micros(column) if isinstance(field.dataType, T.TimestampType) else column
+        least, greatest = F.min(value), F.max(value)
+        if isinstance(field.dataType, T.StringType):  # one long text, and the file's bounds are not known
+            is_short = F.max(F.length(column)) <= MOST_TEXT
+            least, greatest = F.when(is_short, least), F.when(is_short, greatest)
+        made += [least.alias(f"min_{number}"), greatest.alias(f"max_{number}")]
+    return made
+
+
+def told(columns: list[T.StructField], row: Mapping[str, Any]) -> dict[str, Any]:
+    """A file's statistics as the log has them.
+
+    Args:
+        columns: As ``described`` gives them.
+        row: What came of ``asked`` for the file.
+    """
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for number, field in enumerate(columns):
+        nulls[field.name] = row["rows"] - row[f"count_{number}"]
+        is_time = isinstance(field.dataType, T.TimestampType)
+        for found, name, up in ((least, "min", 0), (greatest, "max", 999)):
+            value = row[f"{name}_{number}"]
+            if value is not None:
+                found[field.name] = _moment(value + up) if is_time else _text(value)
+    return {"numRecords": row["rows"], "minValues": least, "maxValues": greatest, "nullCount": nulls}
+
+
+def _moment(micros: int) -> str:
+    """Microseconds since 1970 as Delta writes a time, down to the millisecond."""
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=micros // 1000)
+    return f"{at.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+
+
+def _text(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value
