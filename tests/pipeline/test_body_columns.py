@@ -47,6 +47,25 @@ def test_columns_are_parsed_batch_by_batch_with_nulls_allowed_everywhere():
     assert made["corrupt_record"].to_pylist() == [None, "id is missing"]
 
 
+@pytest.mark.parametrize("element", ["order", "{urn:o}order"])
+def test_a_body_with_another_element_than_the_expected_one_is_flagged_and_not_read(element: str):
+    columns = BodyColumns(StructType([StructField("id", IntegerType())]), element=element)
+    right, other = '<o:order xmlns:o="urn:o"><id>{}</id></o:order>', "<invoice><id>{}</id></invoice>"
+    bodies = [(right if n % 3 else other).format(n) for n in range(40)]  # alike, and so read together
+    (made,) = columns([batch(*bodies, "<order", "<!-- one by one --><invoice><id>7</id></invoice>")])
+    flagged = "is <invoice>, not <" + element + ">"
+    assert made["id"].to_pylist() == [n if n % 3 else None for n in range(40)] + [None, None]
+    told = made["corrupt_record"].to_pylist()
+    assert told[:40] == [None if n % 3 else flagged for n in range(40)]
+    assert told[40].startswith("not well-formed")
+    assert told[41] == flagged
+
+
+def test_an_element_without_a_schema_is_refused():
+    with pytest.raises(ConfigurationError, match="no schema says what to read"):
+        BodyColumns(StructType(), element="order")
+
+
 texts = st.one_of(
     st.text(max_size=30).map(escape),
     st.sampled_from(["1", "-1.5", "1e400", "NaN", "2013-01-31", "9999-12-31T24:00:00", "0001-01-01T00:00:00+01:00"]),

@@ -240,7 +240,7 @@ def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(monkeyp
     monkeypatch.setattr(landing, "land", land)
     monkeypatch.setattr(checkpoints, "settle", lambda spark, **_where: {"x": {0: 90}})
     monkeypatch.setattr(landing, "read_landed", lambda spark, out: nothing_landed())
-    reading = ("schema", "schema_file", "prefix", "lenient", "max_elements", "also", "by_day", "table")
+    reading = ("schema", "schema_file", "prefix", "lenient", "max_elements", "also", "element", "by_day", "table")
     given = dict.fromkeys((*reading, "interval", "max_rows_per_batch", "away_seconds"))
     arguments = dict.fromkeys(("broker", "queue", "checkpoint", "reader", "out"), "x") | given
     arguments |= {"available_now": True, "until_rows": None}

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from lxml import etree
 from pyspark.sql import types as T
 
-from holdfast.pipeline.bodies import BodyReader, Field, Struct, attributes
+from holdfast.pipeline.bodies import AnotherElement, BodyReader, Field, Struct, attributes
 from holdfast.pipeline.text_columns import ColumnConvert, column_converter
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class AlikeReader:
             return None
         try:
             return _of_struct(self._reader.root, self._reader.element(shape))
-        except (etree.XMLSyntaxError, _Unlike):
+        except (etree.XMLSyntaxError, AnotherElement, _Unlike):
             return None
 
 

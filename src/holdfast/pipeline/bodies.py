@@ -30,6 +30,10 @@ _MAX_TAGS = 1_000  # names remembered by one struct: a peer may invent new ones 
 _DOCTYPE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
 
 
+class AnotherElement(ValueError):
+    """Raised where a body's element has another name than the one that is expected."""
+
+
 class BodyReader:
     """Reads bodies by one schema. Cheap to make; one parser for all bodies.
 
@@ -37,19 +41,27 @@ class BodyReader:
         schema: The fields of the body's element.
         lenient: What may be passed over instead of flagged, of ``reading.LENIENCIES``.
         max_elements: A body with more is not read.
+        expected: The name of the body's element, ``{namespace}local`` or the local name; "": any.
 
     Raises:
         ConfigurationError: The schema has a type that no text can be read as, a struct without fields or with two of
             one name, or ``lenient`` names what there is not.
     """
 
-    def __init__(self, schema: T.StructType, lenient: Collection[str] = (), max_elements: int = MAX_ELEMENTS) -> None:
+    def __init__(
+        self,
+        schema: T.StructType,
+        lenient: Collection[str] = (),
+        max_elements: int = MAX_ELEMENTS,
+        expected: str = "",
+    ) -> None:
         if unknown := sorted(set(lenient) - set(LENIENCIES)):
             raise ConfigurationError(
                 f"there is nothing called {unknown[0]!r} to be lenient about",
                 remedy=f"name any of {', '.join(LENIENCIES)}",
             )
         self.max_elements = max_elements
+        self._expected = expected
         self._empty = dict.fromkeys(schema.fieldNames())
         self.lenient = frozenset(lenient)
         self.root = Struct(schema, "", self.lenient)
@@ -76,6 +88,8 @@ class BodyReader:
             values = self.root.read(self.element(body), problems)
         except etree.XMLSyntaxError as error:
             return dict(self._empty), f"not well-formed: {error.msg}"
+        except AnotherElement as error:
+            return dict(self._empty), str(error)
         except Exception as error:  # ours, or too little memory for this one: the others go on
             return dict(self._empty), f"cannot be read: {type(error).__name__}: {error}"
         return values, problems.told() or None
@@ -85,8 +99,13 @@ class BodyReader:
 
         Raises:
             etree.XMLSyntaxError: It is not well-formed.
+            AnotherElement: It is not the one that is expected.
         """
-        return etree.fromstring(body, self._parser)
+        root = etree.fromstring(body, self._parser)
+        tag = str(root.tag)
+        if self._expected not in ("", tag, tag.rpartition("}")[2]):
+            raise AnotherElement(f"is <{tag}>, not <{self._expected}>")
+        return root
 
     def _refusal(self, body: bytes) -> str:
         if not body.strip():

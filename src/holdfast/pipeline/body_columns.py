@@ -61,6 +61,7 @@ class BodyColumns:
         lenient: What is passed over instead of flagged, of ``reading.LENIENCIES``.
         max_elements: A body with more elements is not read, but flagged.
         also: Further columns of the source, of ALSO.
+        element: The name of the body's element; a body with another one is not read, but flagged. "": any.
 
     Raises:
         ConfigurationError: Two columns would have the same name, a type cannot be read from a text, or there is no
@@ -74,7 +75,12 @@ class BodyColumns:
         lenient: Collection[str] = (),
         max_elements: int = MAX_ELEMENTS,
         also: Collection[str] = (),
+        element: str = "",
     ) -> None:
+        if element and not fields.fields:
+            raise ConfigurationError(
+                f"bodies are to be <{element}>, and no schema says what to read of them", remedy="give a schema, too"
+            )
         if strange := sorted(set(also).difference(ALSO)):
             raise ConfigurationError(
                 f"{strange[0]!r} is no column that can be landed also", remedy=f"name one of {', '.join(ALSO)}"
@@ -84,6 +90,7 @@ class BodyColumns:
         self._fields = fields
         self._lenient = frozenset(lenient)
         self._max_elements = max_elements
+        self._element = element
         taken = {name.lower() for name in (*self.envelope.fieldNames(), CORRUPT, "batch")}
         for name in (prefix + field.name for field in fields.fields):
             if name.lower() in taken:
@@ -101,7 +108,7 @@ class BodyColumns:
         import pyarrow as pa
 
         spare_collections()
-        bodies = Bodies(self._fields, self._lenient, self._max_elements)
+        bodies = Bodies(self._fields, self._lenient, self._max_elements, self._element)
         for batch in batches:
             for part in parts_of(batch, "body"):
                 arrays, problems = bodies.read(part.column("body"))
@@ -116,11 +123,12 @@ class Bodies:
         fields: Fields of the body's element.
         lenient: What is passed over instead of being told.
         max_elements: A body with more elements is not read.
+        element: The name of the body's element; "": any.
     """
 
-    def __init__(self, fields: StructType, lenient: Collection[str], max_elements: int) -> None:
+    def __init__(self, fields: StructType, lenient: Collection[str], max_elements: int, element: str = "") -> None:
         self._fields = fields
-        self._reader = BodyReader(fields, lenient, max_elements)
+        self._reader = BodyReader(fields, lenient, max_elements, element)
         self._alike = AlikeReader(self._reader, fields) if fields.fields else None
 
     def read(self, bodies: pa.StringArray) -> tuple[list[pa.Array], pa.StringArray]:

@@ -67,6 +67,7 @@ def reading_options(command: Command) -> Command:
                 type=click.Path(exists=True, dir_okay=False, path_type=Path),
                 help="The same, in a file, or as Spark's JSON of it.",
             ),
+            click.option("--element", default="", help="The body's element; a body with another one is flagged."),
             click.option("--prefix", default="", help="Put before the names of the parsed columns."),
             click.option(
                 "--lenient",
@@ -221,7 +222,7 @@ def reading(arguments: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigurationError: The file holds no schema.
     """
-    given = {name: arguments[name] for name in ("prefix", "lenient", "max_elements", "also")}
+    given = {name: arguments[name] for name in ("prefix", "lenient", "max_elements", "also", "element")}
     file = arguments["schema_file"]
     return {"schema": schema_in(file) if file else arguments["schema"] or None, **given}
 

@@ -37,6 +37,7 @@ _SAID = {
     "prefix": "prefix",
     "lenient": "leniency",
     "max_elements": "limit of elements",
+    "element": "element",
 }
 
 
@@ -72,6 +73,7 @@ def land(
     lenient: Collection[str] = (),
     max_elements: int = MAX_ELEMENTS,
     also: Collection[str] = (),
+    element: str = "",
     by_day: str | None = None,
     table: str = "parquet",
     on_batch: Callable[[LandedBatch], None] | None = None,
@@ -97,6 +99,8 @@ def land(
             "zones".
         max_elements: A body with more elements is not read, but flagged.
         also: Further columns of the source to land: "to", "reply_to", "relates_to", "soap_version", "headers".
+        element: The name of the body's element, ``{namespace}local`` or the local name; a body with another one is
+            flagged, and not read. "": any.
         by_day: Partition the rows by the day, in UTC, on which they were "delivered" or "received", a column
             ``delivered_day`` or ``received_day``; None: not at all.
         table: "parquet", or "delta" where ``deltalake`` is installed.
@@ -108,7 +112,7 @@ def land(
             that its new one cannot hold, see ``widening``; or the table there is of another kind, or partitioned
             otherwise; or nothing can be written there.
     """
-    parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements, also)
+    parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements, also, element)
     layout = _layout(parser, by_day)
     landed = table_of(spark, out, table)
     refuse_foreign_data(spark, landed, out, checkpoint, every=True)
@@ -220,6 +224,7 @@ def reland(
     lenient: Collection[str] = (),
     max_elements: int = MAX_ELEMENTS,
     also: Collection[str] = (),
+    element: str = "",
     by_day: str | None = None,
     table: str = "parquet",
     on_batch: Callable[[LandedBatch], None] | None = None,
@@ -234,16 +239,16 @@ def reland(
         spark: A classic session.
         landed: What ``land`` has landed; nothing may land there meanwhile.
         out: Another directory.
-        schema, prefix, lenient, max_elements, also, by_day, table, on_batch: As of ``land``.
+        schema, prefix, lenient, max_elements, also, element, by_day, table, on_batch: As of ``land``.
 
     Raises:
         ConfigurationError: There is nothing in ``landed``; ``out`` is the same directory, or holds other batches, or
             rows that were read otherwise; the schema cannot be used; a column of ``also`` was not landed.
     """
-    parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements, also)
+    parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements, also, element)
     layout = _layout(parser, by_day)
     how = {"of": files.qualified(spark, landed), **json.loads(layout.text()), "prefix": prefix}
-    how |= {"lenient": sorted(lenient), "max_elements": max_elements}
+    how |= {"lenient": sorted(lenient), "max_elements": max_elements, **({"element": element} if element else {})}
     session = spark.newSession()  # whose settings are nobody else's
     old, new = table_of(session, landed), table_of(session, out, table)
     messages = old.read()
@@ -275,7 +280,7 @@ def _begin_reland(spark: SparkSession, table: Table, out: str, how: dict[str, An
     if not table.begun():
         files.publish_text(spark, f"{out}/{_RELANDED}", json.dumps(how))
     elif before != how:
-        other = ", ".join(_SAID[name] for name in how if before.get(name) != how[name])
+        other = ", ".join(_SAID[name] for name in {**before, **how} if before.get(name) != how.get(name))
         raise ConfigurationError(
             f"{out} holds rows that were landed {f'again with another {other}' if before else 'by something else'}, "
             "and what is there is not read again",
