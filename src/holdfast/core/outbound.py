@@ -19,12 +19,14 @@ from holdfast.core.events import (
 )
 from holdfast.core.exchanges import Exchanges
 from holdfast.core.faults import (
+    CREATE_SEQUENCE_REFUSED,
     INVALID_ACKNOWLEDGEMENT,
     SEQUENCE_CLOSED,
     UNKNOWN_SEQUENCE,
     sequence_fault,
 )
 from holdfast.core.forwarders import Forwarders
+from holdfast.core.grants import why_unusable
 from holdfast.core.marking import Marking
 from holdfast.core.messages import (
     AckRequested,
@@ -306,7 +308,10 @@ class Outbound:
         """No Sequence carries the outbox: begin one, or say that it has ended."""
         choice = outbox.next_choice
         if choice is not None and outbox.durable_end > outbox.first:
-            self._begin(outbox, choice, now)
+            if now < outbox.begins_at:
+                self.wake(outbox, outbox.begins_at)
+            else:
+                self._begin(outbox, choice, now)
         elif outbox.is_empty and outbox.handle(OutboxEvent.EMPTIED) is OutboxAction.TELL_ENDED:
             self.effects.append(Ended(outbox.key))
             if outbox.is_for_replies:
@@ -409,8 +414,17 @@ class Outbound:
         """CreateSequenceResponse: the Sequence it opened, to be used as soon as that is durable; None for none."""
         outbox = self.sources.get(relates_to or "")
         source = outbox.source if outbox is not None else None
-        if outbox is None or source is None or not source.created(response.identifier, response.expires, now):
+        if outbox is None or source is None:
             return None
+        if source.state is SourceState.CREATING:
+            reason = why_unusable(response, source, outbox, self.named(response.identifier), self._offered)
+            if reason:
+                why = Why(CREATE_SEQUENCE_REFUSED, reason)
+                self._happen(outbox, source, SourceEvent.CREATE_SEQUENCE_REFUSED, now, why)
+                return None
+        if not source.created(response.identifier, response.expires, now):
+            return None
+        self._name(source, response.identifier)
         accept = response.accept_acks_to
         if source.offer is not None and (accept is None or accept.is_none):
             if outbox.is_repeated_creation(source) and outbox.ignored_offers < MOST_IGNORED_OFFERS:
@@ -423,7 +437,6 @@ class Outbound:
         outbox.refused.clear()
         outbox.unwelcome = None
         source.behavior = response.incomplete_sequence_behavior
-        self._name(source, response.identifier)
         self._marking.save(source)
         self.commit.then(partial(self._opened, outbox, source))
         self.effects.append(Incident("sequence created", response.identifier, detail={"key": outbox.key}))
@@ -647,6 +660,7 @@ class Outbound:
         if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
             outbox.leave_out_arrived()
         self.drop(outbox, source, now)
+        self._note_end(outbox, source, now)
         outbox.save()
         self.effects.append(Incident("sequence terminated", source.identifier or ""))
         self.ready(outbox)
@@ -658,10 +672,18 @@ class Outbound:
         first = outbox.first
         last = outbox.offset_of(outbox.highest_left(source))
         self.drop(outbox, source, now)
+        self._note_end(outbox, source, now)
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and outbox.choices:
             self.ready(outbox)  # duplicates are allowed: go on in a new Sequence
             return
         self.stop(outbox, why.code, why.reason, now, first, last)
+
+    def _note_end(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        pause = outbox.pause_after(source, now)
+        if pause:
+            detail = {"key": outbox.key, "why": "its Sequences end with nothing acknowledged", "seconds": pause}
+            identifier = source.identifier or ""
+            self.effects.append(Incident("sequence creation delayed", identifier, level="warning", detail=detail))
 
     def stop(
         self,

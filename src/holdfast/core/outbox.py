@@ -194,6 +194,10 @@ class Outbox:
         """``local_id`` of the Sequence whose CreateSequence an earlier run may have sent."""
         self.unwelcome: Unwelcome | None = None
         """Set while the destination grants no Sequence and is asked again by itself."""
+        self.fruitless = 0
+        """Sequences in a row that ended soon, with nothing acknowledged."""
+        self.begins_at = 0.0
+        """When the next Sequence may be asked for."""
         self.front: int | None = None
         """The offset of the message that is to be seen next, to know whether it has expired; None: of none."""
         self._is_reading = False
@@ -248,6 +252,7 @@ class Outbox:
         self.suspended = None
         self.refused.clear()
         self.unwelcome = None
+        self.fruitless, self.begins_at = 0, 0.0
         return self.handle(OutboxEvent.RESUME)
 
     @property
@@ -366,6 +371,18 @@ class Outbox:
         if choice in self.choices:
             self.choices.remove(choice)
             self.choices.append(choice)
+
+    def pause_after(self, source: RMSource, now: float) -> float:
+        """Return the seconds until the next Sequence may be asked for, after one that is over. A destination that ends
+        each Sequence before it acknowledges anything would be asked again without a pause."""
+        policy = self.policy.retransmission
+        if len(source.acknowledged) or now - source.created_at > policy.cap:
+            self.fruitless = 0
+            return 0.0
+        self.fruitless += 1
+        pause = 0.0 if self.fruitless == 1 else min(policy.cap, policy.floor * 2.0 ** min(self.fruitless - 2, 30))
+        self.begins_at = now + pause
+        return pause
 
     def number_of(self, message_id: str | None) -> int:
         """The number of the message in flight that has this MessageID; 0 if there is none."""
