@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from sending import TO, Sending
 
@@ -111,6 +113,6 @@ def test_sequences_that_end_with_nothing_acknowledged_are_created_at_growing_int
         while not found:
             found = sending.wait(0.25)
         (create,) = found
-    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(times)]
     assert gaps == [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0]
     assert len(incidents(sending, "sequence creation delayed")) == 7

@@ -223,11 +223,11 @@ def test_a_peer_that_does_not_say_what_it_has_is_asked_again_and_then_said_to_be
     roll_over(source, 2, 3, 0.2)
     now = 0.2
     for _ in range(3):
-        assert not source.is_silent_in_doubt
+        assert not source.is_silent_in_doubt(in_answers=True)
         while source.request_to_send(0.0, now) is None:
             now = source.deadline() or 0.0
             send(source, now)
-    assert source.is_silent_in_doubt
+    assert source.is_silent_in_doubt(in_answers=True) and not source.is_silent_in_doubt(in_answers=False)
     assert source.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.MOVE
     acknowledge(source, (1, 2), now=now)
     assert source.is_complete

@@ -64,7 +64,7 @@ class Exchanges:
         self._leave_last_message(source, sent.number)
         source.answered(sent.number, in_answers=self._outbound.is_anonymous)
         is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
-        if is_question and was_empty and source.is_silent_in_doubt:
+        if is_question and was_empty and source.is_silent_in_doubt(in_answers=self._outbound.is_anonymous):
             self._doubt_remains(outbox, source, now)
         times = source.silence(sent.number) if was_empty and not is_question else 0
         if times >= ANSWERED_ENOUGH:

@@ -442,10 +442,10 @@ class RMSource:
         """Whether the peer is asked which of the numbers above its limit it has."""
         return self.doubt is not _NO_DOUBT
 
-    @property
-    def is_silent_in_doubt(self) -> bool:
-        """Whether the peer, asked what it has, says nothing."""
-        return self.in_doubt and self.attempts >= ANSWERED_ENOUGH
+    def is_silent_in_doubt(self, *, in_answers: bool) -> bool:
+        """Whether the peer, asked what it has, says nothing. An acknowledgement that comes on another connection (not
+        ``in_answers``) follows the empty answer to the question, so more questions must be answered so."""
+        return self.in_doubt and self.attempts >= (ANSWERED_ENOUGH if in_answers else 2 * ANSWERED_ENOUGH)
 
     def resolve(self, event: DoubtEvent) -> DoubtAction | None:
         """The peer has said what it has, or need not: what is above the limit, and not acknowledged, may move. LOSE:
