@@ -20,9 +20,9 @@ from typing import Self
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "interop"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
-import cxf_peer
 import databases
 import gsoap_peer
+import java_peer
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE / ".cache"
@@ -176,12 +176,12 @@ class Cxf(System):
 
     def start(self, directory: Path, sink: str = "") -> list[str]:
         """See :meth:`System.start`."""
-        why = cxf_peer.available()
+        why = java_peer.available()
         if why is not None:
             raise Unavailable(why)
         try:
-            class_path = cxf_peer.build(CACHE, HERE / "cxf")
-        except cxf_peer.Unavailable as error:
+            class_path = java_peer.build(CACHE, HERE / "cxf")
+        except java_peer.Unavailable as error:
             raise Unavailable(str(error)) from error
         (directory / "derby.properties").write_text("derby.stream.error.file=" + str(directory / "derby.log"))
         words = [word.format(directory) for word in self.arguments]

@@ -15,15 +15,30 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
-import cxf_peer
+import java_peer
 import pytest
-from cxf_peer import NAMESPACE, CxfPeer
+from java_contract import (
+    BAD,
+    CLEAN,
+    COUNT,
+    HURRIED,
+    PATIENCE,
+    Caller,
+    Operation,
+    PeerService,
+    Shop,
+    body,
+    connected,
+    correct_reply,
+    served,
+    values,
+)
+from java_peer import NAMESPACE, JavaPeer
 from waiting import until
 from wcf.destination import running_destination
 
@@ -31,26 +46,18 @@ import holdfast
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
 from holdfast.core.policy import ForwardingPolicy
-from holdfast.endpoint.inspection import describe_protocol
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.cxf,
     pytest.mark.timeout(400),  # the first one builds the peer
-    pytest.mark.skipif(cxf_peer.available() is not None, reason=cxf_peer.available() or ""),
+    pytest.mark.skipif(java_peer.available() is not None, reason=java_peer.available() or ""),
 ]
 
-Operation = Literal["notify", "echo"]
 
-COUNT = 10
-CLEAN = Faults()
-BAD = Faults(lose_request=0.15, lose_response=0.15, double=0.1)
 NEVER = 600_000
 """Milliseconds after which CXF sends again in tests where it should not have to."""
-PATIENCE = 120
-"""Seconds for what takes one on a machine at rest."""
-HURRIED = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.5))
 
 CXF_DEFAULT = holdfast.Versions("1.0", "2004/08", "1.1")
 RM11 = holdfast.Versions("1.1", "2005/08", "1.1")
@@ -71,14 +78,14 @@ every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
 def class_path(pytestconfig: pytest.Config) -> str:
     assert pytestconfig.cache is not None
     try:
-        return cxf_peer.build(pytestconfig.cache.mkdir("cxf"))
-    except cxf_peer.Unavailable as error:
+        return java_peer.build(pytestconfig.cache.mkdir("cxf"), *java_peer.folders("cxf"))
+    except java_peer.Unavailable as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
-def cxf(class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CxfPeer]:
-    with CxfPeer(class_path, tmp_path_factory.mktemp("cxf") / "errors") as peer:
+def cxf(class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
+    with JavaPeer(class_path, tmp_path_factory.mktemp("cxf") / "errors") as peer:
         yield peer
 
 
@@ -92,60 +99,6 @@ def words(versions: holdfast.Versions, **changed: Any) -> dict[str, Any]:
 
 
 # --- CXF's client, Holdfast's Destination -------------------------------------------------------------------------
-
-
-class Caller:
-    """A client of CXF's."""
-
-    def __init__(self, peer: CxfPeer, ticket: str, operation: Operation) -> None:
-        self._peer = peer
-        self._ticket = ticket
-        self._operation = operation
-        self.overtaken = 0
-
-    async def call(self, first: int, last: int, *, is_the_end: bool = False) -> None:
-        """Make the calls with these numbers. Replies are checked there."""
-        told = await self._peer.ask(
-            *("call",), caller=self._ticket, operation=self._operation, from_=first, to=last, last=is_the_end
-        )
-        self.overtaken += int(told)
-
-    async def settle(self) -> None:
-        """Wait until everything is acknowledged, as it sees it."""
-        await self._peer.ask("settle", caller=self._ticket, seconds=PATIENCE)
-
-
-async def connected(peer: CxfPeer, url: str, operation: Operation, **setup: Any) -> Caller:
-    """A client that lives as long as the peer."""
-    return Caller(peer, await peer.ask("connect", url=url, key="k", **setup), operation)
-
-
-class Shop:
-    """A destination that takes down what it is told."""
-
-    def __init__(self, store: Path) -> None:
-        self.numbers: list[int] = []
-        self.app = holdfast.Destination(store, assurance="exactly-once in-order", allow_addresses=["http://127.0.0.1"])
-        self.app.on(f"{NAMESPACE}/notify")(self._take)
-        self.app.on(f"{NAMESPACE}/echo")(self._echo)
-
-    def _take(self, message: holdfast.Message) -> None:
-        assert message.body.findtext(f"{{{NAMESPACE}}}key") == "k"
-        number = int(message.body.findtext(f"{{{NAMESPACE}}}number", ""))
-        assert message.body.findtext(f"{{{NAMESPACE}}}body") == f'<{number}> & "quoted"'
-        self.numbers.append(number)
-
-    def _echo(self, message: holdfast.Message) -> bytes:
-        self._take(message)
-        return message.body_bytes.replace(b"echo", b"echoResponse")
-
-    def sequences(self, role: str) -> list[dict[str, Any]]:
-        shown = describe_protocol(self.app.engine.protocol, self.app.engine.clock())
-        return [one for one in shown if one["role"] == role]
-
-    def ends(self) -> list[str]:
-        """The states of the Sequences that brought every message."""
-        return [one["state"] for one in self.sequences("destination") if one["ranges"] == f"1-{COUNT}"]
 
 
 async def assert_it_ends(shop: Shop, decoupled: bool) -> None:
@@ -162,7 +115,7 @@ async def assert_it_ends(shop: Shop, decoupled: bool) -> None:
 @every_operation
 @pytest.mark.parametrize("decoupled", [False, True], ids=["anonymous", "decoupled"])
 async def test_cxf_sends_to_holdfast_through_a_bad_network(
-    cxf: CxfPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, decoupled: bool
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, decoupled: bool
 ) -> None:
     shop = Shop(tmp_path / "inbox")
     async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
@@ -181,7 +134,7 @@ async def test_cxf_sends_to_holdfast_through_a_bad_network(
 @every_operation
 @pytest.mark.parametrize("decoupled", [False, True], ids=["anonymous", "decoupled"])
 async def test_cxf_never_has_to_send_again_what_arrived(
-    cxf: CxfPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, decoupled: bool
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, decoupled: bool
 ) -> None:
     shop = Shop(tmp_path / "inbox")
     async with running_destination(shop.app) as url:
@@ -195,7 +148,7 @@ async def test_cxf_never_has_to_send_again_what_arrived(
 
 
 async def test_an_address_that_is_not_allowed_is_refused_and_nothing_is_sent_there(
-    cxf: CxfPeer, tmp_path: Path
+    cxf: JavaPeer, tmp_path: Path
 ) -> None:
     app = holdfast.Destination(tmp_path / "inbox")
     app.on()(lambda message: None)
@@ -209,40 +162,6 @@ async def test_an_address_that_is_not_allowed_is_refused_and_nothing_is_sent_the
 
 
 # --- Holdfast's Source, CXF's service -----------------------------------------------------------------------------
-
-
-def body(operation: Operation, number: int) -> str:
-    return (
-        f"<t:{operation} xmlns:t='{NAMESPACE}'><t:key>k</t:key><t:number>{number}</t:number>"
-        f'<t:body>&lt;{number}&gt; &amp; "quoted"</t:body></t:{operation}>'
-    )
-
-
-def correct_reply(number: int) -> tuple[str | None, ...]:
-    return "k", str(number), f'<{number}> & "quoted"'
-
-
-def values(reply: holdfast.Message) -> tuple[str | None, ...]:
-    return tuple(reply.body.findtext(f"{{{NAMESPACE}}}{name}") for name in ("key", "number", "body"))
-
-
-@dataclass(frozen=True)
-class CxfService:
-    """A service of CXF's, and the file where it writes what it is told."""
-
-    url: str
-    log: Path
-
-    def delivered(self, operation: Operation) -> list[int]:
-        """The numbers of what was delivered whole, in that order."""
-        lines = [line.split() for line in self.log.read_text().splitlines()]
-        assert all((line[0], line[1], line[3]) == (operation, "k", "whole") for line in lines), lines
-        return [int(line[2]) for line in lines]
-
-
-async def served(peer: CxfPeer, log: Path, **setup: Any) -> CxfService:
-    """A service that lives as long as the peer."""
-    return CxfService(await peer.ask("serve", log=log, **{"port": 0, "sleep": 0, **setup}), log)
 
 
 @asynccontextmanager
@@ -263,7 +182,7 @@ async def source_to(
 @every_version
 @pytest.mark.parametrize("listens", [False, True], ids=["anonymous", "listener"])
 async def test_holdfast_sends_one_way_to_cxf_through_a_bad_network(
-    cxf: CxfPeer, tmp_path: Path, versions: holdfast.Versions, listens: bool
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, listens: bool
 ) -> None:
     async with AsyncExitStack() as stack:
         service = await served(cxf, tmp_path / "log", **words(versions))
@@ -287,7 +206,7 @@ async def test_holdfast_sends_one_way_to_cxf_through_a_bad_network(
 @every_version
 @pytest.mark.parametrize("listens", [False, True], ids=["anonymous", "listener"])
 async def test_holdfast_asks_cxf_and_gets_every_reply_that_cxf_keeps(
-    cxf: CxfPeer, tmp_path: Path, versions: holdfast.Versions, listens: bool
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, listens: bool
 ) -> None:
     unanswered = 0
     async with AsyncExitStack() as stack:
@@ -328,7 +247,7 @@ async def ask_slowly(source: holdfast.Source) -> None:
 
 @pytest.mark.parametrize("versions", [CXF_DEFAULT, RM11], ids=["1.0", "1.1"])
 async def test_a_cxf_service_slower_than_the_retransmission_timeout_loses_no_reply(
-    cxf: CxfPeer, tmp_path: Path, versions: holdfast.Versions
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
     service = await served(cxf, tmp_path / "log", **words(versions, sleep=1500, ordered=False))
     async with source_to(service.url, tmp_path / "outbox", versions, None) as source:
@@ -336,7 +255,7 @@ async def test_a_cxf_service_slower_than_the_retransmission_timeout_loses_no_rep
         assert source.progress.resent == 0
 
 
-async def test_nor_does_it_behind_a_broker(cxf: CxfPeer, tmp_path: Path) -> None:
+async def test_nor_does_it_behind_a_broker(cxf: JavaPeer, tmp_path: Path) -> None:
     service = await served(cxf, tmp_path / "log", **words(RM11, sleep=1500, ordered=False))
     forwarder = ForwarderConfig("next", "inbox", service.url, soap="1.1", policy=ForwardingPolicy(sending=HURRIED))
     listen, admin = ListenConfig(port=0), AdminConfig(port=0)
@@ -363,8 +282,8 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(cla
     log = tmp_path / "log"
     seen: list[Relayed] = []
     async with AsyncExitStack() as stack:
-        with CxfPeer(class_path, tmp_path / "errors") as first:
-            service = CxfService(await first.ask("serve", log=log, port=0, sleep=0, **setup), log)
+        with JavaPeer(class_path, tmp_path / "errors") as first:
+            service = PeerService(await first.ask("serve", log=log, port=0, sleep=0, **setup), log)
             proxy = await stack.enter_async_context(LossyProxy(service.url, BAD, seed=5, on_relayed=seen.append))
             source = await stack.enter_async_context(source_to(proxy.url, tmp_path / "outbox", RM11, None))
 
@@ -379,7 +298,7 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(cla
             lost = proxy.counts.requests_lost
             await until(lambda: proxy.counts.requests_lost > lost + 2, PATIENCE)
             first.kill()
-        with CxfPeer(class_path, tmp_path / "errors") as second:
+        with JavaPeer(class_path, tmp_path / "errors") as second:
             await second.ask("serve", log=log, sleep=0, **{**setup, "port": urlsplit(service.url).port})
             proxy.faults = BAD
             for message in waiting:
@@ -405,7 +324,7 @@ async def test_a_cxf_client_with_a_store_is_killed_and_what_it_had_sent_arrives_
     setup = words(RM11, store=tmp_path / "rm")
     shop = Shop(tmp_path / "inbox")
     async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
-        with CxfPeer(class_path, tmp_path / "errors") as first:
+        with JavaPeer(class_path, tmp_path / "errors") as first:
             ticket = await first.ask("connect", url=proxy.url, key="k", decoupled=False, **setup)
             caller = Caller(first, ticket, "notify")
             await caller.call(1, 5)
@@ -413,7 +332,7 @@ async def test_a_cxf_client_with_a_store_is_killed_and_what_it_had_sent_arrives_
             await caller.call(6, COUNT)
             first.kill()
         proxy.faults = BAD
-        with CxfPeer(class_path, tmp_path / "errors") as second:
+        with JavaPeer(class_path, tmp_path / "errors") as second:
             await second.ask("connect", url=proxy.url, key="k", decoupled=False, **setup)
             await until(lambda: len(shop.numbers) >= COUNT, PATIENCE)
             await until(lambda: any(one["ranges"] == f"1-{COUNT}" for one in shop.sequences("destination")), PATIENCE)
@@ -484,7 +403,7 @@ async def call_on(caller: Any, service: Served, first: int, last: int) -> None:
 @pytest.mark.crash
 @pytest.mark.parametrize(("versions", "operation"), [(CXF_DEFAULT, "echo"), (RM11, "notify")], ids=["rm1.0", "rm1.1"])
 async def test_holdfast_is_killed_under_the_load_of_cxf_which_does_not_notice(
-    cxf: CxfPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
 ) -> None:
     many = 60
     with Served(tmp_path) as service:

@@ -1,18 +1,34 @@
-"""Holdfast's Source against a live service of Metro's, slower than a retransmission timeout, through a bad network.
+"""Holdfast against Metro (WSIT), both ways round, through a bad network, and with slow services.
 
-The service is built by Maven when a JDK and Maven are there and bring its jars; otherwise all of this is skipped.
+The peer is built by Maven when a JDK and Maven are there and bring its jars; otherwise all of this is skipped.
 """
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import cxf_peer
+import java_peer
 import pytest
+from java_contract import (
+    BAD,
+    CLEAN,
+    COUNT,
+    HURRIED,
+    PATIENCE,
+    Operation,
+    Shop,
+    body,
+    connected,
+    correct_reply,
+    served,
+    values,
+)
+from java_peer import NAMESPACE, JavaPeer
+from waiting import until
+from wcf.destination import running_destination
 
 import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
@@ -21,83 +37,110 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.cxf,  # one worker starts the JVMs
     pytest.mark.nightly,
-    pytest.mark.timeout(400),  # the first one builds the service
-    pytest.mark.skipif(cxf_peer.available() is not None, reason=cxf_peer.available() or ""),
+    pytest.mark.timeout(400),  # the first one builds the peer
+    pytest.mark.skipif(java_peer.available() is not None, reason=java_peer.available() or ""),
 ]
 
-PATIENCE = 120
-"""Seconds for what takes one on a machine at rest."""
-SLOW = 1200
-"""Milliseconds that a call takes: more than each retransmission timeout here."""
-HURRIED = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.5, floor=0.2, cap=1.0))
-versions = pytest.mark.parametrize("rm", ["1.0", "1.1"])
+WSDL = Path(__file__).with_name("metro") / "contract.wsdl"
+VERSIONS = [holdfast.Versions(rm, "2005/08", soap) for rm in ("1.0", "1.1") for soap in ("1.1", "1.2")]
+every_version = pytest.mark.parametrize(
+    "versions", VERSIONS, ids=[f"rm{v.rm.value}-soap{v.soap.value}" for v in VERSIONS]
+)
+every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
+every_network = pytest.mark.parametrize("faults", [CLEAN, BAD], ids=["clean", "bad"])
 
 
 @pytest.fixture(scope="session")
-def class_path(pytestconfig: pytest.Config) -> str:
+def metro(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
     assert pytestconfig.cache is not None
-    project = Path(__file__).with_name("metro") / "java"
     try:
-        return cxf_peer.build(pytestconfig.cache.mkdir("metro"), project)
-    except cxf_peer.Unavailable as error:
+        class_path = java_peer.build(pytestconfig.cache.mkdir("metro"), *java_peer.folders("metro"))
+    except java_peer.Unavailable as error:
         pytest.skip(str(error))
+    with JavaPeer(class_path, tmp_path_factory.mktemp("metro") / "errors") as peer:
+        yield peer
 
 
-@asynccontextmanager
-async def shop(class_path: str, rm: str, milliseconds: int, errors: Path) -> AsyncIterator[str]:
-    """The service, from its start to its end; its URL."""
-    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path, "shop.Shop", rm, str(milliseconds)]
-    with errors.open("w") as log:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        url = await asyncio.to_thread(process.stdout.readline)
-        assert url.startswith("http://"), errors.read_text()[-4000:]
-        yield url.strip()
-    finally:
-        process.stdin.close()
-        process.wait(30)
+def words(versions: holdfast.Versions, **changed: Any) -> dict[str, Any]:
+    """How Metro is set up: in order, sending again after 500 ms."""
+    told = {"rm": versions.rm.value, "soap": versions.soap.value, "wsdl": WSDL.as_uri()}
+    return {**told, "ordered": True, "interval": 500, **changed}
 
 
-async def ask(source: holdfast.Source, number: int) -> str | None:
-    body = f"<t:ask xmlns:t='urn:metro'><arg0>{number}</arg0></t:ask>"
-    return (await source.request(body, action="urn:metro/ask", timeout=PATIENCE)).body.findtext("return")
+@every_version
+@every_operation
+@every_network
+async def test_metro_sends_to_holdfast(
+    metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, faults: Faults
+) -> None:
+    shop = Shop(tmp_path / "inbox")
+    async with running_destination(shop.app) as url, LossyProxy(url, faults, seed=3) as proxy:
+        caller = await connected(metro, proxy.url, operation, **words(versions))
+        await caller.call(1, COUNT)
+        await caller.settle()
+        await until(lambda: [one["state"] for one in shop.sequences("destination")] == ["terminated"], PATIENCE)
+    assert shop.numbers == list(range(1, COUNT + 1))
+    assert (proxy.counts.lost > 0) == (faults is BAD)
 
 
-@versions
+@every_version
+@every_operation
+@every_network
+async def test_holdfast_sends_to_metro(
+    metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, faults: Faults
+) -> None:
+    service = await served(metro, tmp_path / "log", **words(versions))
+    async with (
+        LossyProxy(service.url, faults, seed=5) as proxy,
+        holdfast.Source(proxy.url, store=tmp_path / "outbox", versions=versions, policy=HURRIED) as source,
+    ):
+        for number in range(1, COUNT + 1):
+            if operation == "notify":
+                await source.send(body("notify", number), action=f"{NAMESPACE}/notify")
+            else:
+                reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
+                assert values(reply) == correct_reply(number)
+        await source.flush(PATIENCE)
+        await until(lambda: len(service.delivered(operation)) >= COUNT, PATIENCE)
+        await source.end(timeout=PATIENCE)
+    assert service.delivered(operation) == list(range(1, COUNT + 1))
+    assert (proxy.counts.lost > 0) == (faults is BAD)
+
+
+@every_version
 @pytest.mark.parametrize("loss", [0.0, 0.2])
 async def test_a_slow_service_answers_every_request_and_the_sequence_ends(
-    class_path: str, tmp_path: Path, rm: str, loss: float
+    metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, loss: float
 ) -> None:
-    spoken = holdfast.Versions(rm, "2005/08", "1.1")
+    """Each call takes longer than the retransmission timeout."""
+    service = await served(metro, tmp_path / "log", **words(versions, ordered=False, sleep=1200))
     async with (
-        shop(class_path, rm, SLOW, tmp_path / "errors") as url,
-        LossyProxy(url, Faults(lose_request=loss, lose_response=loss), seed=3) as proxy,
-        holdfast.Source(proxy.url, ":memory:", versions=spoken, policy=HURRIED) as source,
+        LossyProxy(service.url, Faults(lose_request=loss, lose_response=loss), seed=3) as proxy,
+        holdfast.Source(proxy.url, ":memory:", versions=versions, policy=HURRIED) as source,
     ):
-        replies = await asyncio.gather(*(ask(source, number) for number in range(6)))
-        assert replies == [f"re {number}" for number in range(6)]
+        asked = [source.request(body("echo", n), action=f"{NAMESPACE}/echo", timeout=PATIENCE) for n in range(6)]
+        assert [values(reply) for reply in await asyncio.gather(*asked)] == [correct_reply(n) for n in range(6)]
         assert (source.progress.resent == 0) == (loss == 0)
         await source.end(timeout=PATIENCE)
 
 
-async def test_the_sequence_ends_where_the_answer_to_last_message_is_lost(class_path: str, tmp_path: Path) -> None:
+async def test_the_sequence_ends_where_the_answer_to_last_message_is_lost(metro: JavaPeer, tmp_path: Path) -> None:
     """Metro answers each repeat of LastMessage with a fault: WSRM1146."""
     seen: list[bytes] = []
 
     def relayed(one: Relayed) -> None:
         seen.append(one.request)
         if b"rm/LastMessage<" in one.request:
-            proxy.faults = Faults()
+            proxy.faults = CLEAN
 
+    rm10 = VERSIONS[0]
+    service = await served(metro, tmp_path / "log", **words(rm10, ordered=False))
     async with (
-        shop(class_path, "1.0", 0, tmp_path / "errors") as url,
-        LossyProxy(url, on_relayed=relayed) as proxy,
-        holdfast.Source(
-            proxy.url, ":memory:", versions=holdfast.Versions("1.0", "2005/08", "1.1"), policy=HURRIED
-        ) as source,
+        LossyProxy(service.url, on_relayed=relayed) as proxy,
+        holdfast.Source(proxy.url, ":memory:", versions=rm10, policy=HURRIED) as source,
     ):
-        assert await ask(source, 1) == "re 1"
+        reply = await source.request(body("echo", 1), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
+        assert values(reply) == correct_reply(1)
         proxy.faults = Faults(lose_response=1.0)
         await source.end(timeout=PATIENCE)
     assert proxy.counts.responses_lost == 1

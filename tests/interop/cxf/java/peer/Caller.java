@@ -40,7 +40,7 @@ final class Caller {
         client.getRequestContext().put(ClientImpl.SYNC_TIMEOUT, TimeUnit.MINUTES.toMillis(2));
         HTTPClientPolicy policy = new HTTPClientPolicy();
         if (arguments.flag("decoupled")) {
-            decoupledUrl = "http://127.0.0.1:" + Rm.freePort() + "/decoupled";
+            decoupledUrl = "http://127.0.0.1:" + Ports.free() + "/decoupled";
             policy.setDecoupledEndpoint(decoupledUrl);
         } else {
             decoupledUrl = "";

@@ -1,11 +1,8 @@
 package peer;
 
-import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
-import java.util.Random;
 import org.apache.cxf.Bus;
 import org.apache.cxf.BusFactory;
+import org.apache.cxf.jaxws.JaxWsServerFactoryBean;
 import org.apache.cxf.ws.addressing.WSAddressingFeature;
 import org.apache.cxf.ws.rm.RMManager;
 import org.apache.cxf.ws.rm.feature.RMFeature;
@@ -19,8 +16,6 @@ import org.apache.cxf.ws.rm.persistence.jdbc.RMTxStore;
 
 /** A bus with reliable messaging on it. Both features must be on the bus: the RM runtime makes clients of its own. */
 final class Rm {
-    private static final Random RANDOM = new Random();
-
     private Rm() {
     }
 
@@ -104,15 +99,15 @@ final class Rm {
         return store;
     }
 
-    /** A port nobody listens on, below those that systems give to outgoing connections: it stays free till we bind. */
-    static int freePort() throws IOException {
-        while (true) {
-            int port = 12_000 + RANDOM.nextInt(20_000);
-            try (ServerSocket probe = new ServerSocket(port, 1, InetAddress.getByName("127.0.0.1"))) {
-                return probe.getLocalPort();
-            } catch (java.net.BindException taken) {
-                continue;
-            }
-        }
+    /** Serves it with reliable messaging. */
+    static void publish(Service service, String url, Arguments arguments) {
+        Bus bus = bus(arguments);
+        BusFactory.setThreadDefaultBus(bus);
+        JaxWsServerFactoryBean factory = new JaxWsServerFactoryBean();
+        factory.setBus(bus);
+        factory.setServiceBean(service);
+        factory.setBindingId(bindingId(arguments.text("soap")));
+        factory.setAddress(url);
+        factory.create();
     }
 }

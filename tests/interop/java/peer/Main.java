@@ -10,11 +10,11 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
 /**
- * CXF as a live peer, told what to do by lines on its input: {@code TICKET VERB name=value ...}. Each is answered by
+ * A live peer, told what to do by lines on its input: {@code TICKET VERB name=value ...}. Each is answered by
  * {@code TICKET ok VALUE} or {@code TICKET failed REASON}, in the order in which they end. It ends with its input.
  *
- * <p>What was begun stays until then. A bus that is shut down takes up to ten seconds, and with its Jetty it may end one
- * that another bus is just starting: CXF keeps those of all buses together.
+ * <p>What was begun stays until then. In CXF a bus that is shut down takes up to ten seconds, and with its Jetty it may
+ * end one that another bus is just starting: CXF keeps those of all buses together.
  */
 public final class Main {
     private static final Map<String, Caller> CALLERS = new ConcurrentHashMap<>();

@@ -1,7 +1,8 @@
-"""Apache CXF as a live peer: builds it with Maven, starts and ends it, tells it what to do.
+"""A Java stack as a live peer (Apache CXF, Metro): builds it with Maven, starts and ends it, tells it what to do.
 
-Owns a Java program in a process of its own, compiled at test time from ``cxf/java`` and the jars that its ``pom.xml``
-names. One process serves any number of callers and services, each on a bus of its own. Knows nothing of Holdfast.
+Owns a Java program in a process of its own, compiled at test time from ``java``, from the stack's own folder, and from
+the jars that the stack's ``pom.xml`` names. One process serves any number of callers and services. Knows nothing of
+Holdfast.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ from pathlib import Path
 from typing import Self
 
 NAMESPACE = "urn:holdfast:interop"
-_PROJECT = Path(__file__).with_name("cxf") / "java"
+_HERE = Path(__file__).parent
 _JAVA = 17
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _MAVEN_SECONDS = 240
-# A short life with little memory beside other tests; answers to addresses of the caller's own, which CXF does not
-# send any more unless told to.
+# A short life with little memory beside other tests; answers to addresses of the caller's own, which CXF 4.2 does not
+# send unless told to.
 _OPTIONS = (
     *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     "-Dorg.apache.cxf.ws.addressing.decoupled.enabled=true",
+    "-Dcom.sun.xml.ws.monitoring.endpoint=false",  # Metro registers every service under one name, and the second fails
 )
 
 
@@ -46,16 +48,22 @@ def available() -> str | None:
     told = subprocess.run(["javac", "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     version = re.search(r"(\d+)", told.stdout)
     if version is None or int(version[1]) < _JAVA:
-        return f"CXF wants Java {_JAVA}, and there is {told.stdout.strip()}"
+        return f"the peers want Java {_JAVA}, and there is {told.stdout.strip()}"
     return None
 
 
-def build(cache_dir: Path, project: Path = _PROJECT) -> str:
+def folders(stack: str) -> tuple[Path, Path]:
+    """What a stack's peer is built from: its own folder, and the one that all share."""
+    return _HERE / stack / "java", _HERE / "java"
+
+
+def build(cache_dir: Path, project: Path, *shared: Path) -> str:
     """Fetch the jars and compile the peer under ``cache_dir``, unless the same was done there before.
 
     Args:
         cache_dir: where what was made is kept.
-        project: the folder of a ``pom.xml`` that names the jars, with all sources in folders below it.
+        project: the folder of a ``pom.xml`` that names the jars, with sources in folders below it.
+        shared: further folders of sources.
 
     Returns:
         The class path.
@@ -64,7 +72,8 @@ def build(cache_dir: Path, project: Path = _PROJECT) -> str:
         Unavailable: Maven does not find the jars.
         RuntimeError: the peer does not compile; the message ends with what the compiler said.
     """
-    sources, pom = sorted(project.rglob("*.java")), project / "pom.xml"
+    pom = project / "pom.xml"
+    sources = [path for folder in (project, *shared) for path in sorted(folder.rglob("*.java"))]
     jars = cache_dir / f"jars-{_fingerprint([pom])}"
     classes = cache_dir / f"classes-{_fingerprint([pom, *sources])}"
     cache_dir.mkdir(parents=True, exist_ok=True)
@@ -102,26 +111,26 @@ def _copy_jars(pom: Path, directory: Path) -> None:
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_MAVEN_SECONDS
         )
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"Maven did not bring CXF's jars within {_MAVEN_SECONDS} s") from error
+        raise Unavailable(f"Maven did not bring the jars within {_MAVEN_SECONDS} s") from error
     if told.returncode:
         errors = [line.removeprefix("[ERROR]").strip() for line in told.stdout.splitlines()]
         why = next((line for line in errors if line), f"it ended with {told.returncode}")
-        raise Unavailable(f"Maven does not bring CXF's jars: {why[:300]}")
+        raise Unavailable(f"Maven does not bring the jars: {why[:300]}")
 
 
 def _compile(sources: list[Path], jars: Path, directory: Path) -> None:
     command = ["javac", "--release", str(_JAVA), "-nowarn", "-d", str(directory), "-cp", f"{jars}/*"]
     told = subprocess.run([*command, *map(str, sources)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if told.returncode:
-        raise RuntimeError(f"compiling the CXF peer failed:\n{told.stdout[-4000:]}")
+        raise RuntimeError(f"compiling the peer failed:\n{told.stdout[-4000:]}")
 
 
-class CxfPeer:
+class JavaPeer:
     """The process, from ``with`` to its end. May be asked from any thread and any event loop.
 
     Args:
         class_path: what `build` returned.
-        errors: file for what CXF logs.
+        errors: file for what the stack logs.
     """
 
     def __init__(self, class_path: str, errors: Path) -> None:
@@ -186,9 +195,9 @@ class CxfPeer:
             if outcome == "ok":
                 asked.set_result(value)
             else:
-                asked.set_exception(RuntimeError(f"CXF: {value}; see {self._errors}"))
+                asked.set_exception(RuntimeError(f"{value}; see {self._errors}"))
         for asked in self._asked.values():
-            asked.set_exception(RuntimeError(f"the CXF peer ended; see {self._errors}"))
+            asked.set_exception(RuntimeError(f"the peer ended; see {self._errors}"))
 
 
 def _word(value: object) -> str:

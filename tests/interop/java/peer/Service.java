@@ -5,9 +5,6 @@ import java.io.FileWriter;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.io.Writer;
-import org.apache.cxf.Bus;
-import org.apache.cxf.BusFactory;
-import org.apache.cxf.jaxws.JaxWsServerFactoryBean;
 
 /** The contract as a reliable service: each message delivered is a line of its log before the operation returns. */
 @WebService(targetNamespace = Contract.NAMESPACE, endpointInterface = "peer.Contract", serviceName = "Service")
@@ -48,16 +45,9 @@ public class Service implements Contract {
 
     /** Serves, each request after so many milliseconds, at the URL that is returned; port 0 takes a free one. */
     static String start(Arguments arguments) throws IOException {
-        Bus bus = Rm.bus(arguments);
-        BusFactory.setThreadDefaultBus(bus);
-        int port = arguments.number("port") == 0 ? Rm.freePort() : arguments.number("port");
+        int port = arguments.number("port") == 0 ? Ports.free() : arguments.number("port");
         String url = "http://127.0.0.1:" + port + "/service";
-        JaxWsServerFactoryBean factory = new JaxWsServerFactoryBean();
-        factory.setBus(bus);
-        factory.setServiceBean(new Service(arguments.text("log"), arguments.number("sleep")));
-        factory.setBindingId(Rm.bindingId(arguments.text("soap")));
-        factory.setAddress(url);
-        factory.create();
+        Rm.publish(new Service(arguments.text("log"), arguments.number("sleep")), url, arguments);
         return url;
     }
 }

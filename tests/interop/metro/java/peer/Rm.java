@@ -1,0 +1,39 @@
+package peer;
+
+import com.sun.xml.ws.rx.rm.api.ReliableMessagingFeature.DeliveryAssurance;
+import com.sun.xml.ws.rx.rm.api.ReliableMessagingFeatureBuilder;
+import com.sun.xml.ws.rx.rm.api.RmProtocolVersion;
+import jakarta.xml.ws.Endpoint;
+import jakarta.xml.ws.WebServiceFeature;
+import jakarta.xml.ws.soap.AddressingFeature;
+
+/** The features by which Metro speaks reliable messaging: WS-Addressing 2005/08, exactly once. */
+final class Rm {
+    private Rm() {
+    }
+
+    static WebServiceFeature[] features(Arguments arguments) {
+        boolean is10 = arguments.text("rm").equals("1.0");
+        ReliableMessagingFeatureBuilder builder = new ReliableMessagingFeatureBuilder(
+            is10 ? RmProtocolVersion.WSRM200502 : RmProtocolVersion.WSRM200702)
+            .deliveryAssurance(DeliveryAssurance.EXACTLY_ONCE)
+            .messageRetransmissionInterval(arguments.number("interval"))
+            .ackRequestTransmissionInterval(arguments.number("interval"))
+            .maxRmSessionControlMessageResendAttempts(30)
+            .closeSequenceOperationTimeout(1_000); // an anonymous client waits in vain for the end of what it offered
+        if (arguments.flag("ordered")) {
+            builder = builder.enableOrderedDelivery();
+        }
+        return new WebServiceFeature[] {new AddressingFeature(true, true), builder.build()};
+    }
+
+    static String bindingId(String soap) {
+        return soap.equals("1.2")
+            ? "http://www.w3.org/2003/05/soap/bindings/HTTP/" : "http://schemas.xmlsoap.org/wsdl/soap/http";
+    }
+
+    /** Serves it with reliable messaging. */
+    static void publish(Service service, String url, Arguments arguments) {
+        Endpoint.create(bindingId(arguments.text("soap")), service, features(arguments)).publish(url);
+    }
+}
