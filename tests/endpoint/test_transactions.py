@@ -30,7 +30,7 @@ from holdfast import (
     SourcePolicy,
 )
 from holdfast.endpoint import collecting
-from holdfast.exceptions import EnvelopeError
+from holdfast.exceptions import EnvelopeError, StoreFailed
 from holdfast.store import sql
 from holdfast.store.address import read_address
 from holdfast.sync import Source as BlockingSource
@@ -507,3 +507,34 @@ async def test_what_cannot_be_part_of_a_transaction_is_refused(shop):
             connection.rollback()
         with pytest.raises(EnvelopeError):
             Source("http://h/", shop.url).send("no xml", action=NOTE, connection=connection)
+
+
+# --- a database that went back ----------------------------------------------------------------------------------------
+
+
+async def test_a_store_that_went_back_is_opened_only_by_who_says_that_it_was_restored(servers):
+    server = servers("postgresql")
+    url = server.new_url()
+    app = Destination(url, partitions=1)
+    await app.start()
+    before = app.queue.epoch
+    await asyncio.to_thread(
+        server.sql, f"UPDATE holdfast_spaces SET serial = serial - 1 WHERE id = {app.store.space}"
+    )
+    app.queue.begin("another")  # anything to store
+    app.engine.touch()
+    await until(lambda: app.engine.failure is not None)
+    with pytest.raises(StoreFailed, match="went back to an older copy"):
+        app.engine.check()
+    await app.close()
+    with pytest.raises(StoreFailed, match="put back to an older copy") as refused:
+        await Destination(url, partitions=1).start()
+    assert "--restored" in refused.value.remedy
+    restored = Destination(url, partitions=1, restored=True)
+    await restored.start()
+    assert restored.queue.epoch != before
+    await until(lambda: not restored.store.went_back)
+    await restored.close()
+    last = Destination(url, partitions=1)
+    await last.start()
+    await last.close()

@@ -540,6 +540,36 @@ def test_who_lost_the_space_writes_nothing_any_more(database, record, content):
     second.close()
 
 
+@pytest.mark.parametrize("is_cut", [False, True], ids=["by the fence", "after a lost connection"])
+def test_a_database_that_went_back_to_an_older_copy_is_told_from_a_space_that_was_taken_over(database, record, is_cut):
+    """As by a standby that had not received everything, or a copy that was put back under a running process."""
+    url = database.new_url()
+    store = SQLStore(url)
+    for offset in range(3):
+        store.commit(Batch(appends=[("q", 0, offset, record(offset))]))
+    database.sql(f"UPDATE holdfast_spaces SET serial = serial - 1 WHERE id = {store.space}")
+    low = store.space << sql_schema.SPACE_SHIFT
+    database.sql(f"DELETE FROM holdfast_records WHERE part > {low} AND part < {low + 99} AND position = 2")
+    if is_cut:
+        end_connections(database)
+    with pytest.raises(StoreFailed, match="went back to an older copy: batch 3 was durable") as told:
+        store.commit(Batch(appends=[("q", 0, 3, record(3))]))
+    assert "--restored" in told.value.remedy
+    store.close()
+    for _ in range(2):  # it is asked until somebody answered
+        again = SQLStore(url)
+        assert "it had batch 2, though batch 3 had been durable" in again.went_back
+        assert list(again.load().queues) == []
+        again.close()
+    again = SQLStore(url)
+    again.forget_went_back()
+    assert again.went_back == ""
+    again.close()
+    last = SQLStore(url)
+    assert last.went_back == ""
+    last.close()
+
+
 def test_even_with_its_connection_nobody_writes_to_a_space_of_another_epoch(database, store, record):
     store.commit(Batch(appends=[("q", 0, 0, record(1))]))
     database.sql(f"UPDATE holdfast_spaces SET epoch = epoch + 1 WHERE id = {store.space}")

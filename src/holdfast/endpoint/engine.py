@@ -177,6 +177,12 @@ class Engine:
         Returns:
             What the store held.
         """
+        if self.store.went_back and not is_restored:
+            raise StoreFailed(
+                f"The store was put back to an older copy: {self.store.went_back}.",
+                remedy="Bring the newest copy back if there is one. Otherwise start once with --restored, or "
+                "restored=True, so that nothing new gets a number or an offset that something else had.",
+            )
         self._loop = asyncio.get_running_loop()
         self.protocol = RMProtocol(
             queue,
@@ -207,8 +213,16 @@ class Engine:
                 one.begin(secrets.token_hex(8))
             elif not one.epoch:
                 one.begin(epochs.get(one.name) or secrets.token_hex(8))
+        if self.store.went_back:
+            self.protocol.commit.then(self._forget_went_back)
         self._look_after()
         return snapshot
+
+    def _forget_went_back(self, _now: float = 0.0) -> None:
+        """What follows from it is durable: the next start need not ask again."""
+        assert self._loop is not None
+        log.warning("store was put back", when=self.store.went_back)
+        self._loop.run_in_executor(None, self.store.forget_went_back).add_done_callback(_log_failure)
 
     def read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
         """Records of the store, as its own ``read`` gives them; a store that cannot give them has failed.
@@ -522,3 +536,8 @@ class Engine:
         if self._thread is None:
             raise StoreFailed("the endpoint is not running")
         return self._thread
+
+
+def _log_failure(done: asyncio.Future[None]) -> None:
+    if not done.cancelled() and done.exception() is not None:
+        log.error("mark of a restored store not removed", error=repr(done.exception()))

@@ -303,8 +303,10 @@ class Source:
         replies = DestinationPolicy(
             assurance=Assurance(in_order=False), inactivity_timeout=None, advertise_buffer=False, max_sequences=1 << 20
         )
-        queue = Queue(SOURCES_QUEUE)
-        snapshot = self._engine.start(queue, destination_policy=replies, source_policy=self.policy, local=self._local)
+        queue, is_restored = Queue(SOURCES_QUEUE), bool(self._store.went_back)
+        snapshot = self._engine.start(
+            queue, destination_policy=replies, source_policy=self.policy, local=self._local, is_restored=is_restored
+        )
         self._engine.protocol.accepting.takes_only_replies = True
         self._here = Replies(
             self.policy.kept_replies,
@@ -438,10 +440,9 @@ class Source:
                 its newest 10,000, this is that message, whatever else is given: so a program that does not know
                 whether a message was stored may send it again.
             headers: Header blocks of your own, XML bytes: elements in namespaces of their own, one after the other.
-            connection: A transaction of the caller's in the database that the source's store is in: the message leaves
-                when that has committed, and never else. Not awaited, in any thread and process: the source need not be
-                open here, but where it is open, or is opened next, it sends it. A connection of SQLAlchemy, or one as
-                PEP 249 describes it, such as Django's ``connection``.
+            connection: An open transaction of SQLAlchemy or of any driver (PEP 249, such as Django's ``connection``) in
+                the database of the source's store. The message leaves if that commits. Not awaited; in any thread and
+                process: whoever has the source open, or opens it next, sends it.
 
         Raises:
             EnvelopeError: it could never leave as it is given: the body is not one XML element, the headers are no

@@ -20,6 +20,8 @@ class Store(Protocol):
     """Whether ``read`` never waits for a disk or a network, so that an event loop may call it."""
     trouble: str
     """Why nothing new should be stored, though it could be (the disk is nearly full); "" for nothing."""
+    went_back: str
+    """How an earlier process found out that the store had been put back to an older copy; "" for nothing."""
 
     def load(self) -> Snapshot:
         """Everything but the records, as the last durable batch left it. Called once, after opening."""
@@ -52,13 +54,22 @@ class Store(Protocol):
         """The same, each record as ``store.records.encode_record`` wrote it."""
         ...
 
+    def forget_went_back(self) -> None:
+        """An operator said that the store was put back, and what follows from that is durable: ask no more."""
+        ...
+
     def close(self) -> None:
         """Give up the store. Nothing is lost by not calling it."""
         ...
 
 
 class Reads:
-    """A store's ``read`` by its ``read_encoded``."""
+    """A store's ``read`` by its ``read_encoded``. It cannot know that it went back, unless it says otherwise."""
+
+    went_back = ""
+
+    def forget_went_back(self) -> None:
+        """See :meth:`Store.forget_went_back`."""
 
     def read_encoded(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20

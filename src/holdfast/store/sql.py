@@ -34,6 +34,7 @@ from holdfast.exceptions import (
     StoreLocked,
     StoreMissing,
 )
+from holdfast.store import sql_fence
 from holdfast.store import sql_schema as schema
 from holdfast.store.address import SQLAddress, read_address
 from holdfast.store.base import Reads
@@ -145,6 +146,7 @@ class SQLStore(Reads):
         self._take_space()
         with self._snapshot() as connection:
             self._find_content(connection)
+            self.went_back = sql_fence.mark_of(connection, self.space)
 
     def _prepare(self, connection: Connection) -> None:
         """Make the tables, or bring them up to date; one process at a time."""
@@ -301,6 +303,7 @@ class SQLStore(Reads):
                 select(table.c.name, table.c.state).where(table.c.space == self.space)
             ):
                 snapshot.queues[bytes(name).decode()] = decode_state(bytes(state))
+            snapshot.queues.pop(sql_fence.WENT_BACK, None)
             table = schema.sequences
             for name, state in connection.execute(
                 select(table.c.name, table.c.state).where(table.c.space == self.space)
@@ -407,7 +410,7 @@ class SQLStore(Reads):
             except Fenced:
                 self._is_in_doubt = False
                 self._drop_writer()
-                raise self._taken_over() from None
+                raise self._refused() from None
             except DBAPIError as error:
                 self._is_in_doubt = error.connection_invalidated
                 self._drop_writer()
@@ -429,12 +432,12 @@ class SQLStore(Reads):
         try:
             is_locked = self._dialect.lock(connection, self._address.space, LOCK_SECONDS)
             table = schema.spaces
-            epoch, serial = connection.execute(
-                select(table.c.epoch, table.c.serial).where(table.c.id == self.space).with_for_update()
-            ).one()
+            mine = select(table.c.serial).where(table.c.id == self.space)
+            serial: int | None = connection.scalar(mine.with_for_update())
+            refused = sql_fence.refusal(connection, self.space, self.epoch, self.content.serial, self.place)
             connection.commit()
-            if epoch != self.epoch:
-                raise self._taken_over()
+            if refused is not None:
+                raise refused
             if not is_locked:
                 raise _StillLocked(f"the lock of the space is not free yet: {self._locked().message}")
         except BaseException:
@@ -442,14 +445,28 @@ class SQLStore(Reads):
             raise
         self._writer = connection
         self.reconnections += 1
-        found: int = serial
-        return found
+        assert serial is not None  # or it was refused
+        return serial
 
-    def _taken_over(self) -> StoreFailed:
-        return StoreFailed(
-            f"The store at {self.place} was taken over by another process. Nothing of this was written.",
-            remedy="One process may have a space open. Stop one of the two, or give each its own: ?space=NAME",
-        )
+    def _refused(self) -> StoreFailed:
+        """Why the database refused a batch: the space is not as this process left it."""
+
+        def look() -> StoreFailed | None:
+            with self.engine.begin() as connection:
+                return sql_fence.refusal(connection, self.space, self.epoch, self.content.serial, self.place)
+
+        refused = self._trying(look)
+        return refused or StoreFailed(f"The store at {self.place} refused a batch that follows.", remedy=_AGAIN)
+
+    def forget_went_back(self) -> None:
+        """See :meth:`Store.forget_went_back`."""
+
+        def forget() -> None:
+            with self.engine.begin() as connection:
+                sql_fence.forget(connection, self.space)
+
+        self._trying(forget, "be written")
+        self.went_back = ""
 
     # --- transactions of others ---------------------------------------------------------------------------------
 
@@ -477,7 +494,8 @@ class SQLStore(Reads):
                 self._dialect.write(connection, fence, changes.writes, is_within=True)
                 connection.commit()
             except Fenced:
-                raise self._taken_over() from None
+                connection.invalidate()  # it has the row of the space
+                raise self._refused() from None
             except (SQLAlchemyError, self._raised) as error:
                 # Whoever is still at it has the row of the space: it must be ours no more.
                 connection.invalidate()
