@@ -29,6 +29,7 @@
         ├── StoreFormatError          written by another version: upgrade Holdfast, or use another directory
         │   └── StoreMissing          there is none, and none was to be made
         └── StoreFailed               the disk said no: free space or repair, then start again
+            ├── StoreAway             its database does not answer yet: an endpoint that starts waits for it
             └── StoreDamaged          what is there is not what was written: holdfast store check, then a copy or repair
 
 Any other exception that leaves Holdfast is a bug of ours.
@@ -305,6 +306,18 @@ class StoreMissing(StoreFormatError):
 
 class StoreFailed(StoreError):
     """A write did not become durable; nothing after it was acknowledged."""
+
+
+class StoreAway(StoreFailed):
+    """The store's database does not answer; it may be starting.
+
+    Args:
+        patience: Seconds for which an endpoint that starts waits for it.
+    """
+
+    def __init__(self, message: str, *, remedy: str = "", patience: float = 0.0) -> None:
+        super().__init__(message, remedy=remedy)
+        self.patience = patience
 
 
 class StoreDamaged(StoreFailed):

@@ -30,7 +30,7 @@ from holdfast import (
     SourcePolicy,
 )
 from holdfast.endpoint import collecting
-from holdfast.exceptions import EnvelopeError, StoreFailed
+from holdfast.exceptions import EnvelopeError, StoreAway, StoreFailed
 from holdfast.store import sql
 from holdfast.store.address import read_address
 from holdfast.sync import Source as BlockingSource
@@ -507,6 +507,57 @@ async def test_what_cannot_be_part_of_a_transaction_is_refused(shop):
             connection.rollback()
         with pytest.raises(EnvelopeError):
             Source("http://h/", shop.url).send("no xml", action=NOTE, connection=connection)
+
+
+# --- a database that is away -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_server(servers) -> Iterator[Server]:
+    """One that is up again afterwards, whatever a test does to it."""
+    server = servers("postgresql")
+    yield server
+    if not server.is_up():
+        server.start()
+
+
+@pytest.mark.crash
+async def test_an_endpoint_that_starts_waits_for_its_database(own_server, caplog):
+    url = f"{own_server.new_url()}&patience=60"
+    own_server.kill()
+    app = Destination(url)
+    starting = asyncio.create_task(app.start())
+    await until(lambda: "store.away" in caplog.text)
+    assert not starting.done()
+    await asyncio.to_thread(own_server.start)
+    await starting
+    await app.close()
+
+
+@pytest.mark.crash
+async def test_a_start_that_waits_for_its_database_can_be_ended_and_ends_after_the_patience(own_server):
+    url = own_server.new_url()
+    own_server.kill()
+    waiting = asyncio.create_task(Destination(f"{url}&patience=600").start())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    with pytest.raises(StoreAway) as away:
+        await Destination(f"{url}&patience=0").start()
+    assert "database is up" in away.value.remedy
+
+
+async def test_what_waiting_does_not_mend_is_told_at_once(servers):
+    server = servers("postgresql")
+    for url, hint in (
+        (server.url("x").replace("/holdfast?", "/nosuch?"), "Create the database"),
+        (server.url("x", user="guarded", password="wrong"), "password"),
+    ):
+        with pytest.raises(StoreFailed) as refused:
+            await Destination(f"{url}&patience=600").start()
+        assert not isinstance(refused.value, StoreAway)
+        assert hint in refused.value.remedy
 
 
 # --- a database that went back ----------------------------------------------------------------------------------------

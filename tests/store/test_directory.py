@@ -29,6 +29,24 @@ def tree(path: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe", b'{"format": "one"}', None])
+def test_a_store_whose_holdfast_file_is_damaged_opens_again_by_the_command_that_the_error_names(damage, filled):
+    marker = filled / "HOLDFAST"
+    marker.unlink()
+    if damage is not None:
+        marker.write_bytes(damage)
+    before = tree(filled)
+    for read_only in (False, True):
+        with pytest.raises(StoreFormatError, match="is damaged or missing") as caught:
+            open_store(filled, read_only=read_only)
+    assert tree(filled) == before
+    command = caught.value.remedy.partition("write the file again: ")[2].partition(". Then:")[0]
+    subprocess.run(["sh", "-c", command], check=True)
+    store = open_store(filled)
+    assert store.load().sequences == {"urn:s": {"n": 1}}
+    store.close()
+
+
 @pytest.fixture
 def filled(tmp_path, record):
     path = tmp_path / "store"
@@ -102,7 +120,7 @@ def test_an_older_format_is_upgraded_step_by_step_under_the_lock(filled, monkeyp
 def test_a_marker_that_is_not_ours_is_refused_and_no_file_changes(filled, marker):
     (filled / directory.MARKER).write_text(marker)
     before = tree(filled)
-    with pytest.raises(StoreFormatError, match="no store of Holdfast's"):
+    with pytest.raises(StoreFormatError, match="HOLDFAST is damaged"):
         RocksDBStore(filled)
     assert tree(filled) == before
 

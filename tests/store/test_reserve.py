@@ -108,6 +108,19 @@ def test_a_disk_that_is_nearly_full_is_told_before_it_is_full_and_when_there_is_
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("stored", "least"), [(0, 32 << 20), (1 << 28, 32 << 20), (1 << 30, 1 << 27), (1 << 40, 1 << 30)]
+)
+def test_the_space_that_compacting_needs_grows_with_the_store(stored, least, tmp_path, monkeypatch):
+    """Compacting writes before it deletes: 32 MB do for a small store, not for one of gigabytes."""
+    one = Reserve(tmp_path)
+    for free, was_short, is_short in (
+        (least - 1, False, True), (least, False, False), (2 * least - 1, True, True), (2 * least, True, False)
+    ):  # fmt: skip
+        monkeypatch.setattr(Reserve, "free", lambda self, free=free: free)
+        assert one.is_short(was_short, stored) is is_short
+
+
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 MB."""

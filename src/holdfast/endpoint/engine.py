@@ -13,11 +13,11 @@ import secrets
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from holdfast.core.events import Effect, ReadWanted
 from holdfast.core.forwarding import Forwarding
@@ -31,13 +31,17 @@ from holdfast.endpoint.heap import share_arenas
 from holdfast.endpoint.journal_events import Collector
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.reading import Reading, Records
-from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed
+from holdfast.exceptions import HoldfastError, StoreAway, StoreDamaged, StoreError, StoreFailed
 from holdfast.store import CommitThread, Store, Transaction, open_store
+
+_Result = TypeVar("_Result")
 
 HANGING_SECONDS = 5.0
 """A commit that takes longer is told in the log and by health: the disk does not answer."""
 
 _WATCH_SECONDS = 1.0
+_LONGEST_PAUSE = 2.0
+"""Seconds between two attempts to open a store whose database is away."""
 
 _UNTOLD: Mapping[type[object], Callable[[Any], None]] = MappingProxyType({})
 
@@ -70,7 +74,8 @@ class Cancellable(Protocol):
 
 
 async def open_off_loop(location: str | Path | Store) -> Store:
-    """:func:`~holdfast.store.open_store` in a thread, since recovery may take a while.
+    """:func:`~holdfast.store.open_store` in a thread, since recovery may take a while. Waits for a database that is
+    away.
 
     Cancelled meanwhile, it leaves the store closed, so that it can be opened again.
 
@@ -78,6 +83,30 @@ async def open_off_loop(location: str | Path | Store) -> Store:
         StoreError: as open_store does.
     """
     share_arenas()  # before there are threads
+    return await patiently(lambda: _open_once(location))
+
+
+async def patiently(call: Callable[[], Awaitable[_Result]]) -> _Result:
+    """Make a call that opens a store; again, while its database is away or starting, for as long as its patience says.
+
+    Raises:
+        StoreAway: The database did not answer for so long.
+    """
+    waited, pause = 0.0, 0.25
+    while True:
+        try:
+            return await call()
+        except StoreAway as error:
+            if waited >= error.patience:
+                raise
+            if not waited:
+                log.warning("store.away", error=error.message, seconds=error.patience)
+            await asyncio.sleep(pause)
+            waited += pause
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+async def _open_once(location: str | Path | Store) -> Store:
     opening = asyncio.ensure_future(asyncio.to_thread(open_store, location))
     try:
         return await asyncio.shield(opening)

@@ -167,7 +167,7 @@ class Collector:
                 self._row(at, "created", state["identifier"], **where, peer=self._address(state))
             return
         if known is None:
-            detail = self._promised[name] = f"{self.policy.assurance}, {state['behavior']}"
+            detail = self._promised[name] = _promise(self.policy, state)
             self._row(at, "created", name, partition=state["partition"], peer=_peer(state), detail=detail)
         event = LIFE.get(state["state"])
         if event is None:
@@ -345,8 +345,7 @@ class Collector:
     def recover(self, snapshot: Snapshot) -> None:
         """What the store held; :meth:`stand` says it."""
         self._states = dict(snapshot.sequences)
-        assurance = self.policy.assurance
-        self._promised = {name: f"{assurance}, {state['behavior']}" for name, state in self._states.items()}
+        self._promised = {name: _promise(self.policy, state) for name, state in self._states.items()}
         self._homes = {name: snapshot.homes.get(name, (None, None)) for name in self._states}
         self._addresses = {outbox.key: outbox.about.get("to") for outbox in stored_outboxes(snapshot)}
         self._held = {name: dict.fromkeys(numbers) for name, numbers in snapshot.held.items()}
@@ -439,6 +438,12 @@ def _peer(state: State) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_DETAIL else text[: _LONGEST_DETAIL - 1] + "…"
+
+
+def _promise(policy: DestinationPolicy, state: State) -> str:
+    """What is promised for a Sequence. Stores of older versions say nothing of its IncompleteSequenceBehavior."""
+    behavior = state.get("behavior")
+    return f"{policy.assurance}, {behavior}" if behavior else str(policy.assurance)
 
 
 def _is_done(state: State) -> bool:

@@ -49,7 +49,7 @@ from holdfast.endpoint.arguments import (
 )
 from holdfast.endpoint.collecting import Collecting
 from holdfast.endpoint.destination import SOURCES_QUEUE
-from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop
+from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop, patiently
 from holdfast.endpoint.envelopes import Envelopes
 from holdfast.endpoint.journal import Journal, begin_journal
 from holdfast.endpoint.journal_policy import JournalPolicy
@@ -266,7 +266,7 @@ class Source:
             ConfigurationError: no ``to`` is given and the store names none, or another; the store is a destination's;
                 or it cannot listen where it was told to.
         """
-        if self.to is None and not await asyncio.to_thread(store_exists, self._store_location):
+        if self.to is None and not await patiently(lambda: asyncio.to_thread(store_exists, self._store_location)):
             raise nothing_to_resume(shown(self._store_location))  # and none is made
         self._store = await open_off_loop(self._store_location)
         try:

@@ -45,7 +45,9 @@ def read_format(path: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         _require_nothing_else(path)
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise _not_ours(path, f"{MARKER} in it is not one of Holdfast's") from error
+    except OSError as error:
         raise StoreFailed(f"{marker} cannot be read: {error}", remedy="Check the directory's permissions.") from error
     try:
         found = json.loads(text)["format"]
@@ -219,10 +221,13 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
+def _description(version: int) -> str:
+    return json.dumps({"format": version, "engine": "rocksdb"})
+
+
 def _write_draft(path: Path, version: int) -> None:
     with (path / DRAFT).open("w", encoding="utf-8") as file:
-        json.dump({"format": version, "engine": "rocksdb"}, file)
-        file.write("\n")
+        file.write(f"{_description(version)}\n")
         file.flush()
         os.fsync(file.fileno())
 
@@ -252,6 +257,12 @@ def _require_nothing_else(path: Path) -> None:
 
 
 def _not_ours(path: Path, why: str) -> StoreError:
+    if (path / ENGINE / "CURRENT").exists():
+        return StoreFormatError(
+            f"The file {path / MARKER} is damaged or missing. The store beside it is untouched.",
+            remedy=f"Check the disk. If this version of Holdfast opened the store before, write the file again: echo "
+            f"'{_description(FORMAT)}' > {path / MARKER}. Then: holdfast store check {path}",
+        )
     return StoreFormatError(
         f"{path} is no store of Holdfast's: {why}. It has not been touched.",
         remedy="Give a new or empty directory.",

@@ -17,7 +17,7 @@ from rocksdict import CompactOptions, Rdict
 from holdfast.store.content import Partition
 from holdfast.store.processors import run_anywhere
 from holdfast.store.records import PREFIX_END, RECORD, number
-from holdfast.store.reserve import Reserve
+from holdfast.store.reserve import Reserve, short_bytes
 
 KEEP_BYTES = 4 << 20
 """Written since it last looked after the store."""
@@ -48,7 +48,7 @@ class Keeper:
         note: Leaves a note of how far everything is durable; False if the store's directory is not its own any more.
         count: How many records there are.
         on_reserve: Called when the reserve is filled again.
-        on_space: Called with whether space is short, when that changes.
+        on_space: Called when space becomes short, with how many bytes there should be, and with 0 when it is no more.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Keeper:
         note: Callable[[], bool],
         count: Callable[[], int],
         on_reserve: Callable[[], None],
-        on_space: Callable[[bool], None],
+        on_space: Callable[[int], None],
     ) -> None:
         self._engine = engine
         self._reserve = reserve
@@ -115,10 +115,11 @@ class Keeper:
         return self._reserve.is_in_use or self._is_short
 
     def _look_for_space(self) -> None:
-        is_short = self._reserve.is_short(self._is_short)
+        stored = sum(table["size"] for table in self._engine.live_files())
+        is_short = self._reserve.is_short(self._is_short, stored)
         if is_short is not self._is_short:
             self._is_short = is_short
-            self._on_space(is_short)
+            self._on_space(short_bytes(stored) if is_short else 0)
 
     def _give_back(self) -> bool:
         """Compact what was trimmed, if it is worth it; False if it could not be done now."""
@@ -130,7 +131,7 @@ class Keeper:
         tables = self._engine.live_files()
         if least and trimmed < sum(table["size"] for table in tables) // COMPACT_SHARE:
             return True
-        if not least and not self._fits(tables):
+        if not self._fits(tables):
             return False
         for begin, end in _joined(ranges):
             for piece in _pieces(tables, begin, end):

@@ -20,8 +20,19 @@ more where the disk is slow; then the error of a start names the amount."""
 
 SHORT_BYTES = 32 << 20
 """With less than that free nothing new should be accepted: the engine is about to write out a memtable."""
-ENOUGH_BYTES = 2 * SHORT_BYTES
-"""Once there was less than that, so much has to be free again."""
+MOST_SHORT_BYTES = 1 << 30
+"""The same at most, beside a large store."""
+SHARE = 8
+"""The engine compacts tables by writing them anew before it deletes them: about an eighth of a store at a time."""
+
+
+def short_bytes(stored: int) -> int:
+    """Bytes of free space below which nothing new should be accepted; above twice that it is accepted again.
+
+    Args:
+        stored: Bytes of the store's tables.
+    """
+    return max(SHORT_BYTES, min(stored // SHARE, MOST_SHORT_BYTES))
 
 
 class Reserve:
@@ -67,11 +78,15 @@ class Reserve:
             return
         self.is_in_use = False
 
-    def is_short(self, was_short: bool) -> bool:
-        """Whether there is so little space that nothing new should be accepted; ``was_short``: until there is
-        enough again."""
+    def is_short(self, was_short: bool, stored: int) -> bool:
+        """Whether there is so little space that nothing new should be accepted.
+
+        Args:
+            was_short: Whether it was so before: until there is enough again.
+            stored: Bytes of the store's tables.
+        """
         try:
-            return self.free() < (ENOUGH_BYTES if was_short else SHORT_BYTES)
+            return self.free() < (2 if was_short else 1) * short_bytes(stored)
         except OSError:
             return was_short
 

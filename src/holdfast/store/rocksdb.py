@@ -31,7 +31,7 @@ from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
 from holdfast.store.keeper import COMPACT_BYTES, KEEP_BYTES, Keeper, gaps_between
 from holdfast.store.plan import BATCH_REMEDY, Where
 from holdfast.store.records import decode_record, decode_state
-from holdfast.store.reserve import ENOUGH_BYTES, SHORT_BYTES, Reserve
+from holdfast.store.reserve import Reserve
 
 _Item = tuple[bytes, bytes]
 
@@ -387,12 +387,13 @@ class RocksDBStore(Reads):
         self._db.set_options({"disable_auto_compactions": "false"})
         self.trouble = ""
 
-    def _space_is_short(self, is_short: bool) -> None:
+    def _space_is_short(self, least: int) -> None:
+        """There are fewer than so many bytes free; 0: there is enough again."""
         if self._reserve.is_in_use:
             return  # which is trouble already
         # Compacting writes before it deletes, and what it runs out of space with stops the engine.
-        self._db.set_options({"disable_auto_compactions": "true" if is_short else "false"})
-        self.trouble = _NEARLY_FULL.format(self.path, SHORT_BYTES >> 20, ENOUGH_BYTES >> 20) if is_short else ""
+        self._db.set_options({"disable_auto_compactions": "true" if least else "false"})
+        self.trouble = _NEARLY_FULL.format(self.path, least >> 20, least >> 19) if least else ""
 
     def _count(self) -> int:
         """How many records there are."""

@@ -27,6 +27,7 @@ from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import (
     ConfigurationError,
     HoldfastError,
+    StoreAway,
     StoreDamaged,
     StoreError,
     StoreFailed,
@@ -71,7 +72,7 @@ class SQLStore(Reads):
         StoreLocked: Another process, or this one, has the space open.
         StoreFormatError: The tables are of a newer version, or, to look only, of an older one; they are untouched.
         StoreMissing: To look only: there is none.
-        StoreFailed: The database cannot be reached, or refuses what is needed.
+        StoreFailed: The database refuses what is needed; StoreAway: it cannot be reached, or is starting.
 
     Attributes:
         place: The database and space, for people.
@@ -654,10 +655,12 @@ class SQLStore(Reads):
     def _explaining(self, what: str) -> Iterator[None]:
         try:
             yield
-        except SQLAlchemyError as error:
-            raise self._failed(error, f"could not be {what}") from error
-        except self._raised as error:
-            raise self._failed(self._wrapped(error), f"could not be {what}") from error
+        except (SQLAlchemyError, self._raised) as found:
+            error = found if isinstance(found, SQLAlchemyError) else self._wrapped(found)
+            failed = self._failed(error, f"could not be {what}")
+            if self._dialect.is_passing(error):
+                failed = StoreAway(failed.message, remedy=failed.remedy, patience=self._address.patience)
+            raise failed from found
 
     @property
     def _raised(self) -> type[Exception]:

@@ -109,6 +109,7 @@ class PostgreSQL:
 
     isolation = "AUTOCOMMIT"  # one statement is one transaction
     _PASSING = ("08", "40", "53", "57P", "58", "25006", "55P03")
+    _PASSING_WORDS = ("starting up", "shutting down", "recovery mode", "too many clients", "connection slots")
     _DIVISION_BY_ZERO = "22012"
     _FENCE = (
         "fence AS (UPDATE holdfast_spaces SET serial = serial + 1 "
@@ -190,6 +191,8 @@ class PostgreSQL:
         state = _sqlstate(error)
         if state:
             return state.startswith(self._PASSING)
+        if "FATAL:" in (text := said(error)):  # while it connects the driver gives no code
+            return any(words in text for words in self._PASSING_WORDS)
         return error.connection_invalidated or isinstance(error, OperationalError)
 
     def remedy(self, error: SQLAlchemyError) -> str:
