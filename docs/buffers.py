@@ -181,7 +181,7 @@ NO_BUFFERS = {
     "http.known_answers": {"MAX_HEAD_BYTES": "of a head that is remembered"},
     "http.asgi": {"HIGH_WATER": "of a connection, which the ASGI server bounds"},
     "store.content": {"UNKNOWN_RECORD_BYTES": "counted, not held"},
-    "store.reserve": {"RESERVE_BYTES": "of the disk", "SHORT_BYTES": "of the disk", "ENOUGH_BYTES": "of the disk"},
+    "store.reserve": {"RESERVE_BYTES": "of the disk", "SHORT_BYTES": "of the disk", "MOST_SHORT_BYTES": "of the disk"},
     "store.opening": {"BLOCK_BYTES": "within the cache", "SPARE_MEGABYTES": "of the disk"},
     "store.keeper": {"KEEP_BYTES": "of the log", "COMPACT_BYTES": "of the disk", "SPARE_BYTES": "of the disk"},
     "store.rocksdb": {"_BATCH_BYTES": "counted, not held"},
