@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 
 from holdfast.cli.main import main
 from holdfast.pipeline.mediation.running import MediatedBatch
-from holdfast.pipeline.mediation_job import _tell, pipeline
+from holdfast.pipeline.mediation_job import _messages, _tell, pipeline
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mediation" / "orders.toml"
 
@@ -99,7 +100,7 @@ def test_batches_are_told_that_have_rows_or_dropped_late_ones(capsys: pytest.Cap
     batches.put(MediatedBatch("orders", 3, 5, {"out": 4}, 1, 0, False))
     batches.put(MediatedBatch("orders", 4, 0, {"out": 0}, 0, 0, False))
     batches.put(MediatedBatch("orders", 5, 0, {"out": 0}, 2, 1, False))
-    total = {"rows": 2, "dead": 0, "late": 0}
+    total = Counter({"rows orders": 2, "rows hourly": 6})
     _tell(batches, total)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         {
@@ -123,4 +124,6 @@ def test_batches_are_told_that_have_rows_or_dropped_late_ones(capsys: pytest.Cap
             "repeated": False,
         },
     ]
-    assert total == {"rows": 7, "dead": 3, "late": 1}
+    assert (total["rows orders"], total["dead"], total["late"]) == (7, 3, 1)
+    # each message once, though a step with state reads it as well
+    assert _messages(total, {"orders": "orders", "hourly": "orders", "other": "returns"}) == 7

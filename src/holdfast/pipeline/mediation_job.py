@@ -9,6 +9,7 @@ import dataclasses
 import json
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,7 @@ def _patient(plan: PipelinePlan, patience: dict[str, str]) -> PipelinePlan:
 def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: threading.Event, away: float) -> None:
     from pyspark.errors import StreamingQueryException
 
+    from holdfast.pipeline.mediation.graph import Graph
     from holdfast.pipeline.mediation.running import run
 
     if stop.is_set():
@@ -129,7 +131,8 @@ def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: thr
     batches: queue.SimpleQueue[MediatedBatch] = queue.SimpleQueue()
     mediation = run(spark, plan, available_now=available_now, on_batch=batches.put)
     ended = False
-    total = {"rows": 0, "dead": 0, "late": 0}
+    total: Counter[str] = Counter()
+    sources = {query.name: query.source.name for query in Graph(plan).queries()}
     while not ended:
         try:
             ended = mediation.wait(0.2)
@@ -142,14 +145,23 @@ def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: thr
             mediation.stop()
             ended = True
     _tell(batches, total)
-    print_line({"event": "end", **total, "cursors": mediation.settle(WAIT_AT_END if stop.is_set() else away)})
+    sums = {"rows": _messages(total, sources), "dead": total["dead"], "late": total["late"]}
+    print_line({"event": "end", **sums, "cursors": mediation.settle(WAIT_AT_END if stop.is_set() else away)})
 
 
-def _tell(batches: queue.SimpleQueue[MediatedBatch], total: dict[str, int]) -> None:
-    """Print the batches that are done."""
+def _messages(total: Mapping[str, int], sources: Mapping[str, str]) -> int:
+    """The messages that were read of all sources: of one that several queries read, as many as one of them has."""
+    most: Counter[str] = Counter()
+    for name, source in sources.items():
+        most[source] = max(most[source], total.get(f"rows {name}", 0))
+    return most.total()
+
+
+def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str]) -> None:
+    """Print the batches that are done, and add them up: each query's rows by themselves."""
     while not batches.empty():
         batch = batches.get()
-        total["rows"] += batch.rows
+        total[f"rows {batch.query}"] += batch.rows
         total["dead"] += batch.dead
         total["late"] += batch.late
         if batch.rows or batch.late or any(batch.sinks.values()):
