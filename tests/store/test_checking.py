@@ -14,8 +14,10 @@ from holdfast.core.records import Batch, Record
 from holdfast.exceptions import StoreDamaged, StoreFailed, StoreFormatError, StoreLocked
 from holdfast.store import directory, evidence
 from holdfast.store import records as layout
-from holdfast.store.checking import DAMAGED, NEW, SAVED, check_store, repair_store
+from holdfast.store.checking import check_store
+from holdfast.store.repair import DAMAGED, NEW, repair_store
 from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.salvage import SAVED
 
 
 def body(number: int) -> bytes:

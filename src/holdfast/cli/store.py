@@ -59,11 +59,12 @@ def check(store: str, as_json: bool) -> int:
 def repair(store: str, yes: bool) -> int:
     """Say what a repair of STORE would give up; with --yes, do it. Nobody may have the store open.
 
-    What can be read is copied into new files; the old ones stay beside them, as db.damaged. Records of a queue that
-    can be read, but are followed by one that cannot, are written into saved.jsonl. A source's store of which a
-    message cannot be read is not repaired: its messages go out in order, and none may be left out in silence.
+    What can be read is copied into new files; the old ones stay beside them, as db.damaged. Records that can be read
+    but not kept in the store, such as those behind a damage in a log, are written into saved.jsonl. A source's store of
+    which a message cannot be read is not repaired, since its messages go out in order; with --yes the records that can
+    be read are saved, and the store stays as it is.
     """
-    from holdfast.store.checking import repair_store
+    from holdfast.store.repair import repair_store
 
     done = repair_store(Path(store), do=yes)
     if not done.is_needed:

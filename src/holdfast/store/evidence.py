@@ -72,6 +72,22 @@ def batches(data: log_format.Bytes) -> Iterator[bytes]:
     return log_format.records(data, mark=_MARK, mark_at=BATCH_HEADER)
 
 
+def usable_logs(engine: Path, known: int) -> Iterator[tuple[Path, int]]:
+    """The logs that go on from batch ``known`` without a gap, and how many bytes of each are before a damage.
+
+    RocksDB itself would read a log over a gap before it, and so lose what was in the gap in silence.
+    """
+    for log in logs(engine):
+        with log_format.mapped(log) as data:
+            length = log_format.whole_length(data)
+            stamps = [found for batch in log_format.records(data[:length]) if (found := stamp_of(batch))]
+        if stamps and stamps[0][0] > known + 1:
+            return
+        if stamps:
+            known = max(known, stamps[-1][0])
+        yield log, length
+
+
 def stamp_of(batch: bytes) -> tuple[int, int] | None:
     """The stamp of a batch from a log; None for what the engine wrote by itself."""
     if not batch.startswith(_MARK, BATCH_HEADER) or batch[_STAMP_AT - 1 : _STAMP_AT] != bytes((_pair.size,)):

@@ -60,7 +60,7 @@ def records(
     stop = len(data) if stop is None else stop
     parts: list[bytes] = []
     begin = start
-    for at, kind, piece in _pieces(data, start, mark, mark_at):
+    for at, kind, piece, _ in _pieces(data, start, mark, mark_at):
         if not parts and at >= stop:
             return
         if kind in (_FULL, _FIRST):
@@ -86,19 +86,26 @@ def last_records(data: Bytes, *, mark: bytes, mark_at: int) -> Iterator[bytes]:
 
 def is_whole(data: Bytes) -> bool:
     """Whether every byte is of a whole record, or fills a block up."""
-    open_record = False
-    for _, kind, _ in _pieces(data, 0, b"", 0):
-        if kind == _DAMAGE or (kind in (_MIDDLE, _LAST)) is not open_record:
-            return False
-        open_record = kind in (_FIRST, _MIDDLE)
-    return not open_record
+    return not any(data[whole_length(data) :])
+
+
+def whole_length(data: Bytes) -> int:
+    """Where the last whole record before the first damage ends."""
+    is_split, end = False, 0
+    for _, kind, _, following in _pieces(data, 0, b"", 0):
+        if kind == _DAMAGE or (kind in (_MIDDLE, _LAST)) is not is_split:
+            break
+        is_split = kind in (_FIRST, _MIDDLE)
+        if not is_split:
+            end = following
+    return end
 
 
 _DAMAGE = 0
 
 
-def _pieces(data: Bytes, at: int, mark: bytes, mark_at: int) -> Iterator[tuple[int, int, bytes]]:
-    """Where each piece begins, its kind, its bytes; kind ``_DAMAGE`` where something could not be read."""
+def _pieces(data: Bytes, at: int, mark: bytes, mark_at: int) -> Iterator[tuple[int, int, bytes, int]]:
+    """Where each piece begins, its kind, its bytes, its end; kind ``_DAMAGE`` where something could not be read."""
     while at < len(data):
         end = min(at - at % BLOCK + BLOCK, len(data))
         left = end - at
@@ -106,17 +113,17 @@ def _pieces(data: Bytes, at: int, mark: bytes, mark_at: int) -> Iterator[tuple[i
             at = end  # no header fits in
             continue
         if left < _header.size:
-            yield at, _DAMAGE, b""
+            yield at, _DAMAGE, b"", at
             at = end
             continue
         found = _piece(data, at, end)
         if found is not None:
             kind, piece, following = found
             if kind:
-                yield at, kind, piece
+                yield at, kind, piece, following
             at = following
             continue
-        yield at, _DAMAGE, b""
+        yield at, _DAMAGE, b"", at
         at = _next_header(data, at, end, mark, mark_at)
 
 

@@ -8,9 +8,8 @@ is looked at, and refused if anything shows that more was durable than would be 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
@@ -164,6 +163,17 @@ class View:
             self._links.cleanup()
 
 
+class PrefixView(View):
+    """The same files; of the logs, what follows the tables without a gap and is before any damage. Nobody may have the
+    store open."""
+
+    def _link(self, engine: Path, links: Path, logs: bool) -> None:
+        super()._link(engine, links, False)
+        with contextlib.closing(View(engine.parent, logs=False)) as tables:
+            known = _serial_in(tables.engine, engine.parent)
+        _copy_logs(engine, links, known)
+
+
 class RebuiltView(View):
     """The same files, with what names the tables made anew from all tables and logs there are. The files stay as they
     are. What was deleted, and is in a table that was not removed yet, may come back.
@@ -171,20 +181,40 @@ class RebuiltView(View):
     Args:
         store: The store's directory.
 
-    Raises:
-        StoreDamaged: A table cannot be read at all, so that nobody knows what was in it.
+    Attributes:
+        left_out: Names of tables that cannot be read as a whole; nothing of them is in it.
     """
 
+    left_out: list[str]
+
     def _link(self, engine: Path, links: Path, logs: bool) -> None:
-        for file in engine.iterdir():
-            if file.suffix == ".sst":
+        known, self.left_out = 0, []
+        for file in sorted(engine.glob("*.sst")):
+            if (stamp := _stamp_of_table(file, engine.parent)) is not None:
+                known = max(known, stamp[0])
                 (links / file.name).symlink_to(file.resolve())
-            elif file.suffix == ".log":
-                shutil.copyfile(file, links / file.name)
+            elif file.stat().st_size:  # else a flush was killed
+                self.left_out.append(file.name)
+        _copy_logs(engine, links, known)
         Rdict.repair(str(links), make_options(keep_prefix=True))
-        left_out = sorted(file.name for file in (links / "lost").glob("*.sst") if file.stat().st_size)
-        if left_out:
-            raise damaged(engine.parent, f"of {', '.join(left_out)} nothing can be read.")
+
+
+def _copy_logs(engine: Path, links: Path, known: int) -> None:
+    for log, length in evidence.usable_logs(engine, known):
+        with log.open("rb") as file:
+            (links / log.name).write_bytes(file.read(length))
+
+
+def damaged_tables(store: Path, names: Iterable[str]) -> list[str]:
+    """Those of the store's tables of which not every block can be read, also of what was deleted. Changes nothing.
+
+    Opening a store reads the ends of its tables, and serving it only what is asked for. RocksDB's compaction reads the
+    rest, and stops all writes at the first damage. RocksDB's repair of a table by itself reads all of it, too, and
+    leaves it out if it cannot; rocksdict offers no other way.
+    """
+    tables = [store / directory.ENGINE / name for name in sorted(names)]
+    # One that is gone meanwhile was replaced by the process that has the store open.
+    return [table.name for table in tables if _stamp_of_table(table, store) is None and table.exists()]
 
 
 def require_whole(store: Path, *, by_note: bool = True) -> None:
@@ -213,7 +243,7 @@ def require_whole(store: Path, *, by_note: bool = True) -> None:
                 )
             known = max(known, last)
         for table in sorted(file for file in engine.glob("*.sst") if file.name not in named):
-            serial, durable = _stamp_of_table(table, store)
+            serial, durable = _stamp_of_table(table, store) or (0, 0)
             if durable > known or (serial > known and not any(last for _, last in logged)):
                 raise damaged(
                     store,
@@ -222,6 +252,15 @@ def require_whole(store: Path, *, by_note: bool = True) -> None:
                 )
         if by_note:
             require_reached(store, known)
+
+
+def newer_tables(store: Path, named: Collection[str]) -> list[str]:
+    """Tables that nothing names and that hold later batches than those that are named: MANIFEST was cut short."""
+    stamps = {}
+    for table in sorted((store / directory.ENGINE).glob("*.sst")):
+        stamps[table.name] = (_stamp_of_table(table, store) or (0, 0))[0]
+    known = max((serial for name, serial in stamps.items() if name in named), default=0)
+    return [name for name, serial in stamps.items() if name not in named and serial > known]
 
 
 def require_reached(store: Path, serial: int) -> None:
@@ -262,13 +301,15 @@ def _serial_in(engine: Rdict, store: Path) -> int:
         raise explain(store, error, "read") from error
 
 
-def _stamp_of_table(table: Path, store: Path) -> tuple[int, int]:
-    """The newest stamp in a table that nothing names; (0, 0) for one that was never finished, or has none."""
+def _stamp_of_table(table: Path, store: Path) -> tuple[int, int] | None:
+    """The newest stamp in a table by itself, (0, 0) if it has none; None if not every block of it can be read."""
     with tempfile.TemporaryDirectory(prefix="holdfast-table-") as links:
         (Path(links) / table.name).symlink_to(table.resolve())
         options = make_options(keep_prefix=True)
         try:
             Rdict.repair(links, options)
+            if not (Path(links) / table.name).exists():
+                return None  # it was put aside
             engine = Rdict(links, options, access_type=AccessType.read_only(False))
         except Exception as error:
             raise explain(store, error, "read") from error

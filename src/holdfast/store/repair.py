@@ -1,0 +1,325 @@
+"""Repairing a damaged store: what can be kept goes into new files, and every loss is reported.
+
+A repair copies what can be read into new files and puts them in the place of the old ones, which stay beside them. It
+never reports less than what is lost. What it cannot answer for, it refuses; then it saves the records that can be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rocksdict import AccessType, Rdict, WriteBatch
+
+from holdfast.core.queues import OUTBOUND
+from holdfast.core.records import Snapshot, State
+from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
+from holdfast.store import directory, evidence, opening
+from holdfast.store import records as layout
+from holdfast.store.checking import (
+    COPY_BYTES,
+    Report,
+    Where,
+    durable_serial,
+    problems_of_tables,
+    readable,
+    require_store,
+    walk,
+)
+from holdfast.store.manifest import Manifest, read_manifest
+from holdfast.store.rocksdb import RocksDBStore
+from holdfast.store.salvage import SAVED, Item, Lines, logged_items, readable_items
+
+NEW = "db.new"
+DAMAGED = "db.damaged"
+
+
+class _Readable(RocksDBStore):
+    """A store as its MANIFEST names it, up to the first damage in its logs."""
+
+    view_tries = 1
+
+    def _make_view(self) -> opening.View:
+        return opening.PrefixView(self.path)
+
+
+class _Rebuilt(RocksDBStore):
+    """A store of which all tables are looked at, whatever names them.
+
+    Attributes:
+        manifest: What named them.
+    """
+
+    view_tries = 1
+    manifest: Manifest
+
+    def _make_view(self) -> opening.View:
+        self.manifest = read_manifest(self.path / directory.ENGINE)
+        view = opening.RebuiltView(self.path)
+        named = self.manifest.tables if self.manifest.is_whole else view.left_out
+        if unreadable := sorted(set(view.left_out) & set(named)):
+            view.close()
+            raise opening.damaged(
+                self.path, f"not all of {', '.join(unreadable)} can be read, and what names it neither."
+            )
+        return view
+
+
+@dataclass(slots=True)
+class Repair:
+    """What a repair gives up, a sentence each; nothing if the store needs none."""
+
+    gives_up: list[str] = field(default_factory=list)
+    is_needed: bool = False
+
+
+def repair_store(path: Path, *, do: bool = False) -> Repair:
+    """See what can be saved of a damaged store; do it only if told.
+
+    Args:
+        path: The store's directory; nobody may have it open.
+        do: Whether to put what can be saved in the place of what is there, which stays beside it as ``db.damaged``.
+
+    Raises:
+        StoreFailed: It cannot be repaired, or a disk says no; what is there stays as it is.
+        StoreLocked: Somebody has it open.
+        StoreFormatError: There is no store, or one of another format.
+    """
+    require_store(path)
+    lock = directory.DirectoryLock(path)
+    try:
+        _finish_exchange(path)
+        try:
+            return _repair(path, do)
+        except StoreDamaged as error:
+            raise _beyond_repair(path, error.message, _save(path) if do else None) from error
+        except _Refused as error:
+            raise _beyond_repair(path, str(error), _save(path) if do else None) from error
+    finally:
+        lock.release()
+
+
+class _Refused(Exception):
+    """Why no repair is possible."""
+
+
+def _repair(path: Path, do: bool) -> Repair:
+    store = _open_what_can_be_read(path)
+    with contextlib.closing(store):
+        report = Report(problems=problems_of_tables(path))
+        walk(store, report)
+        durable = durable_serial(path, report)
+        repair = _plan(store, report, durable)
+        repair.is_needed = bool(report.problems) or isinstance(store, _Rebuilt) or report.serial < durable
+        if do and repair.is_needed:
+            _copy(store, path, report, is_cut=report.serial < durable)
+    if do and repair.is_needed:
+        _exchange(path)
+    return repair
+
+
+def _open_what_can_be_read(path: Path) -> RocksDBStore:
+    """The files that are named, if these are all; else whatever files there are.
+
+    Raises:
+        StoreDamaged: Neither can be read.
+        _Refused: A file that is named is not there.
+    """
+    try:
+        opening.require_whole(path, by_note=False)
+        return _Readable(path, read_only=True)
+    except StoreDamaged:
+        engine = path / directory.ENGINE
+        manifest = read_manifest(engine)
+        missing = [name for name in sorted(manifest.tables) if not _has_bytes(engine / name)]
+        if manifest.is_whole and missing:
+            raise _Refused(
+                f"MANIFEST names {', '.join(missing)}, which is missing or empty. Records, Sequences and cursors in it "
+                "are lost, and so is the deletion of others."
+            ) from None
+        if manifest.is_whole and not opening.newer_tables(path, manifest.tables):
+            with contextlib.suppress(StoreDamaged):
+                return _Readable(path, read_only=True)
+        return _Rebuilt(path, read_only=True)
+
+
+def _has_bytes(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
+
+
+def _save(path: Path) -> int:
+    """Write every record that can be read into lines; how many."""
+    lines = Lines(path)
+    engine = path / directory.ENGINE
+    serial = 0
+    for make in (opening.PrefixView, opening.RebuiltView):
+        try:
+            view = make(path)
+        except (StoreError, OSError):
+            continue
+        with contextlib.closing(view):
+            with contextlib.suppress(Exception):  # rocksdict raises no other
+                serial = evidence.stamped_serial(view.engine.get(evidence.STAMP))
+            lines.write(readable_items(view.engine))
+        break
+    lines.write(logged_items(engine, serial))
+    return lines.count
+
+
+def _plan(store: RocksDBStore, report: Report, durable: int) -> Repair:
+    snapshot = store.load()
+    repair = Repair()
+    if report.serial < durable:
+        _see_that_no_number_is_used_again(store, snapshot)
+        saved = sum(1 for _ in logged_items(store.path / directory.ENGINE, report.serial))
+        repair.gives_up.append(
+            f"what came after batch {report.serial}: {durable - report.serial} batches that were durable. "
+            "Messages in them were acknowledged, and their senders do not know. "
+            f"{saved} of their records are whole behind the damage, and are saved in {SAVED}, a line of JSON each. "
+            "Start the server once with --restored, so that readers are told."
+        )
+    if isinstance(store, _Rebuilt):
+        repair.gives_up.append("the certainty that what was deleted stays so: a little of it may come back.")
+        if not store.manifest.is_whole:
+            repair.gives_up.append(
+                "the certainty that no table is missing: what names them (MANIFEST) cannot be read to its end. "
+                + _seemingly_missing(store)
+            )
+    for where, offsets in report.unreadable.items():
+        _plan_queue(store, snapshot, where, offsets, repair)
+    return repair
+
+
+def _seemingly_missing(store: _Rebuilt) -> str:
+    engine = store.path / directory.ENGINE
+    missing = [name for name in sorted(store.manifest.tables) if not _has_bytes(engine / name)]
+    if not missing:
+        return "Every table that it names is there."
+    return f"It names {', '.join(missing)}, which is not there: it was replaced since, or its content is lost."
+
+
+def _plan_queue(store: RocksDBStore, snapshot: Snapshot, where: Where, offsets: list[int], repair: Repair) -> None:
+    """Report what a partition loses, of which these records cannot be read."""
+    queue, partition = where
+    kind = snapshot.queues.get(queue, {}).get("kind")
+    if kind not in ("inbox", None) or queue.startswith(("outbox/", "replies")):
+        raise _Refused(f"of {queue!r}, which goes out in order, the record at offset {offsets[0]} cannot be read.")
+    first = snapshot.bounds[where][0]
+    for (name, number, cursor), state in snapshot.cursors.items():
+        if (name, number) == where and cursor.startswith(OUTBOUND) and _stands(state, first) <= offsets[-1]:
+            raise _Refused(
+                f"{cursor.removeprefix(OUTBOUND)!r} sends on what is in partition {partition} of {queue!r}, in its "
+                f"order and under numbers that go by it, and has not passed the record at offset {offsets[-1]}, "
+                "which cannot be read."
+            )
+    repair.gives_up.append(
+        f"records {first} to {offsets[-1]} of the queue {queue!r}, partition {partition}: {len(offsets)} cannot be "
+        f"read; the other {offsets[-1] + 1 - first - len(offsets)} are saved in {SAVED}, a line of JSON each."
+    )
+
+
+def _see_that_no_number_is_used_again(store: RocksDBStore, snapshot: Snapshot) -> None:
+    """Without its last batches a queue may end before what was sent of it. What came next would have its numbers, and
+    the destination would drop it as what it has.
+
+    Raises:
+        StoreFailed: That may be.
+    """
+    for name, state in snapshot.sequences.items():
+        home = snapshot.homes.get(name)
+        if state.get("role") != "source" or state.get("identifier") is None or home not in snapshot.bounds:
+            continue
+        end = snapshot.bounds[home][1]
+        marked = state.get("mark", end - state["start"] + 1)
+        if state["start"] + marked > end:
+            raise _Refused(
+                f"the Sequence {state['identifier']} may have sent messages of {home[0]!r}, partition {home[1]}, that "
+                "were in the batches that are lost; others would go out under their numbers, and be dropped."
+            )
+
+
+def _stands(state: State, first: int) -> int:
+    offset = state.get("offset")
+    return max(offset if type(offset) is int else 0, first)
+
+
+def _beyond_repair(path: Path, why: str, saved: int | None) -> StoreFailed:
+    told = (
+        ""
+        if saved is None
+        else f" {saved} records that can be read are saved in {path / SAVED}; the rest is as it was."
+    )
+    save = f" To save the records that can be read: holdfast store repair --yes {path}." if saved is None else ""
+    return StoreFailed(
+        f"The store at {path} cannot be repaired: {why}{told}",
+        remedy=f"Restore it from a copy; or begin with a new store, and send again what may be missing.{save}",
+    )
+
+
+def _copy(store: RocksDBStore, path: Path, report: Report, *, is_cut: bool) -> None:
+    """Write all that is kept into new files, and what is readable but not kept into lines."""
+    shutil.rmtree(path / NEW, ignore_errors=True)
+    options = opening.make_options(keep_prefix=False)
+    options.create_if_missing(True)
+    engine = opening.open_engine(path / NEW, path, options, AccessType.read_write())
+    lines = Lines(path)
+    try:
+        for tag in (
+            evidence.STAMP[:1],
+            layout.QUEUE,
+            layout.PARTITION,
+            layout.HELD,
+            layout.SEQUENCE,
+            layout.CURSOR,
+            layout.HOME,
+        ):
+            _put(engine, store.scan(tag))
+        for where, (first, end) in store.load().bounds.items():
+            kept = max(report.unreadable.get(where, [first - 1])) + 1
+            lines.write(_records(store, where, first, kept))
+            _put(engine, _records(store, where, kept, end))
+            entry = layout.encode_entry(kept, kept)
+            _put(engine, [(layout.partition_key(layout.PARTITION, *where), entry)])
+        if is_cut:
+            lines.write(logged_items(path / directory.ENGINE, report.serial))
+        engine.flush()
+    finally:
+        engine.close()
+
+
+def _records(store: RocksDBStore, where: Where, first: int, end: int) -> Iterator[Item]:
+    prefix = layout.partition_key(layout.RECORD, *where)
+    for offset, data in readable(store, where, first, end, Report()):
+        yield prefix + layout.number(offset), data
+
+
+def _put(engine: Rdict, items: Iterator[Item] | list[Item]) -> None:
+    batch, size = WriteBatch(raw_mode=True), 0
+    for key, value in items:
+        batch.put(key, value)
+        size += len(key) + len(value)
+        if size > COPY_BYTES:
+            engine.write(batch)
+            batch, size = WriteBatch(raw_mode=True), 0
+    engine.write(batch)
+
+
+def _exchange(path: Path) -> None:
+    """Put the new files in the place of the old ones; a process killed in between is finished by the next repair."""
+    old, number = path / DAMAGED, 1
+    while old.exists():
+        number += 1
+        old = path / f"{DAMAGED}.{number}"
+    evidence.forget_note(path)
+    (path / directory.ENGINE).rename(old)
+    (path / NEW).rename(path / directory.ENGINE)
+    directory.sync_directory(path)
+
+
+def _finish_exchange(path: Path) -> None:
+    if not (path / directory.ENGINE).exists() and (path / NEW / "CURRENT").exists():
+        (path / NEW).rename(path / directory.ENGINE)
+        directory.sync_directory(path)

@@ -1,0 +1,181 @@
+"""Records of a damaged store that cannot be kept in it: found wherever they are whole, written as lines of JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from rocksdict import Rdict
+
+from holdfast.exceptions import StoreFormatError
+from holdfast.store import evidence, log_format
+from holdfast.store import records as layout
+from holdfast.store.records import decode_record
+
+Item = tuple[bytes, bytes]
+"""A key and its value."""
+
+SAVED = "saved.jsonl"
+
+_TAGS = (layout.RECORD, layout.HELD)
+_STEPS = 4096
+"""Numbers tried behind a record to find the next block that can be read; a block of 32 KB has fewer records."""
+
+_PUT, _DELETE, _DELETE_RANGE, _NOTE = 1, 0, 15, 3
+_KEYS_OF = {_PUT: 2, _DELETE: 1, _DELETE_RANGE: 2, _NOTE: 1}
+_BYTES = ("headers", "body", "transport")
+
+
+class Lines:
+    """``saved.jsonl`` in a store's directory, to which records are appended.
+
+    Args:
+        store: The store's directory. The file is made with the first record.
+
+    Attributes:
+        count: How many were written.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._path = store / SAVED
+        self.count = 0
+
+    def write(self, items: Iterable[Item]) -> None:
+        """Append records of queues and held ones; each item once.
+
+        Raises:
+            OSError: They cannot be written.
+        """
+        file = None
+        try:
+            for key, value in items:
+                if file is None:
+                    file = self._path.open("a", encoding="utf-8")
+                file.write(json.dumps(_line(key, value), ensure_ascii=False) + "\n")
+                self.count += 1
+        finally:
+            if file is not None:
+                file.close()
+
+
+def _line(key: bytes, value: bytes) -> dict[str, Any]:
+    """All of a record. What is no UTF-8 is in base64, under a name that says so."""
+    place: dict[str, Any]
+    if key.startswith(layout.RECORD):
+        queue, partition, _ = layout.split_partition_key(key)
+        place = {"queue": queue, "partition": partition, "offset": layout.last_number(key)}
+    else:
+        place = {"held_for": layout.key_name(key), "number": layout.last_number(key)}
+    try:
+        record = decode_record(value)
+    except StoreFormatError:
+        return place | {"record_base64": base64.b64encode(value).decode()}
+    for name in type(record).__dataclass_fields__:
+        found = getattr(record, name)
+        if name not in _BYTES:
+            place[name] = found
+            continue
+        try:
+            place[name] = found.decode()
+        except UnicodeDecodeError:
+            place[f"{name}_base64"] = base64.b64encode(found).decode()
+    return place
+
+
+def logged_items(engine: Path, serial: int) -> Iterator[Item]:
+    """Records in whole batches of the logs that came after batch ``serial``, also behind a damage.
+
+    Args:
+        engine: The engine's directory.
+        serial: The last batch that is kept.
+    """
+    for log in evidence.logs(engine):
+        with log_format.mapped(log) as data:
+            for batch in evidence.batches(data):
+                stamp = evidence.stamp_of(batch)
+                if stamp is not None and stamp[0] > serial:
+                    yield from (item for item in _puts(batch) if item[0][:1] in _TAGS)
+
+
+def _puts(batch: bytes) -> Iterator[Item]:
+    """What a batch puts. Its checksum was right, so it is as RocksDB wrote it."""
+    at = evidence.BATCH_HEADER
+    while at < len(batch):
+        kind = batch[at]
+        at += 1
+        if kind not in _KEYS_OF:
+            return  # of a column family; we have none
+        texts = []
+        for _ in range(_KEYS_OF[kind]):
+            length, at = _number(batch, at)
+            texts.append(batch[at : at + length])
+            at += length
+        if kind == _PUT:
+            yield texts[0], texts[1]
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while data[at] >= 0x80:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return value | data[at] << shift, at + 1
+
+
+def readable_items(engine: Rdict) -> Iterator[Item]:
+    """Every record that the tables and logs of an engine give, whatever cannot be read around it. What was trimmed is
+    left out where the entry that says so can be read."""
+    for tag in _TAGS:
+        for key, value in _readable(engine, tag, _beginnings(engine, tag)):
+            if tag != layout.RECORD or layout.last_number(key) >= _first(engine, key):
+                yield key, value
+
+
+def _readable(engine: Rdict, tag: bytes, beginnings: list[bytes]) -> Iterator[Item]:
+    """A block that cannot be read ends an iteration. What follows is found by the numbers that come next, or where
+    a table or a partition begins."""
+    at, tries = tag, 0
+    while True:
+        cursor = engine.iter()
+        last = b""
+        try:
+            cursor.seek(at)
+            while cursor.valid() and (last := cast(bytes, cursor.key())).startswith(tag):
+                yield last, cast(bytes, cursor.value())
+                cursor.next()
+                tries, at = 0, last
+            if last and not last.startswith(tag):
+                return
+            cursor.status()
+            return
+        except GeneratorExit:
+            raise
+        except Exception:  # rocksdict raises no other, whatever RocksDB says
+            tries += 1
+        finally:
+            del cursor  # it would keep the engine open
+        if tries < _STEPS and len(at) > 8 and at != tag:
+            at = at[:-8] + layout.number(layout.last_number(at) + 1)
+            continue
+        later = [key for key in beginnings if key > at]
+        if not later:
+            return
+        at, tries = later[0], 0
+
+
+def _beginnings(engine: Rdict, tag: bytes) -> list[bytes]:
+    found = {cast(bytes, table[name]) for table in engine.live_files() for name in ("start_key", "end_key")}
+    if tag == layout.RECORD:
+        found |= {layout.retag(key, tag) + layout.number(0) for key, _ in _readable(engine, layout.PARTITION, [])}
+    return sorted(key for key in found if key.startswith(tag))
+
+
+def _first(engine: Rdict, key: bytes) -> int:
+    try:
+        entry = cast("bytes | None", engine.get(layout.retag(key[:-8], layout.PARTITION)))
+    except Exception:
+        return 0
+    return layout.decode_entry(entry)[0] if entry else 0
