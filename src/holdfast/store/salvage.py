@@ -26,7 +26,7 @@ _STEPS = 4096
 
 _PUT, _DELETE, _DELETE_RANGE, _NOTE = 1, 0, 15, 3
 _KEYS_OF = {_PUT: 2, _DELETE: 1, _DELETE_RANGE: 2, _NOTE: 1}
-_BYTES = ("headers", "body", "transport")
+_BINARY = ("headers", "body", "transport")
 
 
 class Lines:
@@ -75,7 +75,7 @@ def _line(key: bytes, value: bytes) -> dict[str, Any]:
         return place | {"record_base64": base64.b64encode(value).decode()}
     for name in type(record).__dataclass_fields__:
         found = getattr(record, name)
-        if name not in _BYTES:
+        if name not in _BINARY:
             place[name] = found
             continue
         try:
