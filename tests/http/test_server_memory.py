@@ -23,7 +23,7 @@ async def serving(handler: Handler, **settings: Any) -> AsyncIterator[HTTPServer
         yield server
     finally:
         await server.close()
-        assert (server.buffered, server._unsent_bytes, server._unsent) == (0, 0, {})
+        assert (server.buffered, server._unsent_bytes, server._unsent, server.large) == (0, 0, {}, {})
 
 
 def ok(exchange: Exchange) -> None:
@@ -34,7 +34,7 @@ async def connect(
     stack: AsyncExitStack, server: HTTPServer, **options: Any
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, **options)
-    stack.callback(writer.transport.abort)
+    stack.callback(lambda: (reader, writer.transport.abort()))  # without its reader a connection is closed
     return reader, writer
 
 
@@ -108,3 +108,33 @@ async def test_an_answer_larger_than_all_that_may_be_unread_is_sent_if_it_is_rea
         HTTPClient() as client,
     ):
         assert len((await client.fetch("POST", f"http://127.0.0.1:{server.port}/", b"", {})).body) == 8 << 20
+
+
+async def test_one_address_holds_half_of_the_large_contents_and_another_one_the_rest() -> None:
+    size, waiting = 100_000, list[Exchange]()
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size
+    async with serving(waiting.append, max_body=size, max_buffered=6 * size) as server, AsyncExitStack() as stack:
+        for count in range(1, 4):
+            _, writer = await connect(stack, server)
+            writer.write(head + b"x" * (size if count < 3 else size - 1))
+            await until(lambda count=count: server.buffered >= count * size - 1)  # type: ignore[misc]
+        reader, writer = await connect(stack, server)
+        writer.write(head + b"x" * size)
+        assert b" 503 " in await reader.readline(), "whole ones and unfinished ones count"
+        small = await connect(stack, server)
+        small[1].write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1_000)
+        await until(lambda: len(waiting) == 3)
+        _, other = await connect(stack, server, local_addr=("127.0.0.2", 0))
+        other.write(head + b"x" * size)
+        await until(lambda: len(waiting) == 4)
+        for exchange in waiting:
+            exchange.respond(200)
+        again = await connect(stack, server)
+        again[1].write(head + b"x" * size)
+        await until(lambda: len(waiting) == 5)
+        waiting[-1].respond(200)
+
+
+async def test_a_single_content_may_be_more_than_half() -> None:
+    async with serving(ok, max_body=500_000, max_buffered=600_000) as server, HTTPClient() as client:
+        assert (await client.fetch("POST", f"http://127.0.0.1:{server.port}/", b"x" * 500_000, {})).body == b"ok"

@@ -14,7 +14,8 @@ from holdfast.settings import check_settings
 STEADY = 3
 """Transmissions that follow each other after the same time; only then the time doubles. One that is lost by chance says
 nothing of the next, and what little one Sequence sends cannot congest a network. Linux does the same for SYN
-(tcp_syn_linear_timeouts) and for thin streams; that a loss halves the window is congestion control enough until then."""
+(tcp_syn_linear_timeouts) and for thin streams. Until then it is congestion control enough that a loss halves the
+window."""
 
 
 @dataclass(frozen=True, slots=True)

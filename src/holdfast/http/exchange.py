@@ -142,7 +142,8 @@ class HTTPLimits:
             else with 413.
         max_header_bytes: Largest request line and header section; more is refused with 431.
         max_buffered: All request contents held at a time, over all connections, until they are answered, and header
-            sections that are not complete; more is refused with 503.
+            sections that are not complete; more is refused with 503. Contents above 64 KB from one address may be half
+            of that, or a single one.
         max_unsent: All that was written and peers have not read yet, beyond 64 KB of each; where there is more, the
             connection that has waited longest is closed. A reply is kept, and its requester asks again.
         max_connections: Connections at a time; more are refused with 503.

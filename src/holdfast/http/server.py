@@ -93,6 +93,7 @@ class HTTPServer:
         self.closing = False
         self.now = 0.0  # the loop's time at the last sweep
         self.buffered = 0  # bytes of request contents held by all connections
+        self.large: Counter[str] = Counter()  # of these, contents above 64 KB, by address
         self._unsent: dict[Connection, int] = {}  # what peers have not read, the one first that waits longest
         self._unsent_bytes = 0
         self.handler: Handler = _no_handler

@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
         "_body", "_continue", "_exchange", "_fields", "_given", "_head", "_headers", "_is_given", "_keep_alive",
         "_length", "_limits", "_method", "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue",
         "_reading_paused", "_refusal", "_resumed", "_since", "_stalled_since", "_target", "transport", "_unparsed",
-        "_upgrading", "drained", "peer", "server", "write_paused", "certificate",
+        "_upgrading", "drained", "host", "peer", "server", "write_paused", "certificate",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -77,6 +77,7 @@ class Connection(asyncio.Protocol):
         self._given = given  # what another process read on it, and gave away with it
         self._limits = server.limits
         self.peer: str | None = None
+        self.host = ""  # the peer's address; "" if it has none
         self.certificate: PeerCertificate | None = None
         self.write_paused = False
         self.drained: asyncio.Future[None] | None = None
@@ -114,6 +115,7 @@ class Connection(asyncio.Protocol):
         server.counters.connections += 1
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
+            self.host = peer[0]
             self.peer = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
         if server.secure:
             self.certificate = PeerCertificate.of(transport.get_extra_info("ssl_object"))
@@ -136,6 +138,7 @@ class Connection(asyncio.Protocol):
             self._refuse()
         elif self._given is not None:
             server.buffered += len(self._given.body)
+            self._hold_large(len(self._given.body), len(self._given.body))
             self._phase = IDLE
             exchange = ServerExchange(self, self._given, True, False)
             exchange.is_passed_on = True
@@ -175,15 +178,16 @@ class Connection(asyncio.Protocol):
         server = self.server
         server.remove(self)
         server.sent(self)
-        server.buffered -= self._length + self._head
+        self._let_go(self._length)
+        server.buffered -= self._head
         self._length = self._head = 0
         self._phase = CLOSING
         for waiting in self._queue:
-            server.buffered -= waiting.size
+            self._let_go(waiting.size)
         self._queue.clear()
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
-            server.buffered -= exchange.size
+            self._let_go(exchange.size)
             exchange.closed = True
         self._wake()
         if exchange is not None:
@@ -244,7 +248,11 @@ class Connection(asyncio.Protocol):
             Whether it was one: all of it is here, nothing else, and there is room for it.
         """
         server = self.server
-        if len(data) - end != known.length or server.buffered + known.length > self._limits.max_buffered:
+        if (
+            known.length > LARGE_BODY
+            or len(data) - end != known.length
+            or server.buffered + known.length > self._limits.max_buffered
+        ):
             return False
         server.buffered += known.length
         request = Request(
@@ -372,9 +380,10 @@ class Connection(asyncio.Protocol):
         self._continue = False  # it did not wait
         self._length += size
         server.buffered += size
+        has_room = self._length <= LARGE_BODY or self._hold_large(self._length, size)
         if self._length > self._limits.max_body:
             raise self._refused(BODY_TOO_LARGE)
-        if server.buffered > self._limits.max_buffered:
+        if not has_room or server.buffered > self._limits.max_buffered:
             raise self._refused(OUT_OF_ROOM)
         if not self._body:
             self._body = body
@@ -382,6 +391,23 @@ class Connection(asyncio.Protocol):
             self._body += body
         else:
             self._body = bytearray(self._body + body)
+
+    def _hold_large(self, length: int, more: int) -> bool:
+        """Count a content of that length, which has so many bytes more; whether its address may hold them."""
+        if length <= LARGE_BODY:
+            return True
+        held = self.server.large[self.host] + (more if length - more > LARGE_BODY else length)
+        self.server.large[self.host] = held
+        return not self.host or held <= self._limits.max_buffered // 2 or held <= length
+
+    def _let_go(self, size: int) -> None:
+        """A content of that size is held no longer."""
+        server = self.server
+        server.buffered -= size
+        if size > LARGE_BODY:
+            server.large[self.host] -= size
+            if not server.large[self.host]:
+                del server.large[self.host]
 
     def on_message_complete(self) -> None:
         if self._upgrading:
@@ -453,7 +479,7 @@ class Connection(asyncio.Protocol):
     def answered(self, exchange: ServerExchange, close: bool) -> None:
         """An exchange was answered whole: go on with the next, or end."""
         self._exchange = None
-        self.server.buffered -= exchange.size
+        self._let_go(exchange.size)
         self._since = self.server.now
         if close:
             self._end()
@@ -463,7 +489,7 @@ class Connection(asyncio.Protocol):
     def _end(self) -> None:
         """Close once everything written is sent."""
         for exchange in self._queue:
-            self.server.buffered -= exchange.size
+            self._let_go(exchange.size)
         self._queue.clear()
         self._phase = CLOSING
         self._since = self.server.now
@@ -476,7 +502,8 @@ class Connection(asyncio.Protocol):
         (server.counters.timeouts if refusal.status == 408 else server.counters.refused)[refusal.reason] += 1
         if server.refusing is not None and refusal in (BODY_TOO_LARGE, UNKNOWN_CODING):
             refusal = server.refusing(refusal, self._headers, self.peer)
-        server.buffered -= self._length + self._head
+        self._let_go(self._length)
+        server.buffered -= self._head
         self._length = self._head = 0
         self._fields = {}
         self._body = b""
