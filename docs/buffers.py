@@ -55,7 +55,8 @@ class Buffer:
 PROCESS = [
     Buffer(
         "requests at the listeners for messages and for the admin, until they are answered; unfinished headers",
-        LIMITS.max_buffered, 2, "503; the sender sends again. One address has half of it for contents above 64 KB", "`HTTPLimits.max_buffered`",
+        LIMITS.max_buffered, 2, "503; the sender sends again. One address has half of it for contents above 64 KB",
+        "`HTTPLimits.max_buffered`",
     ),
     Buffer(
         "messages of these requests, decoded, on their way to the disk",
