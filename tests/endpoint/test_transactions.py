@@ -569,9 +569,7 @@ async def test_a_store_that_went_back_is_opened_only_by_who_says_that_it_was_res
     app = Destination(url, partitions=1)
     await app.start()
     before = app.queue.epoch
-    await asyncio.to_thread(
-        server.sql, f"UPDATE holdfast_spaces SET serial = serial - 1 WHERE id = {app.store.space}"
-    )
+    await asyncio.to_thread(server.sql, f"UPDATE holdfast_spaces SET serial = serial - 1 WHERE id = {app.store.space}")
     app.queue.begin("another")  # anything to store
     app.engine.touch()
     await until(lambda: app.engine.failure is not None)
