@@ -653,3 +653,17 @@ def _remember(answered: AcknowledgementRanges, numbers: Iterable[int]) -> None:
         answered.add(number)
     for _ in range(len(answered) - ANSWERED_RANGES):
         answered.discard_lowest()
+
+
+def closed_state(state: State) -> State:
+    """The saved state of an inbound Sequence, closed; any other state as it is.
+
+    For a store that has lost messages which were acknowledged. Later messages of such a Sequence would wait behind a
+    gap that no sender fills. SequenceClosed tells the sender instead, SequenceTerminated in WS-RM 1.0.
+    """
+    if state.get("role") != "destination" or state.get("state") != DestinationState.CREATED.value:
+        return state
+    table = DESTINATION_TABLES[Versions(*state["versions"]).rm]
+    _, after = table[DestinationState.CREATED, DestinationEvent.DECIDE_TO_CLOSE]
+    ended_at = state["last_activity"] if after is DestinationState.TERMINATED else None
+    return state | {"state": after.value, "ended_at": ended_at}

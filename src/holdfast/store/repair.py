@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rocksdict import AccessType, Rdict, WriteBatch
 
+from holdfast.core.destination import closed_state
 from holdfast.core.queues import OUTBOUND
 from holdfast.core.records import Snapshot, State
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
@@ -179,7 +180,8 @@ def _plan(store: RocksDBStore, report: Report, durable: int) -> Repair:
             f"what came after batch {report.serial}: {durable - report.serial} batches that were durable. "
             "Messages in them were acknowledged, and their senders do not know. "
             f"{saved} of their records are whole behind the damage, and are saved in {SAVED}, a line of JSON each. "
-            "Start the server once with --restored, so that readers are told."
+            "Inbound Sequences are closed, so that their senders learn of it. "
+            "Start the server once with --restored, so that readers do, too."
         )
     if isinstance(store, _Rebuilt):
         repair.gives_up.append("the certainty that what was deleted stays so: a little of it may come back.")
@@ -276,7 +278,8 @@ def _copy(store: RocksDBStore, path: Path, report: Report, *, is_cut: bool) -> N
             layout.CURSOR,
             layout.HOME,
         ):
-            _put(engine, store.scan(tag))
+            items = store.scan(tag)
+            _put(engine, _closed(items) if is_cut and tag == layout.SEQUENCE else items)
         for where, (first, end) in store.load().bounds.items():
             kept = max(report.unreadable.get(where, [first - 1])) + 1
             lines.write(_records(store, where, first, kept))
@@ -288,6 +291,11 @@ def _copy(store: RocksDBStore, path: Path, report: Report, *, is_cut: bool) -> N
         engine.flush()
     finally:
         engine.close()
+
+
+def _closed(items: Iterator[Item]) -> Iterator[Item]:
+    for key, data in items:
+        yield key, layout.encode_state(closed_state(layout.decode_state(data)))
 
 
 def _records(store: RocksDBStore, where: Where, first: int, end: int) -> Iterator[Item]:
