@@ -20,6 +20,7 @@ from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePoli
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record
+from holdfast.core.retraction import RETRACTED
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import Versions
 from holdfast.endpoint.letters import seal, unseal
@@ -188,6 +189,7 @@ class Party:
                 self.chain.answer(journey, answer)
         else:
             if isinstance(effect, Incident):
+                assert effect.name != RETRACTED, effect  # no destination here forgets what it acknowledged
                 self.incidents.append(effect)
             self.told.append(effect)
 

@@ -8,7 +8,14 @@ from holdfast.core.authority import Authority
 from holdfast.core.events import BackChannel, FaultReceived, Transmit
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.inbound import Inbound
-from holdfast.core.messages import Acknowledge, Envelope, Fault, SequenceAcknowledgement, TerminateSequence
+from holdfast.core.messages import (
+    Acknowledge,
+    CloseSequenceResponse,
+    Envelope,
+    Fault,
+    SequenceAcknowledgement,
+    TerminateSequence,
+)
 from holdfast.core.origin import Origin
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
@@ -65,19 +72,19 @@ class Hearing:
     def answers(self, answers: list[tuple[Transmit, Envelope | None]], now: float) -> None:
         """Answers to what we sent: messages, or nothing (``None``: an empty 200 or 202). Of those that do nothing but
         acknowledge, one for each Sequence is taken in, the one that goes furthest: it says what the others say."""
-        furthest: dict[tuple[str, str], SequenceAcknowledgement] = {}
+        furthest: dict[tuple[str, str], tuple[SequenceAcknowledgement, float]] = {}
         for sent, _ in answers:
             self._outbound.circuits.answered(sent.to, now)
         plain = [_plain_acknowledgement(sent, envelope) for sent, envelope in answers]
         for (sent, _), acknowledgement in zip(answers, plain, strict=True):
             if acknowledgement is not None:
                 known = furthest.get((sent.to, acknowledgement.identifier))
-                if known is None or known.ranges[0][1] < acknowledgement.ranges[0][1]:
-                    furthest[sent.to, acknowledgement.identifier] = acknowledgement
+                if known is None or known[0].ranges[0][1] < acknowledgement.ranges[0][1]:
+                    furthest[sent.to, acknowledgement.identifier] = acknowledgement, sent.at
         taken: dict[tuple[str, str], tuple[Outbox, tuple[int, int]]] = {}
-        for (address, identifier), acknowledgement in furthest.items():
+        for (address, identifier), (acknowledgement, at) in furthest.items():
             outbox = self._authority.find(identifier, Origin(address))
-            if outbox is not None and not self._outbound.receive_acknowledgement(outbox, acknowledgement, now):
+            if outbox is not None and not self._outbound.receive_acknowledgement(outbox, acknowledgement, now, at):
                 self._replies.acknowledged(identifier, now)
                 taken[address, identifier] = outbox, acknowledgement.ranges[0]
         for (sent, envelope), acknowledgement in zip(answers, plain, strict=True):
@@ -136,7 +143,19 @@ class Hearing:
         outbox = self._outbound.sources.get(envelope.relates_to or "")
         return None if outbox is None or outbox.is_for_replies else outbox
 
-    def acknowledgements(self, envelope: Envelope, origin: Origin, now: float) -> Fault | None:
+    def _asked_at(self, envelope: Envelope, sent: Transmit | None) -> float | None:
+        """When the request left that an answer was made for; None if that is unknown. A destination may answer a repeat
+        with the reply that it stored, with an acknowledgement as old as that."""
+        if sent is None or isinstance(envelope.control, Acknowledge | CloseSequenceResponse):
+            return sent.at if sent is not None else None
+        outbox = self._outbound.sources.get(sent.source)
+        source = outbox.source if outbox is not None else None
+        is_first = sent.attempt == 1 and source is not None and sent.number > source.sent_before
+        return sent.at if is_first and envelope.control is None and envelope.fault is None else None
+
+    def acknowledgements(
+        self, envelope: Envelope, origin: Origin, now: float, sent: Transmit | None = None
+    ) -> Fault | None:
         """Every SequenceAcknowledgement of a message; the fault for the first that is bad. What carries it is processed
         as without it (WS-RM 3.2)."""
         problem = None
@@ -144,7 +163,8 @@ class Hearing:
             identifier = acknowledgement.identifier
             outbox = self._authority.find(identifier, origin)
             if outbox is not None:
-                fault = self._outbound.receive_acknowledgement(outbox, acknowledgement, now)
+                asked_at = self._asked_at(envelope, sent)
+                fault = self._outbound.receive_acknowledgement(outbox, acknowledgement, now, asked_at)
                 problem = problem or fault
                 self._replies.acknowledged(identifier, now)
             elif self._outbound.named(identifier):

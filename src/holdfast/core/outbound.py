@@ -43,6 +43,7 @@ from holdfast.core.reading_ahead import ReadingAhead
 from holdfast.core.reasons import NO_REASON, WHEN_DUE, Why, event_of
 from holdfast.core.records import Record
 from holdfast.core.requests import Requests
+from holdfast.core.retraction import retraction
 from holdfast.core.source import ANSWERED_ENOUGH, RMSource
 from holdfast.core.states import (
     EndState,
@@ -376,7 +377,7 @@ class Outbound:
         if request is not None:
             assert outbox.to is not None
             envelope = self._composer.request(outbox, source, request)
-            self.effects.append(Transmit(outbox.to, envelope, source.local_id, 0, source.attempts))
+            self.effects.append(Transmit(outbox.to, envelope, source.local_id, 0, source.attempts, now))
 
     def _transmit(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         self._send_due_request(outbox, source, now, why)
@@ -398,7 +399,7 @@ class Outbound:
             envelope.ack_requested = (AckRequested(source.identifier),)
         attempt = source.sent(number, wants_reply, self._jitter(), now, asks=asks)
         assert outbox.to is not None
-        self.effects.append(Transmit(outbox.to, envelope, source.local_id, number, attempt))
+        self.effects.append(Transmit(outbox.to, envelope, source.local_id, number, attempt, now))
 
     def message(self, outbox: Outbox, source: RMSource, number: int, again: Callable[[float], None]) -> Envelope | None:
         """Message ``number`` of the Sequence as it goes out, the same every time but for piggybacked headers. None if
@@ -466,11 +467,14 @@ class Outbound:
         outbox.update_available()
         self.ready(outbox)
 
-    def receive_acknowledgement(self, outbox: Outbox, ack: SequenceAcknowledgement, now: float) -> Fault | None:
+    def receive_acknowledgement(
+        self, outbox: Outbox, ack: SequenceAcknowledgement, now: float, asked_at: float | None = None
+    ) -> Fault | None:
         """What a peer acknowledges of the outbox's Sequence, of which it may speak; the fault to answer it with if
-        there is one."""
+        there is one. ``asked_at``: when the request left that it answers, None if that says nothing of it."""
         source = outbox.source
         assert source is not None, outbox.key
+        said = ack
         if source.is_restored:
             ack = source.known_part(ack)
         self.requests.named(source, ack.ranges)
@@ -485,10 +489,20 @@ class Outbound:
         if action is SourceAction.RAISE_INVALID_ACKNOWLEDGEMENT:  # WS-RM 4.4
             source.last_fault = INVALID_ACKNOWLEDGEMENT
             return sequence_fault(INVALID_ACKNOWLEDGEMENT, ack.identifier, acknowledgement=ack)
+        if not ack.nacks and action is not None:
+            self._report_retracted(outbox, source, said, asked_at, now)
         if action is SourceAction.MARK_AND_REPORT:
             self._report_rest(outbox, source, now, Why(SEQUENCE_CLOSED, "the destination closed the Sequence"))
         self.ready(outbox)
         return None if action is not None else sequence_fault(UNKNOWN_SEQUENCE, ack.identifier)
+
+    def _report_retracted(
+        self, outbox: Outbox, source: RMSource, ack: SequenceAcknowledgement, asked_at: float | None, now: float
+    ) -> None:
+        incident = retraction(outbox, source, ack, asked_at, now)
+        if incident is not None:
+            self.commit.save(source.local_id, source)
+            self.effects.append(incident)
 
     def _report(self, outbox: Outbox, ranges: list[tuple[int, int]], now: float) -> None:
         source = outbox.source

@@ -266,7 +266,7 @@ class RMProtocol:
         problem = None
         if envelope.acknowledgements:
             origin = origin if sent is not None else origin.naming(envelope)
-            problem = self.hearing.acknowledgements(envelope, origin, now)
+            problem = self.hearing.acknowledgements(envelope, origin, now, sent)
         if envelope.fault is not None and envelope.sequence is None and not is_reply(envelope, back_channel):
             self.hearing.fault(envelope, envelope.fault, sent, origin, now)
             self.answering.done(back_channel)

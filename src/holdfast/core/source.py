@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from holdfast.core.acknowledgement_history import AcknowledgementHistory
 from holdfast.core.flight import Flight, InFlight
 from holdfast.core.messages import IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
@@ -54,7 +55,7 @@ _OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
 
 _SLOTS = (
     "saved _window acknowledged attempts available behavior buffer_remaining created_at doubt due "
-    "durable_mark end expires expires_at flight identifier is_cut is_restored key last_fault last_heard "
+    "durable_mark end expires expires_at flight history identifier is_cut is_restored key last_fault last_heard "
     "last_number limit local_id mark message_ids next_number offer outlives policy polled reduced_at replying "
     "request_sent_at requests requests_before round_trip secret sent_before start state to unreplied versions"
 )
@@ -107,6 +108,7 @@ class RMSource:
         self.durable_mark = 0
         """The mark that is saved."""
         self.acknowledged = AcknowledgementRanges()
+        self.history = AcknowledgementHistory()
         self.flight = Flight()
         self.unreplied: dict[int, str] = {}
         """Transmitted requests whose reply is not here: number -> MessageID. Acknowledged only together with it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.core.acknowledgement_history import AcknowledgementHistory
 from holdfast.core.messages import IncompleteSequenceBehavior
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
@@ -41,6 +42,7 @@ def state_of(source: RMSource) -> State:
     for number in source.replying:
         acknowledged.add(number)
     state["acknowledged"] = acknowledged.to_state()
+    state["heard"] = source.history.to_state()
     state["offer"] = source.offer
     state["message_ids"] = source.message_ids.copy()
     state["end_wanted"] = source.end is not EndState.OPEN
@@ -70,6 +72,7 @@ def restore(source: RMSource, state: State, available: int, now: float) -> None:
     source.limit = min(source.limit, state["limit"])
     source.is_restored = state.get("restored", False)
     source.acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
+    source.history = AcknowledgementHistory(AcknowledgementRanges.from_state(state.get("heard", [])), now)
     source.offer = state["offer"]
     source.secret = state.get("secret", "")
     source.message_ids = dict(state["message_ids"])

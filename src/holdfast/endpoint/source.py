@@ -69,6 +69,7 @@ from holdfast.endpoint.stopped import (
     PERHAPS_ASKED,
     STILL_ASKED,
     nothing_to_resume,
+    retracted_text,
     stop_error,
     stored_error,
     unheard_text,
@@ -709,6 +710,7 @@ class Source:
         elif isinstance(effect, Incident):
             self.incidents[effect.name] += 1
             log_incident(effect)
+            self.progress.problem = retracted_text(effect) or self.progress.problem
         elif isinstance(effect, Respond):
             self._envelopes.respond(cast(Exchange, effect.back_channel), effect.envelope)
         if self.on_progress is not None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.events import Stopped, Unheard
+from holdfast.core.events import Incident, Stopped, Unheard
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.reasons import UNSENDABLE
+from holdfast.core.retraction import RETRACTED
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.outboxes import forwarder_of
 from holdfast.exceptions import (
@@ -127,6 +128,15 @@ def unstored_error(error: BaseException, store: str) -> BaseException:
 
 def _message(error: BaseException) -> str:
     return error.message if isinstance(error, HoldfastError) else str(error)
+
+
+def retracted_text(incident: Incident) -> str:
+    """What a source reports of a destination that took back an acknowledgement; "" for any other incident."""
+    if incident.name != RETRACTED:
+        return ""
+    detail = incident.detail or {}
+    lost = f"{detail['to']} no longer acknowledges message {detail['messages']} of the Sequence {incident.identifier}"
+    return f"{lost}, which it had acknowledged. {detail['remedy']}"
 
 
 def unheard_text(unheard: Unheard, to: str, local: str) -> str:

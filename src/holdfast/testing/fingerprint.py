@@ -61,7 +61,10 @@ _REPORTS = frozenset(
         "failed",
         "succeeded",
         # What follows from other fields: states and records kept for the next use.
+        "at",
+        "heard",
         "here",
+        "history",
         "requests",
         "_fixed",
         "_state",

@@ -8,6 +8,7 @@ from holdfast.core.events import Acknowledged, Delivered, Ended, Handle, Inciden
 from holdfast.core.messages import Envelope, SequenceAcknowledgement
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Batch, Record
+from holdfast.core.retraction import RETRACTED
 from holdfast.testing.clock import SimClock
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
 from holdfast.testing.ledger import DurableState, Ledger, Words
@@ -236,6 +237,8 @@ class World:
                 lambda: f"{node.name}: {effect.name} {effect.identifier} {effect.number or ''} {effect.detail or ''}"
             )
             self.count(effect.name)
+            if effect.name == RETRACTED:  # no destination here forgets what it acknowledged
+                raise InvariantViolation("a destination is accused of no loss that it did not have", str(effect.detail))
 
 
 def overrides(invariant: Invariant, hook: str) -> bool:
