@@ -69,7 +69,7 @@ def test_it_is_noticed_after_a_restart_of_the_source_too() -> None:
     (outbox,) = again.protocol.outbound.outboxes.values()
     sent = next(one for one in again.take() if one.number == 11)
     again.now += 0.1
-    sent.at = again.now
+    sent.left_at = again.now
     acknowledge(again, sent, (1, 6))
     assert [one.detail and one.detail["messages"] for one in retracted(again)] == ["7-10"]
 
@@ -78,7 +78,7 @@ def test_a_state_of_a_version_without_history_begins_one() -> None:
     _, outbox = opened()
     assert outbox.source is not None
     state = outbox.source.to_state()
-    del state["heard"]
+    del state["history"]
     again = RMSource.from_state(state, outbox.policy, 10, 200.0)
     assert again.history.to_state() == [] and list(again.acknowledged) == [(1, 10)]
 

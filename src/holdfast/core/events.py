@@ -35,7 +35,7 @@ class Transmit:
         source: ``local_id`` of the outbound Sequence that sends it, "" for an answer that is not repeated by us.
         number: The message number it carries, 0 if none.
         attempt: Which attempt of this process's it is, from 1; 0 for what is not repeated by us.
-        at: When it left the core, in seconds; 0 if that is of no use.
+        left_at: When it left the core, in seconds; 0 if that is of no use.
     """
 
     to: str
@@ -43,7 +43,7 @@ class Transmit:
     source: str = ""
     number: int = 0
     attempt: int = 0
-    at: float = 0.0
+    left_at: float = 0.0
 
 
 TakeRecords = Callable[[list[tuple[int, Record]], float], None]

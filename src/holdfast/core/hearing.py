@@ -80,7 +80,7 @@ class Hearing:
             if acknowledgement is not None:
                 known = furthest.get((sent.to, acknowledgement.identifier))
                 if known is None or known[0].ranges[0][1] < acknowledgement.ranges[0][1]:
-                    furthest[sent.to, acknowledgement.identifier] = acknowledgement, sent.at
+                    furthest[sent.to, acknowledgement.identifier] = acknowledgement, sent.left_at
         taken: dict[tuple[str, str], tuple[Outbox, tuple[int, int]]] = {}
         for (address, identifier), (acknowledgement, at) in furthest.items():
             outbox = self._authority.find(identifier, Origin(address))
@@ -147,11 +147,11 @@ class Hearing:
         """When the request left that an answer was made for; None if that is unknown. A destination may answer a repeat
         with the reply that it stored, with an acknowledgement as old as that."""
         if sent is None or isinstance(envelope.control, Acknowledge | CloseSequenceResponse):
-            return sent.at if sent is not None else None
+            return sent.left_at if sent is not None else None
         outbox = self._outbound.sources.get(sent.source)
         source = outbox.source if outbox is not None else None
         is_first = sent.attempt == 1 and source is not None and sent.number > source.sent_before
-        return sent.at if is_first and envelope.control is None and envelope.fault is None else None
+        return sent.left_at if is_first and envelope.control is None and envelope.fault is None else None
 
     def acknowledgements(
         self, envelope: Envelope, origin: Origin, now: float, sent: Transmit | None = None

@@ -42,7 +42,7 @@ def state_of(source: RMSource) -> State:
     for number in source.replying:
         acknowledged.add(number)
     state["acknowledged"] = acknowledged.to_state()
-    state["heard"] = source.history.to_state()
+    state["history"] = source.history.to_state()
     state["offer"] = source.offer
     state["message_ids"] = source.message_ids.copy()
     state["end_wanted"] = source.end is not EndState.OPEN
@@ -72,7 +72,7 @@ def restore(source: RMSource, state: State, available: int, now: float) -> None:
     source.limit = min(source.limit, state["limit"])
     source.is_restored = state.get("restored", False)
     source.acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
-    source.history = AcknowledgementHistory(AcknowledgementRanges.from_state(state.get("heard", [])), now)
+    source.history = AcknowledgementHistory(AcknowledgementRanges.from_state(state.get("history", [])), now)
     source.offer = state["offer"]
     source.secret = state.get("secret", "")
     source.message_ids = dict(state["message_ids"])

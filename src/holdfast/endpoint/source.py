@@ -695,8 +695,7 @@ class Source:
         elif isinstance(effect, Unanswered):
             self._unanswered(effect)
         elif isinstance(effect, FaultReceived):
-            fault = effect.fault
-            self.progress.problem = f"{self.to} answered with the fault {fault.code}: {fault.reason}"
+            self.progress.problem = f"{self.to} answered with the fault {effect.fault.code}: {effect.fault.reason}"
         elif isinstance(effect, Unheard):
             self.progress.problem = unheard_text(effect, str(self.to), self._local)
             log.warning("destination says nothing", key=effect.key, to=self.to, message_number=effect.number)
@@ -731,8 +730,8 @@ class Source:
 
     def _discarded(self, effect: Discarded) -> None:
         self.progress.outstanding -= 1
-        waiting = self._lanes[effect.key].acknowledged.pop(effect.offset, [])
-        fail(waiting, DeliveryError("the message was given up: it is not sent"))
+        error = DeliveryError("the message was given up: it is not sent")
+        fail(self._lanes[effect.key].acknowledged.pop(effect.offset, []), error)
 
     def _replied(self, offset: int, record: Record) -> None:
         if record.relates_to is None:

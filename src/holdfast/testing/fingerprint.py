@@ -61,10 +61,9 @@ _REPORTS = frozenset(
         "failed",
         "succeeded",
         # What follows from other fields: states and records kept for the next use.
-        "at",
-        "heard",
         "here",
         "history",
+        "left_at",
         "requests",
         "_fixed",
         "_state",
