@@ -129,3 +129,24 @@ def test_a_store_opens_whose_last_write_a_power_cut_has_left_as_zeros(killed, tm
             with contextlib.closing(RocksDBStore(tmp_path / "copy")) as again:
                 assert again.load().bounds == {("q", 0): (0, int(path.name) - 1)}
             shutil.rmtree(tmp_path / "copy")
+
+
+def test_logs_are_used_up_to_a_damage_or_a_gap_and_never_over_it(tmp_path):
+    logs = [log_of(batch_of(n, 300) for n in part) for part in (range(1, 6), range(6, 9), range(9, 12))]
+
+    def usable(known, *numbers, spoilt=None):
+        for path in tmp_path.glob("*.log"):
+            path.unlink()
+        for number in numbers:
+            data = bytearray(logs[number])
+            if number == spoilt:
+                data[len(data) // 2] ^= 1
+            (tmp_path / f"{number:06d}.log").write_bytes(data)
+        return [(int(path.stem), length) for path, length in evidence.usable_logs(tmp_path, known)]
+
+    whole = [len(log) for log in logs]
+    assert usable(0, 0, 1, 2) == list(enumerate(whole))
+    assert usable(0, 0, 2) == [(0, whole[0])]
+    assert usable(0, 1, 2) == []
+    assert usable(5, 1, 2) == [(1, whole[1]), (2, whole[2])]
+    assert usable(0, 0, 1, 2, spoilt=1) == [(0, whole[0]), (1, len(log_of([batch_of(6, 300)])))]
