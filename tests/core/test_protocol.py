@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from asked import Endpoint, code, ranges
 
 from holdfast.core.messages import (
@@ -267,47 +266,24 @@ class TestAddressableRequester:
             endpoint.transmitted.clear()
         return said
 
-    @pytest.mark.parametrize("rm", ["1.0", "1.1"])
-    def test_a_request_is_acknowledged_soon_after_its_reply_is_without_being_sent_again(self, rm: str) -> None:
-        endpoint, identifier = self.replied(rm)
-        assert [sent.envelope.body for sent in endpoint.transmitted] == [b"<r1/>"]
-        endpoint.transmitted.clear()
-        for _ in range(2):  # an acknowledgement that comes again is no news
-            endpoint.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
-            self.pass_time(endpoint, endpoint.policy.acknowledgement_interval)
-        (sent,) = endpoint.transmitted
-        assert sent.to == self.HERE.address
-        (acknowledgement,) = sent.envelope.acknowledgements
-        assert (acknowledgement.identifier, acknowledgement.ranges) == (identifier, ((1, 1),))
-
-    def test_a_request_is_not_acknowledged_while_its_reply_is_not(self) -> None:
-        # Its sender may be a client of CXF's that lost the answer to it, and with that its right to the reply.
+    def test_a_message_beside_a_reply_is_acknowledged_alone_together_with_the_request(self) -> None:
         endpoint, identifier = self.replied()
         assert endpoint.send(identifier, 2) is None
-        self.pass_time(endpoint, 1.0)
-        told = [sent.envelope for sent in endpoint.transmitted if sent.envelope.acknowledgements]
-        assert [ranges(envelope) for envelope in told] == [((2, 2),)]
-        assert endpoint.send(identifier, 1, message_id="urn:m1", reply_to=self.HERE) is None
         endpoint.transmitted.clear()
-        endpoint.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
-        self.pass_time(endpoint, 1.0)
-        assert [ranges(sent.envelope) for sent in endpoint.transmitted] == [((1, 2),)]
+        self.pass_time(endpoint, endpoint.policy.acknowledgement_interval)
+        assert [(sent.to, ranges(sent.envelope)) for sent in endpoint.transmitted] == [(self.HERE.address, ((1, 2),))]
 
     def test_the_final_acknowledgement_has_requests_whose_replies_are_not_acknowledged(self) -> None:
         endpoint, identifier = self.replied()
         answer = endpoint.ask(control=CloseSequence(identifier, 1), message_id="urn:close")
         assert ranges(answer) == ((1, 1),)
 
-    def test_after_a_crash_a_request_is_still_acknowledged_with_its_reply_only(self) -> None:
+    def test_after_a_crash_a_request_with_a_reply_stays_acknowledged(self) -> None:
         endpoint, identifier = self.replied()
         again = endpoint.restart()
         again.ask(control=RequestAcknowledgement(), ack_requested=(AckRequested(identifier),))
-        assert [ranges(sent.envelope) for sent in again.transmitted if sent.envelope.acknowledgements] == [()]
-        again.transmitted.clear()
-        again.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
-        self.pass_time(again, 1.0)
-        (acknowledgement,) = [sent.envelope for sent in again.transmitted if sent.envelope.acknowledgements]
-        assert ranges(acknowledgement) == ((1, 1),)
+        told = [sent.envelope for sent in again.transmitted if isinstance(sent.envelope.control, Acknowledge)]
+        assert [ranges(envelope) for envelope in told] == [((1, 1),)]
 
     def test_a_request_whose_handler_answers_nothing_is_acknowledged_too(self) -> None:
         endpoint, identifier = self.created()

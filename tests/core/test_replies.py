@@ -248,6 +248,45 @@ def test_a_reply_to_an_address_asks_for_no_acknowledgement_however_often_it_is_s
     assert all(not reply.ack_requested for reply in replies)
 
 
+@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_each_transmission_of_a_reply_to_an_address_acknowledges_its_request(rm: str, is_restarted: bool) -> None:
+    endpoint, identifier = addressable(rm)
+    for number in (1, 2):
+        endpoint.send(identifier, number, message_id=f"urn:m{number}", reply_to=HERE)
+    endpoint.reply(1)
+    if is_restarted:
+        endpoint = endpoint.restart()
+    endpoint.pass_time(60.0)
+    said = [(sent.envelope.body, ranges(sent.envelope)) for sent in endpoint.transmitted if sent.envelope.body]
+    assert len(said) >= 1
+    assert set(said) == {(b"<r1/>", ((1, 1),))}
+    endpoint.transmitted.clear()
+    endpoint.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
+    endpoint.pass_time(60.0)
+    assert endpoint.transmitted == []  # nothing goes alone
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_repeat_of_an_acknowledged_request_is_acknowledged_at_its_address_again(
+    is_taken: bool, is_asked: bool
+) -> None:
+    endpoint, identifier = addressable()
+    endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE)
+    endpoint.reply(1)
+    if is_taken:
+        endpoint.ask(acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
+    asked = (AckRequested(identifier),) if is_asked else ()
+    for _ in range(2):
+        endpoint.transmitted.clear()
+        assert endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE, ack_requested=asked) is None
+        endpoint.pass_time(60.0)
+        said = [(sent.to, body(sent.envelope), ranges(sent.envelope)) for sent in endpoint.transmitted]
+        assert ((HERE.address, b"", ((1, 1),)) in said) == (is_taken or is_asked)
+        assert ((HERE.address, b"<r1/>", ((1, 1),)) in said) == (not is_taken)  # it carries the acknowledgement
+
+
 # --- a Sequence that the destination ends while a request awaits its reply (sections 3.5 and 3.6) ---------------------
 
 

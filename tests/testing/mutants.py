@@ -402,14 +402,14 @@ def forget_over_a_crash_which_replies_were_acknowledged(monkeypatch: pytest.Monk
 
 
 @mutant("AcknowledgedIsRemembered")
-def acknowledge_a_request_before_that_its_reply_was_heard_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def acknowledged(self: Replies, identifier: str, now: float) -> None:
-        original(self, identifier, now)
-        for destination in self._inbound.destinations.values():
-            for number in [number for number, was_answered in destination.heard.items() if not was_answered]:
-                destination.acknowledged.add(number)
+def acknowledge_a_request_before_its_reply_to_an_address_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keep(self: Replies, destination: RMDestination, record: Record, reply: Record, now: float) -> bool:
+        is_carried: bool = original(self, destination, record, reply, now)
+        if is_carried:
+            destination.acknowledged.add(record.message_number)
+        return is_carried
 
-    original = replace(monkeypatch, Replies, "acknowledged", acknowledged)
+    original = replace(monkeypatch, Replies, "_keep", keep)
 
 
 @mutant("Liveness")

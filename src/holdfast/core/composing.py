@@ -35,6 +35,10 @@ class Offered(Protocol):
         """What may be acknowledged of it now; None if it is unknown."""
         ...
 
+    def acknowledgement_at(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
+        """What a message to that address may acknowledge of it; None: nothing."""
+        ...
+
     def is_all_acknowledged(self, identifier: str) -> bool:
         """Whether all that came in it is durable."""
         ...
@@ -107,6 +111,10 @@ class Composer:
             envelope.reply_to = self._address_for(source)
         if source.offer is not None:
             self._piggyback(source, envelope)
+        elif outbox.answers is not None:
+            acknowledgement = self._offered.acknowledgement_at(outbox.answers, outbox.to)
+            if acknowledgement is not None and acknowledgement.ranges:
+                envelope.acknowledgements = (acknowledgement,)
         return envelope, wants_reply
 
     def message(self, outbox: Outbox, source: RMSource, number: int) -> Envelope:

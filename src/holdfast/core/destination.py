@@ -135,8 +135,9 @@ class RMDestination:
         self.accepted = AcknowledgementRanges()
         self.acknowledged = AcknowledgementRanges()
         self.awaiting: set[int] = set()
-        """Accepted requests that are not to be acknowledged before their reply is durable (or, with an address of the
-        requester's own to send it to, acknowledged). They and their replies outlive the end of the Sequence."""
+        """Accepted requests that are not acknowledged before their reply is durable. One whose reply goes to an address
+        stays here until the requester acknowledges the reply: the end is told only then. They and their replies outlive
+        the end of the Sequence."""
         self.waived: set[int] = set()
         """Requests whose source ended the Sequence without their replies: acknowledged, and answered if it asks."""
         self.held: dict[int, int] = {}
@@ -401,18 +402,14 @@ class RMDestination:
         self.waived.discard(number)
         self.acknowledge(number)
 
-    def replies_heard(self, numbers: list[int]) -> int:
-        """That the replies to these requests are acknowledged is durable: from now on it counts. How many of the
-        requests are acknowledged by it."""
-        acknowledged = 0
+    def replies_heard(self, numbers: list[int]) -> None:
+        """That the replies to these requests are acknowledged is durable: from now on it counts."""
         for number in numbers:
             self.replies.pop(number, None)
             if self.heard.pop(number):
                 _remember(self.answered, (number,))
             elif number in self.awaiting:
                 self.acknowledge(number)
-                acknowledged += 1
-        return acknowledged
 
     # --- its end --------------------------------------------------------------------------------------------------
 
@@ -619,6 +616,8 @@ class RMDestination:
         destination.partition = state["partition"]
         replies = state["replies"]
         destination.replies = dict(zip(replies[0::2], replies[1::2], strict=True))
+        for number in destination.replies:
+            destination.acknowledged.add(number)
         destination.expires = state["expires"]
         destination.expires_at = state["expires_at"]
         if destination.expires_at is not None and destination.expires is not None:

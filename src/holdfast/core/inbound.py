@@ -403,6 +403,14 @@ class Inbound:
         destination = self.destinations.get(identifier)
         return destination.acknowledgement() if destination is not None else None
 
+    def acknowledgement_at(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
+        """What a message to that address may acknowledge of an inbound Sequence; None: nothing."""
+        # WS-RM 3.9: with any message to AcksTo. A source that ended its Sequence may have forgotten it, and CXF throws.
+        destination = self.destinations.get(identifier)
+        if destination is None or destination.is_over or destination.acks_to.address != address:
+            return None
+        return destination.acknowledgement()
+
     def is_all_acknowledged(self, identifier: str) -> bool:
         """Whether everything accepted in the Sequence may be acknowledged already; True for one that is unknown."""
         destination = self.destinations.get(identifier)

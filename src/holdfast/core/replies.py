@@ -92,10 +92,9 @@ class Replies:
             self._effects.append(incident)
 
     def _keep(self, destination: RMDestination, record: Record, reply: Record, now: float) -> bool:
-        """Put the reply where it goes; whether the request is acknowledged only once the reply is.
+        """Store the reply where it goes; whether it is sent to an address and carries its request's acknowledgement.
 
-        A client of CXF's that got no HTTP answer to a request takes no reply before it has sent the request again,
-        which it does until that is acknowledged.
+        The end of the request's Sequence then waits until the requester acknowledges the reply.
         """
         number = record.message_number
         outbox = self._outbox(destination, record, now)
@@ -114,7 +113,19 @@ class Replies:
         if outbox.answers is None or destination.acks_to.is_anonymous or number not in destination.awaiting:
             return False
         destination.replies[number] = offset - source.start + 1
+        self._commit.then(partial(self._carried, destination, number))
         return True
+
+    def _carried(self, destination: RMDestination, number: int, now: float) -> None:
+        """The reply is durable, and acknowledges its request when it is sent.
+
+        An acknowledgement alone relates to no request, so a client that shares its address with others may not get it
+        (CXF); and nobody would notice that it was lost (Sandesha2).
+        """
+        destination.acknowledged.add(number)
+        outbox = self._existing(destination)
+        if outbox is None or outbox.to != destination.acks_to.address:
+            self._acknowledging.owe(destination, now)
 
     def _forget_oldest(self, destination: RMDestination, outbox: Outbox, source: RMSource, now: float) -> None:
         """A reply that goes in no Sequence is never acknowledged: of too many the oldest are forgotten."""
@@ -158,8 +169,7 @@ class Replies:
             self._commit.then(partial(self._heard, destination, news))
 
     def _heard(self, destination: RMDestination, numbers: list[int], now: float) -> None:
-        for _ in range(destination.replies_heard(numbers)):
-            self._acknowledging.owe(destination, now)
+        destination.replies_heard(numbers)
         self._finish(destination, now)
 
     # --- where replies go -----------------------------------------------------------------------------------------
@@ -231,17 +241,23 @@ class Replies:
         outbox = self._existing(destination)
         source = outbox.source if outbox is not None else None
         reply_number = destination.replies.get(number)
+        if reply_number is not None and source is None and number in destination.awaiting:
+            # The Sequence of its reply is gone, and the reply with it.
+            del destination.replies[number]
+            self._release(destination, number)
+            self._commit.save(destination.identifier, destination)
         if number not in destination.acknowledged or number in destination.waived:
-            if reply_number is not None and source is None:
-                # The Sequence of its reply is gone, and the reply with it.
-                del destination.replies[number]
-                self._release(destination, number)
-                self._commit.save(destination.identifier, destination)
             # An answer that leaves out the very message it answers ends a session of .NET's.
             self._await(destination, number, back_channel, asked, now)
             return
         if number == destination.marker and destination.offered is not None and reply_number is None:
             self._answer_last_message(destination, number, back_channel, now)
+        elif reply_number is not None and outbox is not None and source is not None and outbox.to is not None:
+            if asked or outbox.to != destination.acks_to.address:
+                self._acknowledging.acknowledge(destination, back_channel, now)
+            else:
+                # The reply is retransmitted and carries it. Alone and earlier, it could cost CXF's client the reply.
+                self._answering.done(back_channel)
         elif reply_number is not None and outbox is not None and source is not None and back_channel is not None:
             source.issue(now)
             read = partial(self.again, destination, number, back_channel, asked=asked)

@@ -189,6 +189,9 @@ class _NothingOffered:
     def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
         return None
 
+    def acknowledgement_at(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
+        return None
+
     def is_all_acknowledged(self, identifier: str) -> bool:
         return True
 

@@ -136,11 +136,13 @@ class AcknowledgedIsRemembered(Invariant):
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:
         disk = world.ledger.disks[node.index]
         accepted = disk.accepted.get(acknowledgement.identifier)
-        awaiting = disk.behaviors[acknowledgement.identifier]["awaiting"] if accepted is not None else ()
+        state = disk.behaviors[acknowledgement.identifier] if accepted is not None else {}
+        # One with a saved reply is acknowledged by that, and awaits only that its requester has it.
+        unanswered = set(state.get("awaiting", ())).difference(state.get("replies", ())[0::2])
         for number in numbers_of(acknowledgement):
             if accepted is None or number not in accepted:
                 self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier}, saved are {accepted}")
-            if number in awaiting:
+            if number in unanswered:
                 self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier}, saved as unanswered")
 
 
