@@ -181,7 +181,7 @@ async def test_certificates_limits_and_the_token_count_for_new_connections_and_t
         new = issue("new")
         (tmp_path / "token").write_text("second")
         (tmp_path / "broker.toml").write_text(text + "[limits.http]\nmax_body = 10\n")
-        assert broker.reload() == ["admin.token_file", "limits.http"]
+        assert broker.reload() == ["listen.tls.certificate", "admin.token_file", "limits.http"]
         assert (await kept.get(broker.service.url)).status_code == 405  # by the connection that there was
     async with httpx.AsyncClient(verify=old) as client:
         with pytest.raises(httpx.ConnectError):

@@ -29,7 +29,7 @@ def test_a_good_file_says_what_would_be_opened(run: Any, tmp_path: Path) -> None
     result = run("broker", "check", "broker.toml")
     assert (result.code, result.err) == (0, "")
     for told in (
-        "store       data, 4 partitions",
+        f"store       {tmp_path / 'data'}, 4 partitions",
         "listens     http://127.0.0.1:8080/",
         "queue       orders, keeps 7d 10GB readers 30d",
         "routes      1, else refused",
@@ -54,6 +54,12 @@ def test_a_bad_file_says_all_that_is_wrong_and_ends_with_1(run: Any, tmp_path: P
         (11, "forwarders.orders.pausd"),
     ]
     assert told["kind"] == "ConfigurationMistakes"
+
+
+def test_one_mistake_of_a_route_does_not_hide_another(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "broker.toml").write_text('[[routes]]\nqueue = "inbox"\nxpath = "]["\n')
+    told = json.loads(run("broker", "check", "--json", "broker.toml").out)
+    assert [one["key"] for one in told["mistakes"]] == ["routes[1].queue", "routes[1].xpath"]
 
 
 def test_no_file_is_wrong_usage(run: Any) -> None:

@@ -116,7 +116,11 @@ def test_a_reply_that_a_running_server_cannot_deliver_is_seen_and_given_up(run: 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [(["show", "outbox"], "Name the MESSAGE"), (["list", "none"], "none")],
+    [
+        (["show", "./outbox"], "Name the MESSAGE"),
+        (["show", "outbox"], "was meant as a STORE"),
+        (["list", "none"], "none"),
+    ],
 )
 def test_what_is_not_there_is_a_sentence(run: Any, tmp_path: Path, arguments: list[str], text: str) -> None:
     result = run("outbox", *arguments)

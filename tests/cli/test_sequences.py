@@ -66,7 +66,8 @@ def test_what_cannot_be_shown_is_a_sentence(run: Any, served: Any, tmp_path: Pat
         closed.bind(("127.0.0.1", 0))
         unused = f"http://127.0.0.1:{closed.getsockname()[1]}"
         for arguments, text in (
-            (["nowhere"], "There is no store at nowhere"),
+            (["./nowhere"], "There is no store at nowhere"),
+            (["nowhere", "urn:s"], "There is no store at nowhere"),
             (["--admin", unused], "cannot be read: Connection refused\n"),
             (["--admin", served.url], "cannot be read"),
             (["served", "urn:nothing"], "there is no Sequence urn:nothing in served"),
@@ -85,6 +86,32 @@ def test_what_cannot_be_shown_is_a_sentence(run: Any, served: Any, tmp_path: Pat
 @pytest.mark.parametrize("arguments", [["--admin", "localhost:1"], ["--admin", "http://x", "inbox", "urn:s"]])
 def test_wrong_usage_is_told(run: Any, arguments: list[str]) -> None:
     assert run("sequences", *arguments).code == 2
+
+
+def test_an_argument_that_is_a_store_wins_over_the_listener_of_the_environment(
+    run: Any, served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For every command that takes a STORE, or a listener in its place."""
+    send(served.url)
+    monkeypatch.setenv("HOLDFAST_ADMIN", "http://127.0.0.1:1")
+    for command in (["sequences"], ["queues"], ["outbox", "list"], ["dead-letters", "list"], ["cursors"]):
+        found = run(*command, "served")
+        assert found.code == 0, (command, found.err)
+    assert run("sequences", "served", "urn:s", "--admin", served.admin).code == 2, "both were given by hand"
+
+
+def test_a_name_that_is_no_place_is_looked_for_at_the_server(
+    run: Any, served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.cli.tables.DEFAULT_ADMIN", served.admin)
+    for variable in (None, served.admin):
+        if variable is not None:
+            monkeypatch.setenv("HOLDFAST_ADMIN", variable)
+        assert "there is no queue orders in" in run("queues", "orders").err
+        assert run("queues", "inbox").out.startswith("name        inbox")
+    monkeypatch.delenv("HOLDFAST_ADMIN")
+    monkeypatch.setattr("holdfast.cli.tables.DEFAULT_ADMIN", "http://127.0.0.1:1")
+    assert "If 'orders' was meant as a STORE: there is no such directory." in run("queues", "orders").err
 
 
 def test_without_a_store_the_broker_of_this_machine_is_asked(

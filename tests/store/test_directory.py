@@ -47,6 +47,21 @@ def test_a_store_whose_holdfast_file_is_damaged_opens_again_by_the_command_that_
     store.close()
 
 
+def test_only_its_owner_may_look_into_a_new_store_and_one_that_is_there_keeps_its_mode(tmp_path, record):
+    old = os.umask(0)
+    try:
+        RocksDBStore(tmp_path / "a" / "store").close()
+    finally:
+        os.umask(old)
+    made = tmp_path / "a" / "store"
+    assert made.stat().st_mode & 0o777 == 0o700
+    assert not directory.is_public(made)
+    made.chmod(0o755)
+    RocksDBStore(made).close()
+    assert made.stat().st_mode & 0o777 == 0o755
+    assert directory.is_public(made)
+
+
 @pytest.fixture
 def filled(tmp_path, record):
     path = tmp_path / "store"

@@ -68,7 +68,7 @@ def contradictions(said: Said, data: Said) -> Iterator[Wrong]:
     yield from _of_the_store(said)
     yield from _of_listeners(said)
     yield from _of_queues(said, data, queues)
-    yield from _of_routes(said.get("routes", ()), queues, said.get("namespaces", {}))
+    yield from _of_routes(said.get("routes", ()), data.get("routes"), queues, said.get("namespaces", {}))
     for one in said.get("forwarders", ()):
         yield from _of_a_forwarder(one, queues, said.get("listen", ListenConfig()))
     yield from _of_ways(said.get("forwarders", ()))
@@ -161,15 +161,16 @@ def _of_queues(said: Said, data: Said, queues: list[str]) -> Iterator[Wrong]:
 
 
 def _of_routes(
-    routes: tuple[RouteConfig | None, ...], queues: list[str], namespaces: Mapping[str, str]
+    routes: tuple[RouteConfig | None, ...], data: Any, queues: list[str], namespaces: Mapping[str, str]
 ) -> Iterator[Wrong]:
     if len(routes) > MAX_ROUTES:
         yield ("routes",), f"there are {len(routes):,} routes, and {MAX_ROUTES:,} may be", "Put some together."
         return
     for index, route in enumerate(routes):
-        if route is None:
-            continue
         path: KeyPath = ("routes", index)
+        if route is None:  # one mistake in it must not hide another
+            yield from _of_an_xpath(path, data[index].get("xpath"), namespaces)
+            continue
         for name in route.queues:
             if name not in queues:
                 yield (*path, "queues"), *not_there(name, queues)
@@ -181,17 +182,21 @@ def _of_routes(
 
 
 def _of_what_is_asked(path: KeyPath, route: RouteConfig, namespaces: Mapping[str, str]) -> Iterator[Wrong]:
-    try:
-        if route.xpath:
-            parse_xpath(route.xpath, namespaces)
-    except Unfit as unfit:
-        yield (*path, "xpath"), unfit.what, unfit.remedy
+    yield from _of_an_xpath(path, route.xpath, namespaces)
     if route.header is not None:
         try:
             check_name(route.header.name)
             qualified(route.header.name, namespaces)
         except Unfit as unfit:
             yield (*path, "header", "name"), unfit.what, unfit.remedy
+
+
+def _of_an_xpath(path: KeyPath, xpath: object, namespaces: Mapping[str, str]) -> Iterator[Wrong]:
+    try:
+        if xpath and isinstance(xpath, str):
+            parse_xpath(xpath, namespaces)
+    except Unfit as unfit:
+        yield (*path, "xpath"), unfit.what, unfit.remedy
 
 
 def _takes_all(route: RouteConfig | None) -> bool:

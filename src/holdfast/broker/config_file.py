@@ -38,7 +38,7 @@ def read_config(
     """
     path = Path(file)
     content = read_file(path, "configuration", "Name a file that is there. Without --config all is as by default.")
-    return parse_config(content, str(file), path.parent, running=running, instead=instead)
+    return parse_config(content, str(file), path.parent.absolute(), running=running, instead=instead)
 
 
 def parse_config(

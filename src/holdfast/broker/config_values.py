@@ -5,13 +5,14 @@ Owns the words of the file: durations, sizes, URLs, patterns, files, secrets. Kn
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from holdfast.core.policy import Assurance
@@ -22,6 +23,8 @@ from holdfast.settings import bytes_of, seconds_of
 
 MAX_SECRET = 64 * 1024
 """Bytes of a file with a secret; a longer one is some other file."""
+_LARGEST_FILE = 1 << 20
+"""Bytes of a certificate's file that are compared."""
 _PATHS = "Paths start where this file is, if they do not begin with a slash."
 NONE = "none"
 """What stands in a file, which knows no null, for a duration without end or a limit that there is not."""
@@ -220,11 +223,28 @@ def _directory(value: Any, base: Path) -> str:
     return str(base / _text(value, base))
 
 
+class FilePath(str):
+    """The path of a file, equal to another such path only if the files held the same when they were read: a certificate
+    that was replaced is a change of the configuration."""
+
+    digest: bytes
+
+    def __new__(cls, path: Path) -> Self:
+        made = super().__new__(cls, path)
+        with path.open("rb") as file:
+            made.digest = hashlib.sha256(file.read(_LARGEST_FILE)).digest()
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and self.digest == getattr(other, "digest", self.digest)
+
+    __hash__ = str.__hash__
+
+
 def _file(value: Any, base: Path) -> str:
     path = base / _text(value, base)
     try:
-        with path.open("rb"):
-            return str(path)
+        return FilePath(path)
     except (OSError, ValueError) as error:
         told = getattr(error, "strerror", None) or "no path"
         raise Unfit(

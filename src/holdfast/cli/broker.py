@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -146,7 +147,7 @@ def check(file: str, as_json: bool) -> None:
 def _facts(config: BrokerConfig) -> dict[str, Any]:
     """What it would open; no secret is in it."""
     return {
-        "store": config.store,
+        "store": _absolute(config.store),
         "partitions": config.partitions,
         "workers": config.workers,
         "listen": _url(config.listen.host, config.listen.port, config.listen.tls is not None),
@@ -158,6 +159,10 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         "default_queue": config.default_queue or (None if config.routes else config.queues[0].name),
         "forwarders": {one.name: {"queue": one.queue, "to": one.to, "paused": one.paused} for one in config.forwarders},
     }
+
+
+def _absolute(place: str) -> str:
+    return place if place == ":memory:" or "://" in place else str(Path(place).absolute())
 
 
 def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:

@@ -11,10 +11,12 @@ import shutil
 import sys
 from bisect import bisect_right
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import click
+from click.core import ParameterSource
 
 from holdfast.cli.program import remembered_options
 from holdfast.exceptions import ConfigurationError, HoldfastError
@@ -72,7 +74,8 @@ def json_option(command: Any) -> Any:
 
 
 def place_and_rest(arguments: Sequence[str | None], admin: str | None) -> tuple[str | None, list[str | None]]:
-    """STORE and what follows it, as they were meant: with ``--admin`` there is no STORE, and the first is what follows.
+    """STORE and what follows it, as they were meant. ``--admin`` stands for STORE. An argument that is a STORE wins
+    over the environment's listener; any other single argument names a thing of the server.
 
     Returns:
         The admin listener to ask, None for a store; and as many as ``arguments``, the first of them the store, None
@@ -81,13 +84,31 @@ def place_and_rest(arguments: Sequence[str | None], admin: str | None) -> tuple[
     Raises:
         click.UsageError: both are given.
     """
-    if admin is not None:
+    context = click.get_current_context(silent=True)
+    source = context.get_parameter_source("admin") if context is not None else ParameterSource.COMMANDLINE
+    if admin is not None and source is not ParameterSource.ENVIRONMENT:
         if arguments[-1] is not None:
             raise click.UsageError("--admin needs no STORE.")
         return admin, [None, *arguments[:-1]]
-    if arguments[0] is None:
-        return DEFAULT_ADMIN, list(arguments)
+    first = arguments[0]
+    if first is None:
+        return admin or DEFAULT_ADMIN, list(arguments)
+    if len(arguments) > 1 and arguments[-1] is None and not _may_be_store(first):
+        if context is not None:
+            context.meta[_NO_STORE] = first
+        return admin or DEFAULT_ADMIN, [None, *arguments[:-1]]
     return None, list(arguments)
+
+
+_NO_STORE = "holdfast.no-store"
+"""In a command's context: what was taken for a name, as there is no such directory."""
+
+
+def _may_be_store(text: str) -> bool:
+    """Whether an argument is a place where a store may be, rather than the name of a queue, a Sequence or a letter."""
+    from holdfast.store import is_sql
+
+    return is_sql(text) or Path(text).is_dir() or text.startswith(("/", "./", "../"))
 
 
 def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -117,6 +138,8 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
         data = answer.read()
     except (OSError, http.client.HTTPException) as error:
         reason, remedy = describe_failure(error, admin)
+        if name := click.get_current_context().meta.get(_NO_STORE):
+            remedy = f"{remedy} If {name!r} was meant as a STORE: there is no such directory."
         remedy = in_words_of(click.get_current_context().command, remedy)
         raise HoldfastError(f"{url} cannot be read: {reason}", remedy=remedy) from error
     finally:

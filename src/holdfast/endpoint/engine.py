@@ -33,6 +33,7 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.reading import Reading, Records
 from holdfast.exceptions import HoldfastError, StoreAway, StoreDamaged, StoreError, StoreFailed
 from holdfast.store import CommitThread, Store, Transaction, open_store
+from holdfast.store.directory import is_public
 
 _Result = TypeVar("_Result")
 
@@ -83,7 +84,10 @@ async def open_off_loop(location: str | Path | Store) -> Store:
         StoreError: as open_store does.
     """
     share_arenas()  # before there are threads
-    return await patiently(lambda: _open_once(location))
+    store = await patiently(lambda: _open_once(location))
+    if isinstance(location, str | Path) and is_public(place := Path(location)):
+        log.warning("store.public", store=str(place.absolute()), remedy="Every user can read it: chmod 700")
+    return store
 
 
 async def patiently(call: Callable[[], Awaitable[_Result]]) -> _Result:

@@ -31,6 +31,7 @@ from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
 from holdfast.store import IN_MEMORY, Store, is_sql
+from holdfast.store.directory import make_private
 
 if TYPE_CHECKING:
     from holdfast.endpoint.engine import Engine
@@ -163,7 +164,7 @@ class Journal:
         with contextlib.suppress(OSError, ValueError):  # it is the first, or nobody can know
             run = int(file.read_text()) + 1
         with contextlib.suppress(OSError):  # what cannot be written is told with the first events
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_private(self.directory)
             file.write_text(f"{run}\n")
         return run
 
@@ -295,7 +296,7 @@ class Journal:
 
     def _take_directory(self) -> None:
         """Be the one that writes here, and complete what one left that was killed."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_private(self.directory)
         lock = os.open(self.directory / "_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -119,7 +119,7 @@ class DirectoryLock:
 
     def __init__(self, path: Path) -> None:
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_private(path)
             self._file = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise StoreFailed(
@@ -158,6 +158,24 @@ class DirectoryLock:
     def release(self) -> None:
         """Let others have it. The file stays: removing it would let two processes lock two files of one name."""
         os.close(self._file)
+
+
+def make_private(path: Path) -> None:
+    """Make a directory that only its owner may look into, unless it is there: message bodies are in it.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+
+
+def is_public(path: Path) -> bool:
+    """Whether every user of the machine may look into a directory."""
+    try:
+        return bool(path.stat().st_mode & 0o007)
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager
