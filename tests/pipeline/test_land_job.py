@@ -113,7 +113,8 @@ def job(server: FakeServer, tmp_path: Path) -> Iterator[Job]:
     server.create("orders", partitions=2)
     for partition in (0, 1):
         numbers = range(1000 * partition, 1000 * partition + 250)
-        server.append("orders", partition, [record(i, BODY.format(i)) for i in numbers])
+        # all of one moment, so that each batch has as many of either partition
+        server.append("orders", partition, [record(i, BODY.format(i), received_at=1_700_000_000.0) for i in numbers])
     job = Job(server, tmp_path)
     yield job
     job.kill()
