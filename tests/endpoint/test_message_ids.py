@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from waiting import until
 
-from holdfast import Destination, RetransmissionPolicy, Source, SourcePolicy
+from holdfast import Destination, EnvelopeError, RetransmissionPolicy, Source, SourcePolicy
 from holdfast.endpoint import message_ids
 
 ACTION, ASK = "urn:test:submit", "urn:test:ask"
@@ -79,6 +79,17 @@ async def test_a_program_that_died_without_knowing_sends_again(
         assert source.progress.stored == 1
         forgotten = await source.send("<a>0</a>", action=ACTION, message_id="urn:m:0")
         assert forgotten.offset == (0 if remembered > 6 else 6)
+        await source.close(timeout=0.0)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_another_message_with_its_message_id_is_refused(asks: bool) -> None:
+    async with Source(NOWHERE, ":memory:", policy=QUICK) as source:
+        await source.send("<a>1</a>", action=ACTION, message_id="urn:m:1")
+        again = source.request if asks else source.send
+        with pytest.raises(EnvelopeError, match="another message with the MessageID urn:m:1"):
+            await again("<a>2</a>", action=ACTION, message_id="urn:m:1")
+        assert source.progress.stored == 1
         await source.close(timeout=0.0)
 
 

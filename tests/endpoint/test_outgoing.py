@@ -193,7 +193,7 @@ async def test_two_requests_do_not_wait_for_one_reply() -> None:
     await source.open()
     first = asyncio.ensure_future(source.request("<a/>", action="urn:a", message_id="urn:m", timeout=None))
     await until(lambda: source.progress.stored)
-    with pytest.raises(EnvelopeError, match="waits for its reply already"):
+    with pytest.raises(EnvelopeError, match="another message with the MessageID urn:m"):
         await source.request("<b/>", action="urn:a", message_id="urn:m")
     await source.close(0.0)
     await asyncio.gather(first, return_exceptions=True)

@@ -8,6 +8,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from holdfast.core.outbox import Outbox
+from holdfast.core.records import Record
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.message_ids import MessageIds
 from holdfast.exceptions import HoldfastError
@@ -60,6 +61,15 @@ class Lane:
         future = self.submitted.get(offset)
         if future is not None:
             await asyncio.shield(future)
+
+    async def check_same(self, offset: int, record: Record) -> None:
+        """Wait until the message at that offset is durable, and compare it with another of its MessageID.
+
+        Raises:
+            EnvelopeError: they differ.
+        """
+        await self.stored(offset)
+        await self.ids.check_same(offset, record)
 
     def tell_acknowledged(self, first: int, last: int) -> None:
         """The destination has the messages at these offsets."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.core.outbox import Outbox
+from holdfast.core.records import Record
 from holdfast.endpoint.engine import Engine
+from holdfast.exceptions import EnvelopeError
 
 REMEMBERED = 10_000
 """MessageIDs that are remembered of one outbox: those of its newest messages."""
@@ -45,6 +47,21 @@ class MessageIds:
         offset = (self._offsets or {}).get(message_id)
         return None if offset is None or self._outbox.is_acknowledged(offset) else offset
 
+    async def check_same(self, offset: int, record: Record) -> None:
+        """Compare a message with the stored one that has its MessageID.
+
+        Raises:
+            EnvelopeError: they differ.
+            StoreError: the store cannot be read.
+        """
+        outbox = self._outbox
+        for _, stored in (await self._engine.records(outbox.queue.name, outbox.partition, offset, offset + 1))[:1]:
+            if _content(stored) != _content(record):
+                raise EnvelopeError(
+                    f"another message with the MessageID {record.message_id} is not acknowledged yet",
+                    remedy="Give each message a MessageID of its own, or none; the same message may be sent again.",
+                )
+
     async def _read(self) -> None:
         outbox, self._offsets = self._outbox, {}
         end = outbox.end
@@ -60,3 +77,7 @@ class MessageIds:
             at = max(records[-1][0] + 1 if records else end, outbox.first)
             found.update({one.message_id: offset for offset, one in records if one.message_id is not None})
         self._offsets = found | self._offsets  # what was submitted meanwhile is newer
+
+
+def _content(record: Record) -> tuple[str, bytes, bytes, bool]:
+    return record.action, record.body, record.headers, record.wants_reply

@@ -72,6 +72,7 @@ from holdfast.endpoint.stopped import (
     retracted_text,
     stop_error,
     stored_error,
+    unanswered_error,
     unheard_text,
     unstored_error,
 )
@@ -437,17 +438,17 @@ class Source:
             body: One XML element: text, UTF-8 bytes or an lxml element; or nothing.
             action: wsa:Action. It may not be empty.
             sequence_key: Messages with equal keys share a Sequence and its order; others do not wait for them.
-            message_id: wsa:MessageID, made if None. If the outbox of that key still holds a message with it, among
-                its newest 10,000, this is that message, whatever else is given: so a program that does not know
-                whether a message was stored may send it again.
+            message_id: wsa:MessageID, made if None. If the outbox of that key still holds this very message, among
+                its newest 10,000, it is not stored again: so a program that does not know whether a message was
+                stored may send it again.
             headers: Header blocks of your own, XML bytes: elements in namespaces of their own, one after the other.
             connection: An open transaction of SQLAlchemy or of any driver (PEP 249, such as Django's ``connection``) in
                 the database of the source's store. The message leaves if that commits. Not awaited; in any thread and
                 process: whoever has the source open, or opens it next, sends it.
 
         Raises:
-            EnvelopeError: it could never leave as it is given: the body is not one XML element, the headers are no
-                elements in namespaces of their own, a text holds what XML cannot. Nothing is stored.
+            EnvelopeError: it could never leave as it is given (the body is not one XML element, the headers are no
+                elements in namespaces of their own, a text holds what XML cannot), or another has its MessageID.
             DeliveryError: the outbox is stopped; says why and what to do.
             StoreError: it is not durable.
         """
@@ -527,11 +528,12 @@ class Source:
         lane = self._lane(key)
         known = await lane.ids.find(given) if given is not None else None
         self._check_lane(lane)
+        if known is not None:
+            await lane.check_same(known, record)
         if wants_reply:
             self._replies.setdefault(message_id, asyncio.get_running_loop().create_future())
             self._asked[message_id] = lane
         if known is not None:
-            await lane.stored(known)
             return Sent(self, lane, known, message_id)
         self._envelopes.submitting(record, engine.protocol.commit)
         offset = engine.protocol.submit(lane.outbox, record, now)
@@ -745,11 +747,7 @@ class Source:
     def _unanswered(self, effect: Unanswered) -> None:
         future = self._replies.get(effect.message_id)
         if future is not None:
-            error = DeliveryError(
-                f"{self.to} has the request {effect.message_id} and sent no reply to it",
-                remedy="The service takes this action as one-way: use send(). If it should reply, look at its handler.",
-            )
-            fail([future], error)
+            fail([future], unanswered_error(effect, str(self.to)))
 
     def _stopped(self, effect: Stopped) -> None:
         lane = self._lanes[effect.key]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.events import Incident, Stopped, Unheard
+from holdfast.core.events import Incident, Stopped, Unanswered, Unheard
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
 from holdfast.core.messages import ANONYMOUS
 from holdfast.core.reasons import UNSENDABLE
@@ -172,3 +172,11 @@ def log_stopped(stopped: Stopped) -> None:
         fields["sequence"], fields["message_number"] = stopped.refused
     name = "replies stopped" if forwarder_of(stopped.key) is None else "forwarder stopped"
     log.error(name, **fields, remedy="What it has is safe. Put it right, then: holdfast outbox retry --admin URL")
+
+
+def unanswered_error(unanswered: Unanswered, to: str) -> DeliveryError:
+    """For who waits for a reply that will not come."""
+    return DeliveryError(
+        f"{to} has the request {unanswered.message_id} and sent no reply to it",
+        remedy="The service takes this action as one-way: use send(). If it should reply, look at its handler.",
+    )
