@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 from asked import Endpoint, code, ranges
 
+from holdfast.core.acknowledging import FIRST_PAUSE, MOST_ATTEMPTS
 from holdfast.core.controls import CONTROLS
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
@@ -98,3 +100,36 @@ def test_headers_alone_are_answered_on_the_back_channel_for_whom_is_anonymous_an
     assert (acknowledgement.to, ranges(acknowledgement.envelope)) == (ACKS.address, ((1, 1),))
     assert endpoint.ask(control=RequestAcknowledgement(), ack_requested=(AckRequested(told),)) is None
     assert len(endpoint.transmitted) == 2
+
+
+def test_an_acknowledgement_alone_that_could_not_be_posted_is_sent_again_with_backoff_and_not_for_ever() -> None:
+    endpoint = Endpoint(allows=lambda _: True, inactivity_timeout=None)
+    identifier = addressable(endpoint)
+    endpoint.send(identifier, 1)
+    times = []
+    for _ in range(1000):
+        endpoint.pass_time(0.25)
+        for sent in endpoint.transmitted:
+            assert (sent.to, ranges(sent.envelope)) == (ACKS.address, ((1, 1),))
+            times.append(endpoint.now)
+            endpoint.protocol.failed(sent, endpoint.now, "no connection")
+        endpoint.transmitted.clear()
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert pauses == [FIRST_PAUSE * 2**count for count in range(MOST_ATTEMPTS - 1)]
+    endpoint.send(identifier, 1)  # a repeat asks anew
+    endpoint.pass_time(1.0)
+    (sent,) = endpoint.transmitted
+    assert (sent.attempt, ranges(sent.envelope)) == (1, ((1, 1),))
+
+
+def test_an_acknowledgement_of_a_sequence_that_is_over_is_not_sent_again() -> None:
+    endpoint = Endpoint(allows=lambda _: True)
+    identifier = addressable(endpoint)
+    endpoint.send(identifier, 1)
+    endpoint.pass_time(1.0)
+    (sent,) = endpoint.transmitted
+    endpoint.transmitted.clear()
+    endpoint.protocol.failed(sent, endpoint.now)
+    endpoint.ask(control=TerminateSequence(identifier), message_id="urn:t")
+    endpoint.pass_time(60.0)
+    assert [one for one in endpoint.transmitted if isinstance(one.envelope.control, Acknowledge)] == []

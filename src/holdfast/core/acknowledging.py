@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.core.answering import Answering, envelope_in
 from holdfast.core.destination import RMDestination
-from holdfast.core.events import BackChannel, Effect, Respond
+from holdfast.core.events import BackChannel, Effect, Respond, Transmit
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.inbound import Inbound
 from holdfast.core.incoming import Incoming
@@ -17,6 +17,12 @@ from holdfast.core.states import DestinationAction
 from holdfast.core.timers import Deadlines
 
 _ACKNOWLEDGE = Acknowledge()  # it says nothing by itself
+
+MOST_ATTEMPTS = 6
+"""How often an acknowledgement that goes alone is posted if each attempt fails. A repeat of its message asks anew."""
+
+FIRST_PAUSE = 0.5
+"""Seconds before the second attempt; each further pause is twice as long."""
 
 
 def asks(envelope: Envelope, destination: RMDestination) -> bool:
@@ -40,6 +46,8 @@ class Acknowledging:
         self._effects = effects
         self._owed: dict[str, int] = {}
         self._due = Deadlines()
+        self._failed: dict[str, int] = {}
+        """Identifier -> how many attempts to acknowledge it failed, while another is due."""
 
     # --- AckRequested ---------------------------------------------------------------------------------------------
 
@@ -125,9 +133,21 @@ class Acknowledging:
         else:
             self._due.want(destination.identifier, now + self._inbound.policy.acknowledgement_interval)
 
+    def failed(self, sent: Transmit, now: float) -> None:
+        """What was sent got no answer. An acknowledgement that went alone is sent again, with exponential backoff."""
+        if not isinstance(sent.envelope.control, Acknowledge) or sent.attempt >= MOST_ATTEMPTS:
+            return
+        for acknowledgement in sent.envelope.acknowledgements:
+            identifier = acknowledgement.identifier
+            destination = self._inbound.destinations.get(identifier)
+            if destination is not None and not destination.is_over:
+                self._failed[identifier] = max(sent.attempt, self._failed.get(identifier, 0))
+                self._due.want(identifier, now + FIRST_PAUSE * 2.0 ** (sent.attempt - 1))
+
     def forget(self, identifier: str) -> None:
         """The Sequence is over."""
         self._owed.pop(identifier, None)
+        self._failed.pop(identifier, None)
         self._due.forget(identifier)
 
     def pump(self, now: float) -> None:
@@ -142,10 +162,11 @@ class Acknowledging:
     def _send(self, identifier: str) -> None:
         self._owed.pop(identifier, None)
         self._due.forget(identifier)
+        attempt = self._failed.pop(identifier, 0) + 1
         destination = self._inbound.destinations.get(identifier)
         if destination is None or destination.acks_to.is_anonymous:
             return
         envelope = envelope_in(destination.versions)
         envelope.control = _ACKNOWLEDGE
         envelope.acknowledgements = (destination.acknowledgement(),)
-        self._answering.send(destination.acks_to, envelope)
+        self._answering.send(destination.acks_to, envelope, attempt)

@@ -49,11 +49,11 @@ class Answering:
         if back_channel is not None:
             self._effects.append(Respond(back_channel, None))
 
-    def send(self, target: EndpointReference, envelope: Envelope) -> None:
-        """Send to an endpoint that may be sent to."""
+    def send(self, target: EndpointReference, envelope: Envelope, attempt: int = 0) -> None:
+        """Send to an endpoint that may be sent to; ``attempt``: which attempt this is, for what is sent again."""
         envelope.to = target.address
         envelope.reference_parameters = target.reference_parameters
-        self._effects.append(Transmit(target.address, envelope))
+        self._effects.append(Transmit(target.address, envelope, attempt=attempt))
 
     def answer(self, target: EndpointReference | None, back_channel: BackChannel | None, answer: Envelope) -> None:
         """Send to an address that is allowed, else answer on the back-channel."""

@@ -32,7 +32,7 @@ class Transmit:
     Args:
         to: A URI.
         envelope: What to send.
-        source: ``local_id`` of the outbound Sequence that sends it, "" for an answer that is not repeated by us.
+        source: ``local_id`` of the outbound Sequence that sends it, "" for an answer.
         number: The message number it carries, 0 if none.
         attempt: Which attempt of this process's it is, from 1; 0 for what is not repeated by us.
         left_at: When it left the core, in seconds; 0 if that is of no use.

@@ -301,6 +301,7 @@ class RMProtocol:
         no connection, no answer in time, or one that is no SOAP message."""
         self.outbound.exchanges.ended(sent, now)
         self.outbound.exchanges.failed(sent, now, unreachable)
+        self.acknowledging.failed(sent, now)
 
     # --- RM protocol messages -------------------------------------------------------------------------------------
 
