@@ -16,6 +16,7 @@ from admin_client import Client
 from holdfast import Destination
 from holdfast.core.records import Record
 from holdfast.core.retention import RetentionPolicy
+from holdfast.endpoint import admin as admin_module
 from holdfast.endpoint import record_stream
 from holdfast.store.records import decode_record
 
@@ -364,6 +365,38 @@ async def test_health_follows_the_store(admin: Client, monkeypatch: pytest.Monke
     assert status == 503
     assert "no space left" in answer["error"]
     monkeypatch.undo()
+
+
+async def test_a_store_that_a_restart_would_not_help_is_alive_and_not_ready(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin.app.engine.store, "trouble", "the database is away")
+    status, answer = await admin.ask("/healthz")
+    assert (status, answer["status"], "the database is away" in answer["trouble"]) == (200, "ok", True)
+    status, answer = await admin.ask("/readyz")
+    assert (status, "the database is away" in answer["error"]) == (503, True)
+    monkeypatch.undo()
+    assert await admin.ask("/readyz") == (200, {"status": "ready"})
+
+
+async def test_metrics_do_not_wait_for_a_store_that_hangs_and_read_it_once(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, asked = asyncio.Event(), 0
+
+    async def hang(*_: object) -> dict[str, float]:
+        nonlocal asked
+        asked += 1
+        await answers.wait()
+        return {}
+
+    monkeypatch.setattr(admin_module, "ages", hang)
+    monkeypatch.setattr(admin_module, "LONGEST_READ", 0.01)
+    for _ in range(3):
+        status, text = await admin.ask("/metrics")
+        assert (status, b"holdfast_commit_pending_seconds" in text) == (200, True)
+    assert asked == 1
+    answers.set()
 
 
 async def test_a_bug_answers_500_and_is_logged(admin: Client, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:

@@ -76,8 +76,11 @@ async def test_a_damaged_record_is_refused_by_name_and_health_says_so_and_nothin
         assert status == 503
         assert b"is damaged" in said
         assert b"holdfast store check" in said
-        status, said = await ask("/healthz")
+        status, said = await ask("/readyz")
         assert status == 503
+        assert b"is damaged" in said
+        status, said = await ask("/healthz")
+        assert status == 200, "a restart would not help"
         assert b"is damaged" in said
         body = {"epoch": service.app.queue.epoch, "offsets": {"0": 10}}
         async with session.put(f"{service.admin_url}/queues/inbox/cursors/r", json=body) as answer:
@@ -156,7 +159,7 @@ class HangingStore(MemoryStore):
 
 
 async def health(service: Any) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as session, session.get(f"{service.admin_url}/healthz") as answer:
+    async with aiohttp.ClientSession() as session, session.get(f"{service.admin_url}/readyz") as answer:
         return answer.status, await answer.text()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -35,6 +35,9 @@ from holdfast.endpoint.sinks_admin import SinkRoutes
 from holdfast.exceptions import ConfigurationError, StoreError
 from holdfast.http.exchange import Exchange
 
+LONGEST_READ: Final = 1.0
+"""Seconds that metrics wait for the store; if it takes longer, they leave out the ages of records."""
+
 
 class Admin:
     """Answers for one destination.
@@ -54,14 +57,24 @@ class Admin:
         self._collector = DestinationCollector(app)
         self._registry.register(self._collector)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._reading: asyncio.Task[None] | None = None
         self._rates = Rates(lambda: app.queues.values(), lambda: app.engine.clock())
         self.is_draining = False
         """Whether no new messages are taken, since it is being stopped."""
         self._sinks = SinkRoutes(app)
         self.routes = Routes(
             [
-                Route("GET", "healthz", self._health, "Whether all is well", Health, joined=Joined.HEALTH),
-                Route("GET", "readyz", self._ready, "Whether it takes messages", Health, joined=Joined.HEALTH),
+                Route(
+                    "GET",
+                    "healthz",
+                    self._health,
+                    "Liveness: whether a restart would not help",
+                    Health,
+                    joined=Joined.HEALTH,
+                ),
+                Route(
+                    "GET", "readyz", self._ready, "Readiness: whether it accepts messages", Health, joined=Joined.HEALTH
+                ),
                 Route("GET", "metrics", self._metrics, "Metrics for Prometheus", "text/plain", joined=Joined.METRICS),
                 Route("GET", "openapi.json", self._openapi, "This description", Anything, joined=Joined.ANY),
                 Route(
@@ -164,17 +177,23 @@ class Admin:
         return 200
 
     async def _health(self, asked: Asked) -> object:
-        wrong = self._app.engine.health()
-        if wrong is not None:
+        """Liveness: a failure counts only if a restart would end it."""
+        engine, journal = self._app.engine, self._app.journal
+        wrong = engine.health()
+        if wrong is not None and engine.needs_restart:
             raise Refused(503, wrong.message, wrong.remedy)
-        journal = self._app.journal
-        return {"status": "ok"} | ({"journal": journal.trouble} if journal is not None and journal.trouble else {})
+        return (
+            {"status": "ok"}
+            | ({"trouble": f"{wrong.message} {wrong.remedy}"} if wrong is not None else {})
+            | ({"journal": journal.trouble} if journal is not None and journal.trouble else {})
+        )
 
     async def _ready(self, asked: Asked) -> object:
         """The listener is there once all is recovered."""
         if self.is_draining:
             raise Refused(503, "it is being stopped: what is in progress is finished", "Ask another one.")
-        await self._health(asked)
+        if (wrong := self._app.engine.health()) is not None:
+            raise Refused(503, wrong.message, wrong.remedy)
         return {"status": "ready"}
 
     async def _reload(self, asked: Asked) -> object:
@@ -189,21 +208,29 @@ class Admin:
         return describe(self.routes, open_to_all=OPEN_TO_ALL, has_token=self.guard.has_token)
 
     async def _metrics(self, asked: Asked) -> None:
-        await self._read_ages()
+        if self._reading is None or self._reading.done():
+            self._collector.ages, self._collector.oldest = {}, {}
+            self._reading = asyncio.ensure_future(self._read_ages())
+        # One reading at a time: scrapes of a store that hangs must not pile up behind it.
+        if (await asyncio.wait({self._reading}, timeout=LONGEST_READ))[0]:
+            self._reading.result()
         asked.exchange.respond(200, generate_latest(self._registry), CONTENT_TYPE_LATEST.encode())
 
     async def _read_ages(self) -> None:
         """None are told of a store that cannot be read: there are the other metrics still."""
         engine, queues = self._app.engine, self._app.queues.items()
         try:
-            self._collector.ages = {name: await ages(engine, queue) for name, queue in queues}
+            found = {name: await ages(engine, queue) for name, queue in queues}
             self._collector.oldest = {name: await oldest(engine, queue) for name, queue in queues}
+            self._collector.ages = found
         except StoreError:
             self._collector.ages, self._collector.oldest = {}, {}
 
     async def close(self) -> None:
         """Give up what is being answered."""
         self._rates.stop()
+        if self._reading is not None:
+            self._tasks.add(self._reading)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

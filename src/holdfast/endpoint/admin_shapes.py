@@ -196,10 +196,12 @@ class Health(Shape):
 
     Args:
         status: In a word.
+        trouble: Why messages are not accepted, and what to do; a restart would not help.
         journal: Why the event journal is not written; messages go on meanwhile.
     """
 
     status: str
+    trouble: str = ""
     journal: str = ""
 
 

@@ -442,6 +442,11 @@ class Engine:
             )
         return None
 
+    @property
+    def needs_restart(self) -> bool:
+        """Whether the store has failed in a way that a restart can end; it cannot end damage."""
+        return self.failure is not None and not isinstance(self.failure, StoreDamaged)
+
     def _look_after(self) -> None:
         """Once a second: put into the log what health would say, when it begins and when it is over."""
         wrong = self.health() if self.failure is None else None
