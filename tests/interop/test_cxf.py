@@ -93,7 +93,7 @@ def words(versions: holdfast.Versions, **changed: Any) -> dict[str, Any]:
     """How a bus of CXF's is set up: exactly once, in order, nothing kept, sending again after 300 ms."""
     return {
         **{"rm": versions.rm.value, "wsa": versions.addressing.value, "soap": versions.soap.value},
-        **{"ordered": True, "offer": True, "retry": False, "store": "no", "interval": 300},
+        **{"ordered": True, "offer": True, "retry": False, "store": "no", "interval": 300, "beside": False},
         **changed,
     }
 
@@ -145,6 +145,23 @@ async def test_cxf_never_has_to_send_again_what_arrived(
         await assert_it_ends(shop, decoupled)
         assert shop.numbers == list(range(1, COUNT + 1))
         assert shop.app.incidents["duplicate dropped"] == 0
+
+
+@each(CXF_DEFAULT, RM11)
+async def test_two_clients_of_cxf_that_share_a_decoupled_endpoint_each_hear_of_their_requests(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    app = holdfast.Destination(tmp_path / "inbox", allow_addresses=["http://127.0.0.1"])
+    app.on(f"{NAMESPACE}/echo")(lambda message: message.body_bytes.replace(b"echo", b"echoResponse"))
+    async with running_destination(app) as url:
+        one = await connected(cxf, url, "echo", decoupled=True, **words(versions))
+        other = await connected(cxf, url, "echo", decoupled=True, **words(versions, beside=True))
+        for number in range(1, COUNT + 1):
+            await one.call(number, number)
+            await other.call(number, number)
+        await one.settle()  # the retransmission queue is that of both
+        found = [inbound.acknowledged.highest for inbound in app.engine.protocol.inbound.destinations.values()]
+        assert found == [COUNT, COUNT]
 
 
 async def test_an_address_that_is_not_allowed_is_refused_and_nothing_is_sent_there(

@@ -16,6 +16,9 @@ import org.apache.cxf.ws.rm.RMManager;
 
 /** A client of the contract with reliable messaging, as a program would use it. */
 final class Caller {
+    /** The newest caller, whose bus and decoupled endpoint the next one uses too if it is told to. */
+    private static Caller newest;
+
     private final Bus bus;
     private final Client client;
     private final Contract contract;
@@ -24,7 +27,8 @@ final class Caller {
     private boolean established;
 
     Caller(Arguments arguments) throws Exception {
-        bus = Rm.bus(arguments);
+        boolean isBeside = arguments.flag("beside");
+        bus = isBeside ? newest.bus : Rm.bus(arguments);
         BusFactory.setThreadDefaultBus(bus);
         key = arguments.text("key");
         JaxWsProxyFactoryBean factory = new JaxWsProxyFactoryBean();
@@ -40,12 +44,13 @@ final class Caller {
         client.getRequestContext().put(ClientImpl.SYNC_TIMEOUT, TimeUnit.MINUTES.toMillis(2));
         HTTPClientPolicy policy = new HTTPClientPolicy();
         if (arguments.flag("decoupled")) {
-            decoupledUrl = "http://127.0.0.1:" + Ports.free() + "/decoupled";
+            decoupledUrl = isBeside ? newest.decoupledUrl : "http://127.0.0.1:" + Ports.free() + "/decoupled";
             policy.setDecoupledEndpoint(decoupledUrl);
         } else {
             decoupledUrl = "";
         }
         ((HTTPConduit) client.getConduit()).setClient(policy);
+        newest = this;
     }
 
     /**
