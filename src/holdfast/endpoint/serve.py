@@ -9,6 +9,7 @@ import os
 import signal
 import ssl
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,9 @@ from holdfast.settings import check_settings
 
 COLLECT_EVERY = 20_000
 """Objects that may become garbage in cycles before a collection: a few megabytes."""
+
+LONGEST_END = 25.0
+"""Seconds from the signal to the end of the process; Kubernetes kills after 30."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,7 @@ class Service:
 
     async def run(self, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
         """Start, serve until SIGINT, SIGTERM, ``stop`` or the store's failure, close. A second signal ends the process
-        at once.
+        at once, and 25 seconds after the first it ends with exit code 1 if the store still hangs.
 
         Args:
             stop: Set it to end serving as the first signal does.
@@ -237,6 +241,9 @@ class Service:
         stop = stop or asyncio.Event()
         loop = asyncio.get_running_loop()
         signals = 0
+        # Not the loop's timer: a store that hangs may hold up the loop as well.
+        last = threading.Timer(LONGEST_END, _end_without_store)
+        last.daemon = True
 
         def on_signal() -> None:
             nonlocal signals
@@ -245,6 +252,7 @@ class Service:
                 # Not sys.exit: that would wait for handlers that run in threads. Nothing durable depends on an end.
                 os._exit(130)
             log.info("stopping", how="finishing what is in progress; once more to stop at once")
+            last.start()
             stop.set()
 
         # What a terminal sends to all processes the supervisor of several hears, and passes on.
@@ -268,8 +276,15 @@ class Service:
             if self.app.engine.failure is not None:
                 raise self.app.engine.failure
         finally:
+            last.cancel()
             for number in numbers:
                 loop.remove_signal_handler(number)
+
+
+def _end_without_store() -> None:
+    """End the process although its store hangs: what it has not committed, it has not acknowledged either."""
+    log.error("stopped without the store", what="the store did not finish in time; its last batch is not acknowledged")
+    os._exit(1)
 
 
 def _guard(listeners: Listeners) -> Guard:
