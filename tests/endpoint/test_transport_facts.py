@@ -122,7 +122,11 @@ async def test_under_asgi_both_come_from_the_scope() -> None:
         assert message.peer_certificate is not None
         assert message.peer_certificate.subject == "CN=client"
         tls["client_cert_error"] = "it has expired"
-        await say(peer, sequence=Sequence(made.control.identifier, 2), body=b"<a/>", action=ACTION)
+        refused = await say(peer, sequence=Sequence(made.control.identifier, 2), body=b"<a/>", action=ACTION)
+        assert refused.fault is not None and refused.fault.code == "UnknownSequence", "it proves nobody's right to it"
+        made = await say(peer, control=CreateSequence(ANONYMOUS_EPR), message_id="urn:2", reply_to=ANONYMOUS_EPR)
+        assert isinstance(made.control, CreateSequenceResponse)
+        await say(peer, sequence=Sequence(made.control.identifier, 1), body=b"<a/>", action=ACTION)
         assert (await asyncio.wait_for(seen.get(), 60)).peer_certificate is None
 
 
