@@ -160,6 +160,7 @@ class MariaDB(Server):
             program("mariadb-install-db"),
             "--no-defaults",
             f"--datadir={data}",
+            f"--tmpdir={self.directory}",  # several are made at a time, and their temporary tables meet in /tmp
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
             *([f"--user={self.user}"] if self.user else []),
@@ -174,6 +175,7 @@ class MariaDB(Server):
             program("mariadbd"),
             "--no-defaults",
             f"--datadir={self.directory / 'data'}",
+            f"--tmpdir={self.directory}",
             f"--socket={self.socket}",
             f"--pid-file={self.directory / 'pid'}",
             "--skip-networking",

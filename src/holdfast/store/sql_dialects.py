@@ -109,7 +109,10 @@ class PostgreSQL:
 
     isolation = "AUTOCOMMIT"  # one statement is one transaction
     _PASSING = ("08", "40", "53", "57P", "58", "25006", "55P03")
-    _PASSING_WORDS = ("starting up", "shutting down", "recovery mode", "too many clients", "connection slots")
+    _PASSING_WORDS = (
+        *("starting up", "shutting down", "recovery mode", "not yet accepting", "not accepting"),
+        *("too many clients", "connection slots"),
+    )
     _DIVISION_BY_ZERO = "22012"
     _FENCE = (
         "fence AS (UPDATE holdfast_spaces SET serial = serial + 1 "
