@@ -222,6 +222,21 @@ def test_whoever_asks_and_waits_too_long_for_a_reply_is_acknowledged() -> None:
     assert ranges(asked) == ()
 
 
+def test_a_request_beyond_a_gap_gives_its_connection_back_soon_and_gets_its_reply_when_it_asks_again() -> None:
+    """What closes the gap may need that connection: a client may have but two."""
+    endpoint = Endpoint(reply_patience=30.0)
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    endpoint.request(identifier, 2)
+    waiting = len(endpoint.answers)
+    endpoint.pass_time(1.4)
+    assert len(endpoint.answers) == waiting
+    endpoint.pass_time(0.2)
+    assert len(endpoint.answers) == waiting + 1 and list(endpoint.answers.values())[-1] is None, "202"
+    endpoint.request(identifier, 1)
+    endpoint.pass_time(1.6)
+    assert len(endpoint.answers) == waiting + 1, "one that is beyond no gap waits as long as before"
+
+
 def test_a_requester_with_an_address_that_asks_is_acknowledged_there() -> None:
     endpoint, identifier = addressable()
     asked = (AckRequested(identifier),)

@@ -86,7 +86,8 @@ class DestinationPolicy:
         remember_terminated: Seconds an ended Sequence is remembered, to answer repeats in kind.
         advertise_buffer: Whether acknowledgements carry BufferRemaining.
         reply_patience: Seconds an anonymous requester's back-channel is held open for its reply before it is answered
-            202 and left to ask again; half of WCF's one-minute send timeout.
+            202 and left to ask again; half of WCF's one-minute send timeout. For a request beyond a gap it is a
+            twentieth of that, as the message that closes the gap may need the connection.
 
     Raises:
         ConfigurationError: for a number that cannot be.

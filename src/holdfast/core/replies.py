@@ -6,7 +6,7 @@ their destination's to remember, durably: whatever shapes an answer here is read
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 from functools import partial
 
 from holdfast.core.acknowledging import Acknowledging, asks
@@ -25,6 +25,11 @@ from holdfast.core.source import RMSource
 def _plain_key(destination: RMDestination) -> str:
     """The outbox of replies to a requester that offered no Sequence for them."""
     return f"plain/{destination.identifier}"
+
+
+HELD_SHARE = 20
+"""A request beyond a gap keeps its exchange for this part of ``reply_patience``: what closes the gap may need the
+connection. Some clients have two in all (Sandesha2); .NET's takes an empty 202 and asks again."""
 
 
 class Replies:
@@ -57,7 +62,8 @@ class Replies:
         self._waiting: dict[str, dict[int, list[tuple[BackChannel, bool]]]] = {}
         """Identifier -> message number -> those who wait for its answer, and whether they asked for an
         acknowledgement."""
-        self._patience: deque[tuple[float, str, int, BackChannel]] = deque()
+        self._patience: list[tuple[float, int, str, int, BackChannel]] = []
+        self._waited = 0
 
     # --- the application's answer ---------------------------------------------------------------------------------
 
@@ -291,7 +297,11 @@ class Replies:
             return
         identifier = destination.identifier
         self._waiting.setdefault(identifier, {}).setdefault(number, []).append((back_channel, asked))
-        self._patience.append((now + self._inbound.policy.reply_patience, identifier, number, back_channel))
+        patience = self._inbound.policy.reply_patience
+        if number in destination.held:
+            patience /= HELD_SHARE
+        self._waited += 1
+        heapq.heappush(self._patience, (now + patience, self._waited, identifier, number, back_channel))
 
     def _answer_waiting(self, destination: RMDestination, number: int, now: float) -> None:
         """Answer those who sent the message again while it, or its reply, was on its way to the disk."""
@@ -333,7 +343,7 @@ class Replies:
     def pump(self, now: float) -> None:
         """Let those go who have waited long enough: they may ask again."""
         while self._patience and self._patience[0][0] <= now:
-            _, identifier, number, back_channel = self._patience.popleft()
+            _, _, identifier, number, back_channel = heapq.heappop(self._patience)
             waiting = self._waiting.get(identifier, {})
             entry = next((entry for entry in waiting.get(number, ()) if entry[0] is back_channel), None)
             if entry is None:

@@ -73,6 +73,7 @@ _REPORTS = frozenset(
         "tries",
         # Requesters whose patience ends beyond the horizon; who is waiting says ``_waiting``.
         "_patience",
+        "_waited",
     }
 )
 """Names of fields, and keys of saved states, that nothing depends on in the explorer's setups."""
