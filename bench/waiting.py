@@ -107,18 +107,18 @@ def drain(directory: Path, count: int) -> dict[str, Any]:
     first = outbox.first
     protocol.pump(time.time())
     while outbox.first - first < count:
-        sent = 0
+        sent: Transmit | None = None
         for effect in protocol.take_effects():
             if isinstance(effect, Transmit):
-                sent = max(sent, effect.number)
+                sent = effect if sent is None or sent.number < effect.number else sent
             elif isinstance(effect, ReadWanted):
                 found = store.read(effect.queue, effect.partition, effect.start, effect.end)
                 protocol.records_read(effect, found, time.time())
-        if sent:
-            arrived = SequenceAcknowledgement("urn:uuid:granted", ((1, sent),))
+        if sent is not None:
+            arrived = SequenceAcknowledgement("urn:uuid:granted", ((1, sent.number),))
             envelope = Envelope(VERSIONS.soap, VERSIONS.addressing, VERSIONS.rm, control=Acknowledge())
             envelope.acknowledgements = (arrived,)
-            protocol.receive(envelope, None, time.time())
+            protocol.received(sent, envelope, time.time())
             protocol.pump(time.time())
         if protocol.wants_commit:
             store.commit(protocol.take_batch())
