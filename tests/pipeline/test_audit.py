@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import plain_audit
 import pytest
 import told as _told
+from lxml import html
 
 from holdfast.endpoint.journal_columns import COLUMNS, NAMES
 from holdfast.endpoint.journal_files import HEADER, frames_of
@@ -242,7 +243,11 @@ def test_the_tables_and_the_report_tell_what_happened(spark: SparkSession, tmp_p
     audited.release()
     assert "Gaps that are open" in page
     assert "Violations: 1." in page
-    assert "<script>" not in page
+    assert "Times are in the time zone UTC." in page
+    told = html.document_fromstring(page)
+    (link,) = {link.get("href") for link in told.xpath("//a") if link.text == hostile}
+    assert told.get_element_by_id(link[1:]).xpath("td[1]")[0].text_content() == hostile
+    assert page.count("<script>") == 1 and "alert(" not in told.xpath("string(//script)")
     assert "<svg" in page
 
 

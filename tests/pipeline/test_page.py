@@ -13,7 +13,9 @@ from holdfast.cli.main import cli
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline import audit_job, grid_job, reassemble_job
 from holdfast.pipeline.page import (
+    SHOWN,
     Heading,
+    Link,
     Table,
     Text,
     check_installed,
@@ -32,6 +34,36 @@ def test_what_peers_wrote_is_shown_and_never_run():
     page = html.document_fromstring(render(HOSTILE, parts))
     assert page.xpath("//script | //img | //link") == []
     assert page.text_content().count(HOSTILE) == 6
+
+
+def test_a_long_table_shows_its_first_rows_and_has_a_search_for_the_others():
+    rows = [[f"name {number}", number] for number in range(SHOWN + 5)]
+    page = html.document_fromstring(render("table", [Table(["name", "number"], rows)]))
+    assert len(page.xpath("//tbody/tr[not(@hidden)]")) == SHOWN
+    assert len(page.xpath("//tbody/tr")) == len(rows)
+    assert page.xpath("//input/@placeholder") == [f"Search {len(rows)} rows"]
+    short = html.document_fromstring(render("table", [Table(["name", "number"], rows[:SHOWN])]))
+    assert short.xpath("//input | //script") == []
+
+
+def test_a_cell_leads_to_its_row_also_where_that_is_not_shown_at_first():
+    rows = [[f"urn:{number}"] for number in range(SHOWN + 5)]
+    ids = [f"sequence-{number}" for number in range(len(rows))]
+    parts = [Table(["Sequence"], [[Link(HOSTILE, ids[-1])]]), Table(["Sequence"], rows, ids=ids)]
+    page = html.document_fromstring(render("links", parts))
+    (link,) = page.xpath("//a")
+    assert (link.get("href"), link.text) == (f"#{ids[-1]}", HOSTILE)
+    assert page.get_element_by_id(ids[-1]).text_content().strip() == "urn:24"
+    (script,) = page.xpath("//script")
+    assert "hashchange" in script.text
+
+
+def test_no_table_is_wider_than_the_page_and_a_column_without_a_value_is_left_out():
+    rows = [[1, None, "", "urn:uuid:" + "0123456789" * 9], [2, None, None, "urn:other"]]
+    page = html.document_fromstring(render("table", [Table(["number", "nothing", "empty", "Sequence"], rows)]))
+    assert page.xpath("//th/text()") == ["number", "Sequence"]
+    assert len(page.xpath("//div[@class='wide']/table")) == 1
+    assert page.xpath("//td/@class") == ["number", "id"] * 2
 
 
 def test_a_table_without_rows_is_told_in_a_word():

@@ -22,23 +22,54 @@ if TYPE_CHECKING:
 COLOURS = ("#2a6f97", "#b0413e", "#6a994e", "#bc6c25", "#7b5ea7", "#468faf", "#8d99ae", "#3d405b")
 """Of lines in a plot, in their order."""
 
+SHOWN = 20
+"""Rows of a table that are shown at first; a search field and a button show the others."""
+
 _PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title><style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse; margin: 1rem 0; font-size: 13px } td, th { padding: .2rem .7rem; text-align: left }
-th { border-bottom: 2px solid #999 } td { border-bottom: 1px solid #ddd } .number { text-align: right }
-figure { margin: 1rem 0 } figcaption { color: #555 } svg { max-width: 100%; height: auto } .bad { color: #b0413e }
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{{ title }}</title><style>
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+h1 { font-size: 1.6rem } h2 { font-size: 1.2rem; margin-top: 2.2rem } h3 { font-size: 1rem; margin-bottom: 0 }
+.wide { overflow-x: auto; margin: .6rem 0 } table { border-collapse: collapse; width: 100%; font-size: 13px }
+td, th { padding: .25rem .6rem; text-align: left; vertical-align: top } th { border-bottom: 2px solid #999 }
+td { border-bottom: 1px solid #ddd; overflow-wrap: break-word } tr:target { background: #fff3c4 }
+.number { text-align: right; white-space: nowrap }
+.time, .short { white-space: nowrap } .text { min-width: 12rem }
+.id { font: 12px ui-monospace, monospace; min-width: 9rem; overflow-wrap: anywhere }
+nav { margin: .4rem 0 } input { font: inherit; padding: .1rem .4rem; width: 16rem } button { font: inherit }
+figure { margin: 1rem 0 } figcaption { color: #555 } svg { max-width: 100%; height: auto } a { color: #2a6f97 }
+.verdict { padding: .5rem .8rem; background: #eef6ea; border-left: 4px solid #6a994e }
+.bad { padding: .5rem .8rem; background: #fbeceb; border-left: 4px solid #b0413e }
 </style></head><body><h1>{{ title }}</h1>
 {% for part in parts %}
-{%- if part.heading is defined %}<h2>{{ part.heading }}</h2>
-{% elif part.text is defined %}<p{% if part.is_bad %} class="bad"{% endif %}>{{ part.text }}</p>
+{%- if part.heading is defined %}<h{{ part.level }}>{{ part.heading }}</h{{ part.level }}>
+{% elif part.text is defined %}<p{% if part.is_bad %} class="bad"{% elif part.is_verdict %} class="verdict"{% endif %}>
+{{- part.text }}</p>
 {% elif part.svg is defined %}<figure>{{ part.svg | safe }}<figcaption>{{ part.caption }}</figcaption></figure>
 {% elif not part.rows %}<p>None.</p>
-{% else %}<table><tr>{% for name in part.columns %}<th>{{ name }}</th>{% endfor %}</tr>
-{% for row in part.rows %}<tr>{% for cell in row %}<td{% if cell is number %} class="number"{% endif %}>
-{{- told(cell) }}</td>{% endfor %}</tr>
-{% endfor %}</table>{% if part.left_out %}<p>{{ part.left_out }} more rows are not shown.</p>{% endif %}
-{% endif %}{% endfor %}</body></html>
+{% else %}{% if part.rows | length > shown %}
+<nav><input type="search" placeholder="Search {{ part.rows | length }} rows" aria-label="Search">
+<button type="button">Show all {{ part.rows | length }}</button></nav>
+{% endif %}<div class="wide"><table><thead><tr>{% for name, kind in part.shown_columns() %}<th
+{%- if kind == "number" %} class="number"{% endif %}>{{ name }}</th>{% endfor %}</tr></thead><tbody>
+{% for id, cells in part.shown_rows() %}<tr{% if id %} id="{{ id }}"{% endif %}
+{%- if loop.index > shown %} hidden{% endif %}>
+{%- for cell, kind in cells %}<td{% if kind %} class="{{ kind }}"{% endif %}>
+{%- if cell.target is defined %}<a href="#{{ cell.target }}">{{ cell.text }}</a>
+{%- else %}{{ told(cell) }}{% endif %}</td>{% endfor %}</tr>
+{% endfor %}</tbody></table></div>{% if part.left_out %}<p>{{ told(part.left_out) }} more rows are not in this page.</p>
+{% endif %}{% endif %}{% endfor %}{% if is_searched %}<script>
+for (const nav of document.querySelectorAll("nav")) {
+  const rows = [...nav.nextElementSibling.querySelectorAll("tbody tr")], [field, all] = nav.children;
+  const show = most => { let left = most; for (const row of rows)
+    row.hidden = !row.textContent.toLowerCase().includes(field.value.toLowerCase()) || left-- <= 0; };
+  field.oninput = () => show(field.value ? rows.length : {{ shown }});
+  all.onclick = () => { field.value = ""; show(rows.length); all.remove(); };
+}
+const reveal = () => { const row = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (row) { row.hidden = false; row.scrollIntoView(); } };
+addEventListener("hashchange", reveal); reveal();
+</script>{% endif %}</body></html>
 """
 
 _OUTSIDE = re.compile(r"\A.*?(?=<svg)", re.S)
@@ -46,26 +77,87 @@ _OUTSIDE = re.compile(r"\A.*?(?=<svg)", re.S)
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Begins a section."""
+    """Begins a section; ``level`` 3: a part of one."""
 
     heading: str
+    level: int = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A paragraph; ``is_bad``: one that tells of something wrong."""
+    """A paragraph; ``is_bad``: one that tells of something wrong; ``is_verdict``: one that sums up that nothing is."""
 
     text: str
     is_bad: bool = False
+    is_verdict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cell that leads to a row of the page; ``target`` is its id."""
+
+    text: str
+    target: str
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under their columns; ``left_out``: how many more there are."""
+    """Rows under their columns. A column without a value in any row is left out.
+
+    Args:
+        columns: Their names.
+        rows: The cells of each: text, numbers, :class:`Link`, or None for nothing.
+        left_out: How many more rows there are.
+        ids: Of the rows, for links to them; "" or none at all: nothing leads there.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
     left_out: int = 0
+    ids: Sequence[str] = ()
+
+    def shown_columns(self) -> list[tuple[str, str]]:
+        """Names, and what kind of values there are: as CSS classes."""
+        return [(self.columns[at], kind) for at, kind in self._kinds()]
+
+    def shown_rows(self) -> Iterator[tuple[str, list[tuple[object, str]]]]:
+        """The id of each row, and its cells with their kinds."""
+        kinds = self._kinds()
+        for number, row in enumerate(self.rows):
+            id = self.ids[number] if number < len(self.ids) else ""
+            yield id, [(row[at], kind if kind != "number" or _is_number(row[at]) else "") for at, kind in kinds]
+
+    def _kinds(self) -> list[tuple[int, str]]:
+        found = []
+        for at in range(len(self.columns)):
+            values = [row[at] for row in self.rows if row[at] is not None and row[at] != ""]
+            if values:
+                found.append((at, _kind_of(values)))
+        return found
+
+
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _kind_of(values: Sequence[object]) -> str:
+    """How a column is set: numbers to the right, times in one line, long names in a narrow type."""
+    if all(map(_is_number, values)):
+        return "number"
+    texts = [value.text if isinstance(value, Link) else str(value) for value in values]
+    if all(map(_TIME.fullmatch, texts)):
+        return "time"
+    longest = max(map(len, texts))
+    if longest > _LONG:
+        return "id" if all(" " not in text for text in texts) else "text"
+    return "short" if longest <= _SHORT else ""
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
+_LONG = 24
+"""Characters: a longer name may be broken anywhere."""
+_SHORT = 15
+"""Characters: what is no longer stands in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +251,8 @@ def render(title: str, parts: Sequence[Part]) -> str:
     from jinja2 import Environment
 
     page = Environment(autoescape=True, trim_blocks=True).from_string(_PAGE)
-    return page.render(title=title, parts=parts, told=_told)
+    is_searched = any(isinstance(part, Table) and (len(part.rows) > SHOWN or part.ids) for part in parts)
+    return page.render(title=title, parts=parts, told=_told, shown=SHOWN, is_searched=is_searched)
 
 
 def _told(cell: object) -> str:

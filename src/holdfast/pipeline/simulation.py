@@ -15,7 +15,7 @@ from holdfast.pipeline.grid import Cell, Grid
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from holdfast.testing.trial import Outcome
 
@@ -97,17 +97,21 @@ def summarize(outcomes: DataFrame) -> DataFrame:
     Returns:
         A row for each combination, in the grid's order: ``cell, loss, delay, window, backoff``, then ``sequences``,
         ``incomplete`` (of them, those that did not end well), ``goodput`` (messages delivered a second of a Sequence's
-        time), ``overhead`` (transmissions for each message delivered, beyond the first), ``requests`` (all requests for
-        each), and seconds from submitted to delivered of half, of 95 % and of 99 % of the messages.
+        time), ``overhead`` (transmissions for each message delivered, beyond the first), ``goodput_margin`` and
+        ``overhead_margin`` (with 95 % confidence the value for endless Sequences differs by no more), ``requests``
+        (all requests for each), and seconds from submitted to delivered of half, of 95 % and of 99 % of the messages.
     """
     from pyspark.sql import functions as F
 
     delivered = F.sum("delivered")
+    goodput, overhead = delivered / F.sum("seconds"), F.sum("transmissions") / delivered - 1
     figures = outcomes.groupBy(*_AXES).agg(
         F.count("*").alias("sequences"),
         F.sum(F.when(F.col("is_complete"), 0).otherwise(1)).alias("incomplete"),
-        (delivered / F.sum("seconds")).alias("goodput"),
-        (F.sum("transmissions") / delivered - 1).alias("overhead"),
+        goodput.alias("goodput"),
+        _margin("delivered", "seconds").alias("goodput_margin"),
+        overhead.alias("overhead"),
+        _margin("transmissions", "delivered").alias("overhead_margin"),
         (F.sum("requests") / delivered).alias("requests"),
     )
     quantiles = (
@@ -117,3 +121,20 @@ def summarize(outcomes: DataFrame) -> DataFrame:
         .select("cell", *(F.col("of")[at].alias(f"latency_{of}") for at, of in enumerate((50, 95, 99))))
     )
     return figures.join(quantiles, "cell", "left").orderBy("cell")
+
+
+CONFIDENCE = 1.96
+"""Standard deviations on either side of a mean, for 95 %."""
+
+
+def _margin(of: str, by: str) -> Column:
+    """How far the ratio of two sums may be from that of endless Sequences: the delta method, each Sequence drawn by
+    itself."""
+    from pyspark.sql import functions as F
+
+    count, ratio = F.count("*"), F.sum(of) / F.sum(by)
+    # The variance of (of - ratio * by), whose mean is 0.
+    squares = F.sum(F.col(of) * F.col(of)) + ratio * ratio * F.sum(F.col(by) * F.col(by))
+    variance = (squares - 2 * ratio * F.sum(F.col(of) * F.col(by))) / (count - 1)
+    known = F.when((count > 1) & (F.sum(by) > 0), F.greatest(variance, F.lit(0.0)))
+    return F.lit(CONFIDENCE) * F.sqrt(known / count) / F.avg(by)

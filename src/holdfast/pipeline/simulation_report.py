@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
+from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline.grid import Grid
@@ -15,20 +16,20 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 """One of :func:`~holdfast.pipeline.simulation.summarize`'s."""
 
-COLUMNS = (
-    "loss",
-    "delay",
-    "window",
-    "backoff",
-    "goodput",
-    "overhead",
-    "requests",
-    "latency_50",
-    "latency_95",
-    "latency_99",
-    "incomplete",
-)
-"""Of the table, in its order."""
+COLUMNS: Mapping[str, Callable[[Row], object]] = {
+    "loss": lambda row: f"{row['loss']:.3g}",
+    "delay": lambda row: _told(row["delay"]),
+    "window": lambda row: row["window"],
+    "backoff": lambda row: row["backoff"],
+    "messages/s": lambda row: _with_margin(row["goodput"], row.get("goodput_margin")),
+    "sent again, for each message": lambda row: _with_margin(row["overhead"], row.get("overhead_margin")),
+    "requests for each message": lambda row: row["requests"],
+    "half within": lambda row: _told(row["latency_50"]),
+    "95 % within": lambda row: _told(row["latency_95"]),
+    "99 % within": lambda row: _told(row["latency_99"]),
+    "incomplete": lambda row: row["incomplete"],
+}
+"""Of the table: name -> what is told of a row of the summary."""
 
 ABOUT_AS_GOOD = 0.05
 """Of two policies whose goodput differs by less than this share, the one that transmits less is the better one."""
@@ -57,9 +58,10 @@ def reading(rows: Sequence[Row]) -> list[str]:
     for loss, delay, tried in networks(rows):
         best = best_of(tried)
         worst = min(tried, key=lambda row: row["goodput"] or 0.0)
+        goodput = _with_margin(best["goodput"], best.get("goodput_margin"))
         lines.append(
             f"Loss {loss:.0%}, delay {_told(delay)}: window {best['window']} with the backoff {best['backoff']} is "
-            f"best, {best['goodput']:.3g} messages/s at {best['overhead']:.0%} overhead, 95 % within "
+            f"best, {goodput} messages/s at {best['overhead']:.0%} overhead, 95 % within "
             f"{_told(best['latency_95'])}. {_beside(best, worst)}"
         )
     if left := sum(row["incomplete"] for row in rows):
@@ -72,6 +74,20 @@ def _beside(best: Row, worst: Row) -> str:
     if times < 1 + ABOUT_AS_GOOD:
         return "The policies differ by less than a twentieth there."
     return f"That is {times:.3g} times what window {worst['window']} with {worst['backoff']} brings."
+
+
+def _cell(row: Row) -> int:
+    return int(row["cell"])
+
+
+def _with_margin(value: float | None, margin: float | None) -> str:
+    """A value, with no more figures than its margin allows."""
+    if value is None:
+        return ""
+    if not margin:
+        return f"{value:.3g}"
+    places = max(0, 1 - floor(log10(margin)))
+    return f"{value:.{places}f} ± {margin:.{places}f}"
 
 
 def _told(seconds: float | None) -> str:
@@ -101,7 +117,8 @@ def parts(grid: Grid, rows: Sequence[Row], seconds: float) -> list[Part]:
         Heading("Goodput, overhead and latency"),
         *(_plot(rows, delay) for delay in sorted({row["delay"] for row in rows})),
         Heading("All combinations"),
-        Table(COLUMNS, [[row[name] for name in COLUMNS] for row in sorted(rows, key=lambda row: row["cell"])]),
+        Text("What stands behind ± holds with 95 % confidence for endless Sequences; quantiles have no such bound."),
+        Table(tuple(COLUMNS), [[tell(row) for tell in COLUMNS.values()] for row in sorted(rows, key=_cell)]),
         Heading("The backoffs"),
         Table(("name", *_BACKOFF), backoffs),
     ]
@@ -111,8 +128,8 @@ _BACKOFF = ("initial", "floor", "cap", "jitter")
 
 _FIGURES = (
     ("goodput", "messages/s", True),
-    ("overhead", "transmissions beyond the first, a message", False),
-    ("latency_95", "s, 95 % of the messages", True),
+    ("overhead", "sent again, for each message", False),
+    ("latency_95", "seconds, 95 % within", True),
 )
 
 
@@ -121,7 +138,7 @@ def _plot(rows: Sequence[Row], delay: float) -> Plot:
     here = [row for row in rows if row["delay"] == delay]
     for axes, (name, unit, is_log) in zip(figure.axes, _FIGURES, strict=True):
         _lines(axes, here, name)
-        axes.set(title=name, xlabel="loss", ylabel=unit, yscale="log" if is_log else "linear")
+        axes.set(title=name.partition("_")[0], xlabel="loss", ylabel=unit, yscale="log" if is_log else "linear")
     figure.axes[0].legend(fontsize=7)
     return drawn(figure, f"Delay {_told(delay)} one way.")
 
@@ -131,8 +148,13 @@ def _lines(axes: Axes, rows: Sequence[Row], name: str) -> None:
     backoffs = sorted({backoff for backoff, _ in policies})
     windows = sorted({window for _, window in policies})
     for backoff, window in policies:
-        found = sorted((row["loss"], row[name]) for row in rows if (row["backoff"], row["window"]) == (backoff, window))
+        mine = [row for row in rows if (row["backoff"], row["window"]) == (backoff, window)]
+        found = sorted((row["loss"], row[name], row.get(f"{name}_margin") or 0.0) for row in mine)
         style = ("-", "--", ":", "-.")[windows.index(window) % 4]
         colour = COLOURS[backoffs.index(backoff) % len(COLOURS)]
-        losses, values = zip(*found, strict=True)
-        axes.plot(losses, values, style, marker=".", color=colour, label=f"{backoff}, window {window}")
+        losses, values, margins = zip(*found, strict=True)
+        label = f"{backoff}, window {window}"
+        if f"{name}_margin" in mine[0]:
+            axes.errorbar(losses, values, margins, linestyle=style, marker=".", color=colour, label=label, capsize=2)
+        else:
+            axes.plot(losses, values, style, marker=".", color=colour, label=label)
