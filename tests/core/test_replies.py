@@ -237,6 +237,20 @@ def test_a_request_beyond_a_gap_gives_its_connection_back_soon_and_gets_its_repl
     assert len(endpoint.answers) == waiting + 1, "one that is beyond no gap waits as long as before"
 
 
+def test_a_request_whose_gap_closed_in_time_waits_as_long_as_any_other() -> None:
+    """Requests overtake each other on several connections; a slow service must not cost a repeat of each."""
+    endpoint = Endpoint(reply_patience=30.0)
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    endpoint.request(identifier, 2)
+    endpoint.pass_time(0.5)
+    endpoint.request(identifier, 1)
+    waiting = len(endpoint.answers)
+    endpoint.pass_time(29.0)
+    assert len(endpoint.answers) == waiting
+    endpoint.pass_time(1.1)
+    assert len(endpoint.answers) == waiting + 2
+
+
 def test_a_requester_with_an_address_that_asks_is_acknowledged_there() -> None:
     endpoint, identifier = addressable()
     asked = (AckRequested(identifier),)

@@ -62,7 +62,7 @@ class Replies:
         self._waiting: dict[str, dict[int, list[tuple[BackChannel, bool]]]] = {}
         """Identifier -> message number -> those who wait for its answer, and whether they asked for an
         acknowledgement."""
-        self._patience: list[tuple[float, int, str, int, BackChannel]] = []
+        self._patience: list[tuple[float, int, float, str, int, BackChannel]] = []
         self._waited = 0
 
     # --- the application's answer ---------------------------------------------------------------------------------
@@ -298,10 +298,15 @@ class Replies:
         identifier = destination.identifier
         self._waiting.setdefault(identifier, {}).setdefault(number, []).append((back_channel, asked))
         patience = self._inbound.policy.reply_patience
-        if number in destination.held:
-            patience /= HELD_SHARE
+        looked_at = now + (patience / HELD_SHARE if number in destination.held else patience)
+        self._wait_until(looked_at, now + patience, identifier, number, back_channel)
+
+    def _wait_until(
+        self, looked_at: float, until: float, identifier: str, number: int, back_channel: BackChannel
+    ) -> None:
+        """Let it wait ``until`` then; ``looked_at`` earlier, if it is beyond a gap."""
         self._waited += 1
-        heapq.heappush(self._patience, (now + patience, self._waited, identifier, number, back_channel))
+        heapq.heappush(self._patience, (looked_at, self._waited, until, identifier, number, back_channel))
 
     def _answer_waiting(self, destination: RMDestination, number: int, now: float) -> None:
         """Answer those who sent the message again while it, or its reply, was on its way to the disk."""
@@ -343,17 +348,20 @@ class Replies:
     def pump(self, now: float) -> None:
         """Let those go who have waited long enough: they may ask again."""
         while self._patience and self._patience[0][0] <= now:
-            _, _, identifier, number, back_channel = heapq.heappop(self._patience)
+            _, _, until, identifier, number, back_channel = heapq.heappop(self._patience)
             waiting = self._waiting.get(identifier, {})
             entry = next((entry for entry in waiting.get(number, ()) if entry[0] is back_channel), None)
             if entry is None:
+                continue
+            destination = self._inbound.destinations.get(identifier)
+            if now < until and destination is not None and number not in destination.held:
+                self._wait_until(until, until, identifier, number, back_channel)  # the gap is closed
                 continue
             waiting[number].remove(entry)
             if not waiting[number]:
                 del waiting[number]
             if not waiting:
                 del self._waiting[identifier]
-            destination = self._inbound.destinations.get(identifier)
             if destination is not None and (entry[1] or destination.offered is None):
                 self._acknowledging.acknowledge(destination, back_channel, now, at_once=entry[1])
             else:
