@@ -286,6 +286,24 @@ async def test_that_a_service_forgot_its_sessions_is_told_and_nothing_is_sent_ag
 
 
 @every_combination
+@pytest.mark.parametrize("contract", ["twoway", "mixed"])
+async def test_after_a_service_forgot_its_sessions_a_two_way_session_goes_on_in_another(
+    profile: Profile, contract: str
+) -> None:
+    policy = replace(QUICK, assurance=holdfast.Assurance.parse("at-least-once in-order"))
+    async with (
+        ScriptedWCFServer(profile, "twoway") as server,
+        running_source(server.url, profile, contract, policy=policy) as source,
+    ):
+        await converse(source, contract, 2)
+        server.sessions.clear()
+        await converse(source, contract, 2)
+        server.sessions.clear()
+        assert await echo(source, "5") == "5"
+    assert server.texts == ["1", "2", "1", "2", "5"]
+
+
+@every_combination
 async def test_what_a_closed_source_still_had_is_sent_by_the_next_one(profile: Profile, tmp_path: Path) -> None:
     store = tmp_path / "outbox"
     (port,) = free_ports(1)

@@ -32,7 +32,7 @@ class Offered(Protocol):
     """What the sending half asks of the receiving half about Sequences that it offered."""
 
     def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
-        """What may be acknowledged of it now; None if it is unknown."""
+        """What may be acknowledged of it now; None if it is unknown, here or to its source."""
         ...
 
     def acknowledgement_at(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:

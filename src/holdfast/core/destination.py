@@ -93,6 +93,7 @@ class RMDestination:
         "create_message_id",
         "created_at",
         "decisions",
+        "disowned",
         "ended_at",
         "expires",
         "expires_at",
@@ -171,6 +172,8 @@ class RMDestination:
         self.last_activity = now
         self.ended_at: float | None = None
         self.last_fault = ""
+        self.disowned = False
+        """Whether its source said that it is over, or unknown to it: then nothing is acknowledged to it any more."""
         self.suspended: str | None = None
         """What somebody gave as the reason to hold it back: no new message is accepted; None: nobody does."""
         self.kept_out_by: QueueLimit | None = None
@@ -543,6 +546,8 @@ class RMDestination:
             state["ended_at"] = self.ended_at
         if self.last_fault:
             state["last_fault"] = self.last_fault
+        if self.disowned:
+            state["disowned"] = True
         if self.gap_reported:
             state["gaps"] = self.gap_reported
         if self.suspended is not None:
@@ -625,6 +630,7 @@ class RMDestination:
         destination.last_activity = now
         destination.ended_at = None if state["ended_at"] is None else min(state["ended_at"], now)
         destination.last_fault = state["last_fault"]
+        destination.disowned = state.get("disowned", False)
         destination.gap_reported = list(state["gaps"])
         destination.suspended = state.get("suspended")
         destination.routed = {number: names for number, *names in state.get("routed", ())}

@@ -122,6 +122,17 @@ class Exchanges:
         source.not_delivered(sent.number, now)
         self._outbound.ready(outbox)
 
+    def refused_for_acknowledgement(self, sent: Transmit, identifier: str, now: float) -> None:
+        """A fault about an inbound Sequence answers what was sent, which that peer did not take then. It goes again at
+        once if it carried an acknowledgement of that Sequence, which it does not carry any more, else soon."""
+        found = self._find(sent)
+        if found is None:
+            return
+        outbox, source = found
+        carried_it = any(one.identifier == identifier for one in sent.envelope.acknowledgements)
+        source.not_delivered(sent.number, now, at_once=carried_it)
+        self._outbound.ready(outbox)
+
     def unsendable(self, sent: Transmit, reason: str, now: float) -> None:
         """What was to be sent cannot be written, and never will be: nothing more is sent until somebody decides."""
         self.ended(sent, now)

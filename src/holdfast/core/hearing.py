@@ -120,6 +120,8 @@ class Hearing:
         destination = self._inbound.destinations.get(fault.identifier or "")
         if destination is not None and fault.is_rm:
             self._inbound.fault_received(destination, fault.code, now)
+            if sent is not None:
+                self._outbound.exchanges.refused_for_acknowledgement(sent, destination.identifier, now)
         else:
             outbox = self._outbox_of(envelope, fault, sent, origin)
             if outbox is not None and outbox.source is not None:

@@ -357,6 +357,7 @@ class Inbound:
         if not destination.is_over:  # how it ended says what it is answered with
             destination.last_fault = code
         is_ending = code in ENDS_FOR_DESTINATION
+        destination.disowned |= is_ending
         action = destination.handle(DestinationEvent.ENDING_FAULT if is_ending else DestinationEvent.OTHER_FAULT)
         if action is DestinationAction.END_FOR_SOURCE:
             self.end(destination, None, nothing, now, by_source=True)
@@ -399,9 +400,11 @@ class Inbound:
         return earliest
 
     def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
-        """What may be acknowledged of an inbound Sequence now; None if it is unknown."""
+        """What may be acknowledged of an inbound Sequence now; None if it is unknown, here or to its source."""
+        # WCF looks at the acknowledgement first: it refuses the whole message because of that one, and never says what
+        # became of the message's own Sequence.
         destination = self.destinations.get(identifier)
-        return destination.acknowledgement() if destination is not None else None
+        return destination.acknowledgement() if destination is not None and not destination.disowned else None
 
     def acknowledgement_at(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
         """What a message to that address may acknowledge of an inbound Sequence; None: nothing."""

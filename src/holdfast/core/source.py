@@ -531,15 +531,20 @@ class RMSource:
         entry.silences += 1
         return entry.silences
 
-    def not_delivered(self, number: int, now: float) -> None:
-        """The transport surely failed: try again after a short backoff, not after the whole timeout. ``number``: of
-        the message; 0 for the request that starts or ends the Sequence."""
+    def not_delivered(self, number: int, now: float, *, at_once: bool = False) -> None:
+        """It surely did not arrive: try again after a short backoff, not after the whole timeout.
+
+        Args:
+            number: Of the message; 0 for the request that starts or ends the Sequence.
+            now: Seconds.
+            at_once: Whether what was in its way is gone: it goes again now.
+        """
         entry = self.flight.get(number)
         if entry is not None:
             self.flight.asking.discard(number)
-            self.flight.hurry(entry, now + self._soon(entry.tries))
+            self.flight.hurry(entry, now if at_once else now + self._soon(entry.tries))
         elif number == 0 and self.state in REQUESTS and self.due is not None:
-            self.due = min(self.due, now + self._soon(self.attempts))
+            self.due = min(self.due, now if at_once else now + self._soon(self.attempts))
 
     def _soon(self, tries: int) -> float:
         policy = self.policy.retransmission

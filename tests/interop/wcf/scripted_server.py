@@ -270,6 +270,7 @@ class ScriptedWCFServer:
         self._forget_the_silent()
         if message.control == "CreateSequence":
             return 200, self._create(message)
+        self._look_at_acknowledgement(message)
         session = self._session_of(message)
         if session is None:
             return self._without_reliable_messaging(message)
@@ -288,6 +289,13 @@ class ScriptedWCFServer:
             if time.monotonic() - session.last_activity > self._inactivity and not session.faulted:
                 session.faulted = True
                 self.refusals.append(f"inactivity: nothing came for {session.identifier}")
+
+    def _look_at_acknowledgement(self, message: wire.Read) -> None:
+        """Before anything else, as the real server does: whatever Sequence the message is in."""
+        ack = message.acknowledgement
+        if ack is not None and all(session.offered != ack.identifier for session in self.sessions.values()):
+            reason = "The value of wsrm:Identifier is not a known Sequence identifier."
+            raise _Fault("UnknownSequence", reason, detail=_identifier(ack.identifier))
 
     def _session_of(self, message: wire.Read) -> Session | None:
         named = [message.sequence.identifier] if message.sequence else []
