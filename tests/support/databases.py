@@ -3,6 +3,7 @@ there, as an unprivileged user where the tests run as root."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -92,12 +93,22 @@ class Server:
     def kill(self) -> None:
         """Kill all of it, as a power cut would."""
         assert self.process is not None
-        for child in [self.process.pid, *_descendants(self.process.pid)]:
-            try:
-                os.kill(child, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        self._signal(signal.SIGKILL)
         self.process.wait()
+
+    def pause(self) -> None:
+        """Stop all of it where it is: connections stay, and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Continue after :meth:`pause`."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        for child in [self.process.pid, *_descendants(self.process.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
 
     def end(self) -> None:
         """Stop it, and remove all that it had."""
