@@ -1,19 +1,26 @@
-"""A server ends in a bounded time after SIGTERM, whatever its store does."""
+"""A server ends in a bounded time after SIGTERM, whatever it waits for, and logs what that was."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
-SCRIPT = """
-import asyncio, sys, threading
+import pytest
+
+from holdfast.endpoint import shutdown
+from holdfast.endpoint.shutdown import is_too_long
+
+BEGINNING = """
+import asyncio, threading, time
+import holdfast
 from holdfast import Destination
-from holdfast.endpoint import serve
+from holdfast.endpoint import serve, shutdown
 from holdfast.store.memory import MemoryStore
 
-serve.LONGEST_END = 0.3
+shutdown.LONGEST_STOP = shutdown.LONGEST_STILL = 0.3
 answers = threading.Event()
 answers.set()
 
@@ -24,8 +31,10 @@ class Hanging(MemoryStore):
         answers.wait()
         super().commit(batch)
 
-store = Hanging()
-service = serve.Service(Destination(store, partitions=1), serve.Listeners(port=0))
+"""
+
+HANGING_COMMIT = """
+service = serve.Service(Destination(Hanging(), partitions=1), serve.Listeners(port=0))
 
 def ready():
     answers.clear()
@@ -36,17 +45,110 @@ def ready():
 asyncio.run(service.run(on_ready=ready))
 """
 
+SLOW_HANDLER = """
+app = Destination(Hanging(), partitions=1)
+service = serve.Service(app, serve.Listeners(port=0))
 
-def test_a_server_whose_commit_hangs_ends_in_bounded_time_after_sigterm(tmp_path: Path) -> None:
-    script = tmp_path / "hanging.py"
-    script.write_text(SCRIPT)
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+@app.on()
+def slow(message) -> None:
+    print("ready", flush=True)
+    time.sleep(3600)
+
+async def main():
+    async def send():
+        async with holdfast.Source(service.url, ":memory:") as source:
+            await source.send("<a/>", action="urn:a")
+            await asyncio.Event().wait()
+
+    sending = []
+    await service.run(on_ready=lambda: sending.append(asyncio.ensure_future(send())))
+
+asyncio.run(main())
+"""
+
+HANGING_END = """
+class Unclosed(Hanging):
+    def close(self):
+        time.sleep(3600)
+
+service = serve.Service(Destination(Unclosed(), partitions=1), serve.Listeners(port=0))
+asyncio.run(service.run(on_ready=lambda: print("ready", flush=True)))
+"""
+
+
+def stop(tmp_path: Path, script: str) -> tuple[int, str]:
+    """Run a server, tell it to end once it is ready; its exit code and log."""
+    (tmp_path / "server.py").write_text(BEGINNING + script)
+    command = [sys.executable, str(tmp_path / "server.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:
-            assert process.stdout.readline() == b"ready\n", process.stderr.read().decode()
+            assert process.stdout.readline() == "ready\n", process.stderr.read()
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 1
-            assert b"stopped without the store" in process.stderr.read()
+            return process.wait(60), process.stderr.read()
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(
+    ("script", "waits_for"),
+    [
+        pytest.param(HANGING_COMMIT, "commits and reads; a commit has been with the store for", id="commit"),
+        pytest.param(SLOW_HANDLER, "handlers to return; running handlers: 1", id="handler"),
+        pytest.param(HANGING_END, "waiting_for='the store to be closed'", id="close"),
+    ],
+)
+def test_a_stop_that_hangs_ends_in_bounded_time_and_the_log_says_what_it_waited_for(
+    tmp_path: Path, script: str, waits_for: str
+) -> None:
+    code, log = stop(tmp_path, script)
+    assert code == 1
+    assert "stop.cut_short" in log
+    assert waits_for in log
+
+
+def test_a_slow_stop_is_ended_only_when_it_makes_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    part = [0.0]
+    looks = threading.Semaphore(0)
+    ended: list[float] = []
+
+    def progress() -> float:
+        looks.release()
+        return part[0]
+
+    def end(code: int) -> None:
+        ended.append(now[0])
+        watched.done()
+
+    monkeypatch.setattr(shutdown, "monotonic", lambda: now[0])
+    monkeypatch.setattr(shutdown, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(shutdown.os, "_exit", end)
+    watched = shutdown.Shutdown(progress, lambda: "the test")
+    watched.begin()
+    for second in range(1, 26):
+        part[0] = now[0] = float(second)
+        for _ in range(looks._value + 2):  # a whole look at this second
+            assert looks.acquire(timeout=60)
+    assert not ended
+    now[0] = 28.0
+    watched.thread.join(60)
+    assert ended == [28.0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "still", "too_long"),
+    [
+        (24.9, 24.9, False),  # it may take that long, whatever it does
+        (25.0, 3.0, True),
+        (25.0, 2.9, False),  # it made progress a moment ago
+        (28.4, 2.9, False),
+        (28.5, 0.0, True),  # Kubernetes would kill it soon
+    ],
+)
+def test_a_stop_has_25_seconds_and_while_it_makes_progress_almost_the_30_of_kubernetes(
+    seconds: float, still: float, too_long: bool
+) -> None:
+    assert is_too_long(seconds, still) is too_long
+    assert shutdown.LONGEST_PROGRESS < 30

@@ -148,8 +148,8 @@ def serve(
 
     It recovers every Sequence of its store before it listens, and then says `listening on http://...` on standard
     output. SIGTERM or Ctrl-C ends it when what is in progress is done; a second one at once. A store that fails, such
-    as on a full disk, ends it with exit code 1: what was acknowledged is there when it is started again. One that is
-    found damaged meanwhile does not: everything is answered 503, and /healthz of the admin listener says why.
+    as on a full disk, ends it with exit code 1: what was acknowledged is there when it is started again. A
+    store that is found damaged does not end it: the server answers 503, and /readyz of the admin listener says why.
 
     With --workers, several processes share the Sequences behind one address. One that dies is started again, and only
     its Sequences wait meanwhile.

@@ -175,6 +175,8 @@ class Destination:
     journal: Journal | None = None
     dispatcher: Dispatcher | None = None
     accepted = 0
+    stage = ""
+    """What :meth:`close` waits for, in words; "" before it is called."""
 
     _started = False
     _starting: asyncio.Lock | None = None
@@ -395,6 +397,7 @@ class Destination:
         async with self._starting:
             if not self._started:
                 await self._start()
+                self.stage = ""
                 self._started = True
 
     async def _start(self) -> None:
@@ -518,13 +521,19 @@ class Destination:
         if not self._started:
             return
         self._started = False
+        self.stage = "requests that are being decoded"
         await self._envelopes.close()
         self.engine.protocol.stop()
+        self.stage = "handlers to return"
         if self.dispatcher is not None:
             await self.dispatcher.stop(grace)
+        self.stage = "connections to peers"
         await self.sender.stop()
+        self.stage = "the store's last commits and reads"
         await self.engine.stop()
+        self.stage = "the journal"
         await self._end_journal()
+        self.stage = "the store to be closed"
         try:
             self.store.close()
         except StoreError:

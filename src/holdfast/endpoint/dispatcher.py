@@ -250,6 +250,11 @@ class Dispatcher:
         return self.handling.unhandled
 
     @property
+    def running(self) -> int:
+        """Handlers that run."""
+        return len(self._running)
+
+    @property
     def is_busy(self) -> bool:
         """Whether a handler runs."""
         return bool(self._running)

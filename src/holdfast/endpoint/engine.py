@@ -437,8 +437,8 @@ class Engine:
             return StoreFailed(self.store.trouble, remedy="See to that; it goes on by itself when that is over.")
         if self._thread is not None and (seconds := self._thread.pending_seconds) >= HANGING_SECONDS:
             return StoreFailed(
-                f"the store's disk has not answered for {seconds:.0f} seconds; nothing is acknowledged meanwhile",
-                remedy="Look after the disk; it goes on by itself when that answers.",
+                f"the store has not answered for {seconds:.0f} seconds; nothing is acknowledged meanwhile",
+                remedy="Check its disk or its database. The server resumes when the store answers.",
             )
         return None
 
@@ -574,6 +574,12 @@ class Engine:
         if self._thread is None:
             raise StoreFailed("the endpoint is not running")
         return self._thread
+
+    @property
+    def progress(self) -> tuple[int, float]:
+        """Batches committed, and seconds for which the store has had the next one; from any thread."""
+        thread = self._thread
+        return (thread.batches, thread.pending_seconds) if thread is not None else (0, 0.0)
 
 
 def _log_failure(done: asyncio.Future[None]) -> None:

@@ -9,10 +9,9 @@ import os
 import signal
 import ssl
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from holdfast.endpoint.admin import Admin
 from holdfast.endpoint.admin_guard import Guard
@@ -23,17 +22,17 @@ from holdfast.endpoint.joined_admin import JoinedAdmin
 from holdfast.endpoint.listening import listening_at
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.neighbours import Neighbours
+from holdfast.endpoint.shutdown import Shutdown
 from holdfast.endpoint.supervisor import Post
 from holdfast.exceptions import ConfigurationError, StoreDamaged
 from holdfast.http.exchange import Handler, HTTPLimits
 from holdfast.http.server import HTTPServer
 from holdfast.settings import check_settings
 
+_START: Final = "the start"
+
 COLLECT_EVERY = 20_000
 """Objects that may become garbage in cycles before a collection: a few megabytes."""
-
-LONGEST_END = 25.0
-"""Seconds from the signal to the end of the process; Kubernetes kills after 30."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +103,8 @@ class Service:
         self._server.refusing = refuse_as_soap
         self._admin_server = HTTPServer()
         self._admin: Admin | None = None
+        self._stage = _START
+        """What :meth:`run` waits for when it is told to end, until the destination closes."""
 
     async def start(self) -> None:
         """Recover, then listen: no message is taken before every Sequence is back.
@@ -142,6 +143,7 @@ class Service:
             await self.close(0.0)
             raise
         gc.freeze()  # what was recovered and loaded stays: no collection need look through it
+        self._stage = "requests in progress"
         connections = shares.messages.max_connections
         log.info("listening", url=self.url, admin=self.admin_url, connections=connections, files=shares.limit)
 
@@ -218,6 +220,7 @@ class Service:
         if self._admin is not None:
             self._admin.is_draining = True
         await self._server.close(grace)
+        self._stage = "requests of other workers and the admin listener"
         if self._neighbours is not None:
             await self._neighbours.close()
         if self._admin is not None:
@@ -225,9 +228,34 @@ class Service:
             await self._admin_server.close(1.0)
         await self.app.close(grace)
 
+    def _waits_for(self) -> str:
+        """What a stop waits for, in words; called in another thread."""
+        what = self.app.stage or self._stage
+        if self._stage == _START:
+            return what
+        if seconds := self.app.engine.progress[1]:
+            what += f"; a commit has been with the store for {seconds:.1f} s, and its batch is not acknowledged"
+        for name, count in (("connections of peers", self._connections), ("running handlers", self._handlers)):
+            what += f"; {name}: {count}" if count else ""
+        return what
+
+    def _progress(self) -> tuple[object, ...]:
+        """What changes while a stop makes progress; called in another thread."""
+        batches = self.app.engine.progress[0] if self._stage != _START else 0
+        return self._stage, self.app.stage, batches, self._connections, self._handlers
+
+    @property
+    def _connections(self) -> int:
+        return len(self._server.connections)
+
+    @property
+    def _handlers(self) -> int:
+        return self.app.dispatcher.running if self.app.dispatcher is not None else 0
+
     async def run(self, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
         """Start, serve until SIGINT, SIGTERM, ``stop`` or the store's failure, close. A second signal ends the process
-        at once, and 25 seconds after the first it ends with exit code 1 if the store still hangs.
+        at once. After the first, the process ends within 25 seconds, or within 28.5 while the stop makes progress. If
+        the stop takes longer, the process logs what it waited for and ends with exit code 1.
 
         Args:
             stop: Set it to end serving as the first signal does.
@@ -241,9 +269,7 @@ class Service:
         stop = stop or asyncio.Event()
         loop = asyncio.get_running_loop()
         signals = 0
-        # Not the loop's timer: a store that hangs may hold up the loop as well.
-        last = threading.Timer(LONGEST_END, _end_without_store)
-        last.daemon = True
+        shutdown = Shutdown(self._progress, self._waits_for)
 
         def on_signal() -> None:
             nonlocal signals
@@ -252,7 +278,7 @@ class Service:
                 # Not sys.exit: that would wait for handlers that run in threads. Nothing durable depends on an end.
                 os._exit(130)
             log.info("stopping", how="finishing what is in progress; once more to stop at once")
-            last.start()
+            shutdown.begin()
             stop.set()
 
         # What a terminal sends to all processes the supervisor of several hears, and passes on.
@@ -276,15 +302,9 @@ class Service:
             if self.app.engine.failure is not None:
                 raise self.app.engine.failure
         finally:
-            last.cancel()
+            shutdown.done()
             for number in numbers:
                 loop.remove_signal_handler(number)
-
-
-def _end_without_store() -> None:
-    """End the process although its store hangs: what it has not committed, it has not acknowledged either."""
-    log.error("stopped without the store", what="the store did not finish in time; its last batch is not acknowledged")
-    os._exit(1)
 
 
 def _guard(listeners: Listeners) -> Guard:
