@@ -57,7 +57,10 @@ def test_what_the_fault_answered_goes_again_at_once_and_acknowledges_the_unknown
     (again,) = sending.take()
     assert (again.number, acknowledged(again)) == (2, [])
     sending.refuse(again, UNKNOWN_SEQUENCE, identifier="urn:s")
-    assert outbox.source is None, "now the peer says what became of the message's own Sequence"
+    (create,) = (
+        sending.take()
+    )  # now the peer has said what became of the message's own Sequence, and nothing is in doubt
+    assert isinstance(create.envelope.control, CreateSequence) and sending.stopped == []
 
 
 @BOTH

@@ -388,6 +388,9 @@ def test_messages_of_a_lost_sequence_go_in_a_new_one_by_themselves_only_if_the_f
     relay.forward("twice", policy=ForwardingPolicy(sending=at_least_once))
     relay.forward("once")
     for sent in relay.take():
+        relay.protocol.failed(sent, relay.now, "its answer was lost")
+    relay.now += STEADY.cap
+    for sent in relay.take():
         assert sent.envelope.sequence is not None
         relay.answer(sent, fault=sequence_fault(UNKNOWN_SEQUENCE, sent.envelope.sequence.identifier))
     assert [one.key for one in relay.told if isinstance(one, Stopped)] == ["once"]

@@ -259,6 +259,7 @@ def test_what_a_destination_refused_and_then_closed_goes_on_too_when_somebody_de
     outbox, sent = sending.opened("a", "1", "2", "3", "4")
     sending.refuse(sent[3], "MessageNumberRollover", identifier="urn:s:a", max_message_number=3)
     sending.refuse(sent[1], "ActionNotSupported", is_rm=False, is_addressing=True)
+    sending.protocol.failed(sent[0], sending.now, "its answer was lost")
     sending.refuse(sent[2], "SequenceClosed", identifier="urn:s:a")
     assert [type(one.envelope.control) for one in sending.wait(60.0) if not one.envelope.ack_requested] == []
     sending.protocol.outbound.resume(outbox, sending.choices, sending.now)

@@ -299,6 +299,8 @@ def test_a_fault_that_ends_the_sequence_while_a_read_is_under_way_harms_nothing(
     sending.take()
     sending.acknowledge(outbox, (1, 32))
     assert outbox.source is not None and sending.reads
+    for one in sending.take():
+        sending.protocol.failed(one, sending.now, "its answer was lost")
     fault = Fault("SequenceTerminated", "gone", is_rm=True, identifier=outbox.source.identifier)
     sending.answer(None, fault=fault)
     assert [one.key for one in sending.told if isinstance(one, Stopped)] == ["a"]

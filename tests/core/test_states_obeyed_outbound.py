@@ -55,6 +55,7 @@ FAULTS = {
     V.ROLLOVER_FAULT: Fault("MessageNumberRollover", "no", is_rm=True, identifier=NAME, max_message_number=1),
     V.CLOSED_FAULT: Fault("SequenceClosed", "no", is_rm=True, identifier=NAME),
     V.ENDING_FAULT: Fault("SequenceTerminated", "no", is_rm=True, identifier=NAME),
+    V.ENDING_FAULT_EARLY: Fault("SequenceTerminated", "no", is_rm=True, identifier=NAME),
     V.ACKNOWLEDGEMENT_FAULT: Fault("InvalidAcknowledgement", "no", is_rm=True, identifier=NAME),
     V.MESSAGE_FAULT: Fault("ActionNotSupported", "no", is_addressing=True),
     V.OTHER_FAULT: Fault("Busy", "no", sender=False),
@@ -146,8 +147,11 @@ class Outbound:
     def happen(self, event: V) -> None:
         """An event of the peer's comes from outside; one of ours by the way that all go."""
         source, highest = self.source, self.source.highest_sent
+        for entry in source.flight.values():
+            is_early = event is V.ENDING_FAULT_EARLY
+            entry.attempts, entry.exchanges = 1 + is_early, int(is_early)
         if event in FAULTS:
-            number = 2 if event in (V.MESSAGE_FAULT, V.OTHER_FAULT) else 0
+            number = 2 if event in (V.MESSAGE_FAULT, V.OTHER_FAULT, V.ENDING_FAULT_EARLY) else 0
             self.hear(number=number, fault=FAULTS[event], relates_to=source.local_id)
         elif event in SAID:
             relates_to = source.local_id if event is V.CREATE_SEQUENCE_RESPONSE else None

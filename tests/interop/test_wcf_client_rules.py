@@ -266,23 +266,41 @@ async def test_a_service_that_comes_back_with_its_sessions_is_waited_for(profile
 
 
 @every_combination
-async def test_that_a_service_forgot_its_sessions_is_told_and_nothing_is_sent_again_unasked(
-    profile: Profile,
+@pytest.mark.parametrize("contract", ["oneway", "twoway"])
+async def test_after_a_service_forgot_its_sessions_what_it_surely_has_not_goes_on_by_itself(
+    profile: Profile, contract: str
 ) -> None:
     async with (
-        ScriptedWCFServer(profile, "oneway") as server,
+        ScriptedWCFServer(profile, contract) as server,
+        running_source(server.url, profile, contract) as source,
+    ):
+        await converse(source, contract, 2)
+        server.sessions.clear()
+        await converse(source, contract, 2)
+    assert server.texts == ["1", "2", "1", "2"]
+
+
+@every_combination
+async def test_what_a_service_may_have_taken_before_it_forgot_its_sessions_is_told_and_not_sent_again_unasked(
+    profile: Profile,
+) -> None:
+    def forget(kind: str, body: bytes) -> bytes:
+        if kind == "Notify" and server.texts == ["1"]:
+            server.sessions.clear()
+        return body
+
+    async with (
+        ScriptedWCFServer(profile, "oneway", mutate=forget, drop_responses=["Notify"]) as server,
         running_source(server.url, profile, "oneway") as source,
     ):
-        await (await notify(source, "1")).acknowledged()
-        server.sessions.clear()
-        sent = await notify(source, "2")
-        with pytest.raises(holdfast.HoldfastError) as error:
+        sent = await notify(source, "1")
+        with pytest.raises(holdfast.SequenceLost, match="UnknownSequence") as error:
             await sent.acknowledged(timeout=60)
-        assert "UnknownSequence" in str(error.value)
+        assert "the numbers 1-1 may have arrived" in error.value.remedy
         assert server.texts == ["1"]
         source.resume()
         await source.flush()
-        assert server.texts == ["1", "2"]
+        assert server.texts == ["1", "1"]
 
 
 @every_combination

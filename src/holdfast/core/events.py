@@ -213,6 +213,7 @@ class Stopped:
         reason: What the peer said, or what happened.
         first, last: Offsets of messages that were transmitted and are not acknowledged; first > last: none.
         refused: The message that the peer refused: its Sequence and number; None if it is not about one message.
+        in_doubt: The numbers of the lost Sequence that the peer may have, such as "3-3 5-6"; "" if that is not known.
     """
 
     key: str
@@ -221,6 +222,7 @@ class Stopped:
     first: int
     last: int
     refused: tuple[str, int] | None = None
+    in_doubt: str = ""
 
 
 @dataclass(slots=True)

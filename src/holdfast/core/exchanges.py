@@ -13,12 +13,15 @@ from holdfast.core.events import Incident, Transmit, Unanswered, Unheard
 from holdfast.core.faults import MESSAGE_NUMBER_ROLLOVER
 from holdfast.core.messages import Fault, RequestAcknowledgement, SequenceAcknowledgement
 from holdfast.core.outbox import Outbox
-from holdfast.core.reasons import UNSENDABLE, Why
+from holdfast.core.policy import Delivery
+from holdfast.core.reasons import UNSENDABLE, Why, event_of
 from holdfast.core.source import ANSWERED_ENOUGH, RMSource
-from holdfast.core.states import DoubtAction, DoubtEvent, SourceAction, SourceEvent
+from holdfast.core.states import DoubtAction, DoubtEvent, SourceAction, SourceEvent, SourceState
 
 if TYPE_CHECKING:
     from holdfast.core.outbound import Outbound
+
+_SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
 
 
 class Happen(Protocol):
@@ -49,10 +52,35 @@ class Exchanges:
         """The exchange that carried this is over. To be called once for each exchange, before anything else is made of
         how it ended. A request is not retransmitted at once: what came back may be its reply."""
         found = self._find(sent)
-        if found is not None and sent.number in found[1].unreplied:
-            outbox, source = found
-            source.flight.ended(sent.number, now + source.policy.retransmission.floor)
+        if found is None:
+            return
+        outbox, source = found
+        is_request = sent.number in source.unreplied
+        source.flight.ended(sent.number, now + source.policy.retransmission.floor if is_request else None)
+        if is_request:
             self._outbound.ready(outbox)
+
+    def event_of(self, outbox: Outbox, fault: Fault, number: int, answered: int) -> SourceEvent:
+        """What a fault is to the outbox's Sequence.
+
+        One that ends it says that the message which it answers was not taken. So with exactly-once the answers to
+        other messages are awaited: where each transmission of each message was refused, nothing is in doubt.
+
+        Args:
+            outbox: That of the Sequence.
+            fault: What the peer says.
+            number: The message that it is about; 0 for none.
+            answered: The message in whose exchange it came; 0 for none.
+        """
+        source = outbox.source
+        assert source is not None, outbox.key
+        event = event_of(fault, number, source.versions.rm.can)
+        if event not in (SourceEvent.ENDING_FAULT, SourceEvent.CLOSED_FAULT):
+            return event
+        source.not_taken(answered)
+        is_exact = outbox.policy.assurance.delivery is not Delivery.AT_LEAST_ONCE
+        is_early = is_exact and source.state in _SENDING and outbox.awaits_certainty(source)
+        return SourceEvent.ENDING_FAULT_EARLY if is_early else event
 
     def answered(self, sent: Transmit, now: float, *, was_empty: bool) -> None:
         """What was sent got an answer that is no fault; what that says has been taken in."""
@@ -111,14 +139,16 @@ class Exchanges:
             source.flight.remove(number)
             source.acknowledged.add(number)
 
-    def failed(self, sent: Transmit, now: float, unreachable: str = "") -> None:
-        """What was sent got no answer; ``unreachable``: why, if that is because of the destination."""
+    def failed(self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True) -> None:
+        """What was sent got no answer. See :meth:`RMProtocol.failed`."""
         found = self._find(sent)
         if found is None:
             return
         outbox, source = found
         if unreachable and outbox.forwarding is not None:
             self._outbound.circuits.failed(sent.to, unreachable, now)
+        if not has_left:
+            source.not_taken(sent.number)
         source.not_delivered(sent.number, now)
         self._outbound.ready(outbox)
 
@@ -130,6 +160,8 @@ class Exchanges:
             return
         outbox, source = found
         carried_it = any(one.identifier == identifier for one in sent.envelope.acknowledgements)
+        if carried_it:
+            source.not_taken(sent.number)
         source.not_delivered(sent.number, now, at_once=carried_it)
         self._outbound.ready(outbox)
 

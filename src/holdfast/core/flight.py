@@ -36,7 +36,9 @@ class InFlight:
     faults: int = 0
     """How often it was answered with a fault, if it is a LastMessage."""
     exchanges: int = 0
-    """Open HTTP exchanges that carry it, if it is a request."""
+    """Open HTTP exchanges that carry it."""
+    untaken: int = 0
+    """Transmissions that the peer did not take: they never left, or its answer says that the Sequence is over."""
 
 
 def _size_of(record: Record | None) -> int:
@@ -83,12 +85,14 @@ class Flight(dict[int, InFlight]):
         self[number].due = due
         self._due_from = min(self._due_from, due)
 
-    def ended(self, number: int, least: float) -> None:
-        """An exchange that carried ``number``, a request, is over; it is not sent again before ``least``."""
+    def ended(self, number: int, least: float | None) -> None:
+        """An exchange that carried ``number`` is over; a request is not sent again before ``least``."""
         entry = self.get(number)
         if entry is None:
             return
         entry.exchanges = max(0, entry.exchanges - 1)
+        if least is None:
+            return
         entry.due = max(entry.due, least)
         self._due_from = min(self._due_from, -math.inf if entry.waits_for else entry.due)
 
@@ -123,6 +127,16 @@ class Flight(dict[int, InFlight]):
         elif not self:
             self._due_from = math.inf
         return entry
+
+    def may_be_untaken(self, number: int) -> bool:
+        """Whether the peer took no transmission of ``number``, as far as answers have come."""
+        entry = self.get(number)
+        return entry is not None and entry.attempts - entry.exchanges <= entry.untaken
+
+    @property
+    def untaken(self) -> list[int]:
+        """Those of which the peer took no transmission."""
+        return [number for number, entry in self.items() if 0 < entry.attempts == entry.untaken]
 
     @property
     def lowest(self) -> int:

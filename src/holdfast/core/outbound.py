@@ -40,7 +40,7 @@ from holdfast.core.outbox import Choice, Outbox, Submitting, outbox_queue, repli
 from holdfast.core.policy import Delivery, ForwardingPolicy, SourcePolicy
 from holdfast.core.queues import OUTBOUND, Queue, Queues
 from holdfast.core.reading_ahead import ReadingAhead
-from holdfast.core.reasons import NO_REASON, WHEN_DUE, Why, event_of
+from holdfast.core.reasons import NO_REASON, WHEN_DUE, Why
 from holdfast.core.records import Record
 from holdfast.core.requests import Requests
 from holdfast.core.retraction import retraction
@@ -575,8 +575,8 @@ class Outbound:
         assert source is not None, outbox.key
         source.last_fault = fault.code
         source.last_heard = now
-        number = number or outbox.number_of(relates_to)
-        event = event_of(fault, number, source.versions.rm.can)
+        answered, number = number, number or outbox.number_of(relates_to)
+        event = self.exchanges.event_of(outbox, fault, number, answered)
         if number and number == source.last_number and event in _REFUSALS and not fault.is_rm:
             self.exchanges.last_message_refused(outbox, source, now)
             return
@@ -681,7 +681,8 @@ class Outbound:
 
     def _lose(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         """The Sequence is gone with messages unacknowledged."""
-        detail = {"code": why.code, "reason": why.reason}
+        in_doubt = str(outbox.doubtful(source))
+        detail = {"code": why.code, "reason": why.reason, "in_doubt": in_doubt}
         self.effects.append(Incident("sequence lost", source.identifier or "", level="error", detail=detail))
         first = outbox.first
         last = outbox.offset_of(outbox.highest_left(source))
@@ -690,7 +691,7 @@ class Outbound:
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and outbox.choices:
             self.ready(outbox)  # duplicates are allowed: go on in a new Sequence
             return
-        self.stop(outbox, why.code, why.reason, now, first, last)
+        self.stop(outbox, why.code, why.reason, now, first, last, in_doubt=in_doubt)
 
     def _note_end(self, outbox: Outbox, source: RMSource, now: float) -> None:
         pause = outbox.pause_after(source, now)
@@ -708,10 +709,11 @@ class Outbound:
         first: int = 1,
         last: int = 0,
         refused: tuple[str, int] | None = None,
+        in_doubt: str = "",
     ) -> None:
         if outbox.stop(code) is OutboxAction.TELL_STOPPED:
             outbox.save()
-            self.commit.then(partial(self._tell, Stopped(outbox.key, code, reason, first, last, refused)))
+            self.commit.then(partial(self._tell, Stopped(outbox.key, code, reason, first, last, refused, in_doubt)))
 
     def _tell(self, effect: Effect, now: float) -> None:
         self.effects.append(effect)

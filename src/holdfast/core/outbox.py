@@ -478,14 +478,30 @@ class Outbox:
         return min(max(source.highest_sent, source.sent_before), source.limit, source.available)
 
     def in_doubt(self, start: int = 0) -> int:
-        """How many records from ``start`` on may have been transmitted in the present Sequence and are not
-        acknowledged."""
-        source = self.source
-        if source is None:
+        """How many records from ``start`` on the peer may have in the present Sequence, which it did not
+        acknowledge."""
+        if self.source is None:
             return 0
-        first = start - source.start + 1
-        gaps = source.acknowledged.gaps(self.highest_left(source))
-        return sum(upper - max(lower, first) + 1 for lower, upper in gaps if upper >= first)
+        first = start - self.source.start + 1
+        return sum(upper - max(lower, first) + 1 for lower, upper in self.doubtful(self.source) if upper >= first)
+
+    def doubtful(self, source: RMSource) -> AcknowledgementRanges:
+        """The numbers that may have been transmitted and are not acknowledged, but those of which the peer
+        surely took no transmission."""
+        found = AcknowledgementRanges(source.acknowledged.gaps(self.highest_left(source)))
+        for number in source.flight.untaken:
+            if number > source.sent_before:  # an earlier process may have transmitted it, too
+                found.discard(number)
+        return found
+
+    def awaits_certainty(self, source: RMSource) -> bool:
+        """Whether something is in doubt, and the answers that are on their way may say that nothing is."""
+        doubtful = self.doubtful(source)
+        return len(doubtful) > 0 and all(
+            number > source.sent_before and source.flight.may_be_untaken(number)
+            for lower, upper in doubtful
+            for number in range(lower, upper + 1)
+        )
 
     def rewind(self, offset: int, now: float) -> None:
         """Go back to an earlier record. All from there on is to be sent in Sequences that have not begun yet."""

@@ -296,11 +296,18 @@ class RMProtocol:
         """Several such answers, which came together."""
         self.hearing.answers(answers, now)
 
-    def failed(self, sent: Transmit, now: float, unreachable: str = "") -> None:
-        """What we sent did not get an answer; ``unreachable``: why, if that is because of the destination: there was
-        no connection, no answer in time, or one that is no SOAP message."""
+    def failed(self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True) -> None:
+        """What we sent did not get an answer.
+
+        Args:
+            sent: What was sent.
+            now: Seconds.
+            unreachable: Why, if that is because of the destination: there was no connection, no answer in time, or
+                one that is no SOAP message.
+            has_left: Whether the destination may have got it; False where there was no connection.
+        """
         self.outbound.exchanges.ended(sent, now)
-        self.outbound.exchanges.failed(sent, now, unreachable)
+        self.outbound.exchanges.failed(sent, now, unreachable, has_left=has_left)
         self.acknowledging.failed(sent, now)
 
     # --- RM protocol messages -------------------------------------------------------------------------------------

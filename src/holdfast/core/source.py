@@ -492,8 +492,7 @@ class RMSource:
         entry.waits_for = 0
         entry.sent_at = now
         self.flight.left(number, now + self.round_trip.delay(entry.tries, jitter))
-        if message_id is not None:
-            entry.exchanges += 1
+        entry.exchanges += 1
         if message_id is not None and number not in self.unreplied:
             if self.requests_before.pop(number, None) is None:
                 self.requests.add(message_id, self, number)
@@ -545,6 +544,12 @@ class RMSource:
             self.flight.hurry(entry, now if at_once else now + self._soon(entry.tries))
         elif number == 0 and self.state in REQUESTS and self.due is not None:
             self.due = min(self.due, now if at_once else now + self._soon(self.attempts))
+
+    def not_taken(self, number: int) -> None:
+        """A transmission of ``number`` never left, or its answer says that the Sequence is over."""
+        entry = self.flight.get(number)
+        if entry is not None:
+            entry.untaken += 1
 
     def _soon(self, tries: int) -> float:
         policy = self.policy.retransmission

@@ -319,6 +319,7 @@ class SourceEvent(Event):
     DOUBT_STAYS = "the destination does not say what it has", OURS
     CLOSED_FAULT = "SequenceClosed fault"
     ENDING_FAULT = "fault that ends it"
+    ENDING_FAULT_EARLY = "fault that ends it, while answers to other messages are on their way"
     ACKNOWLEDGEMENT_FAULT = "InvalidAcknowledgement fault"
     MESSAGE_FAULT = "fault that refuses one message"
     OTHER_FAULT = "any other fault"
@@ -439,6 +440,8 @@ def _source_table(can: Capabilities) -> SourceTable:
         table[state, _V.NACK] = (_T.RETRANSMIT_NACKED, state)
         table[state, _V.ROLLOVER_FAULT] = (_T.STOP_NUMBERING, _S.ROLLOVER)
         table[state, _V.SILENT] = (_T.STOP, state)
+        # Those answers say which messages the peer refused, too. What is sent meanwhile is refused as well.
+        table[state, _V.ENDING_FAULT_EARLY] = (_T.RETRY, state)
     for state in _UNENDED:
         table[state, _V.FINAL_ACKNOWLEDGEMENT] = (_T.MARK_AND_REPORT, _S.CLOSED)
         table[state, _V.CLOSED_FAULT] = (_T.REPORT_REST, _S.CLOSED)

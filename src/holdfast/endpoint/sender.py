@@ -126,7 +126,12 @@ class Sender:
         try:
             content, notes = self._envelopes.write(sent)
         except MessageFlowError as error:
-            self._failed(sent, f"what goes to {sent.to} cannot be written now: {error.message}", is_unreachable=False)
+            self._failed(
+                sent,
+                f"what goes to {sent.to} cannot be written now: {error.message}",
+                is_unreachable=False,
+                has_left=False,
+            )
             self._engine.touch()
             return
         except Exception as error:  # whatever it is, it would be the same at every attempt
@@ -165,10 +170,11 @@ class Sender:
         self._engine.protocol.outbound.exchanges.unsendable(sent, reason, self._engine.clock())
         self._engine.touch()
 
-    def _failed(self, sent: Transmit, reason: str, *, is_unreachable: bool = True) -> None:
+    def _failed(self, sent: Transmit, reason: str, *, is_unreachable: bool = True, has_left: bool = True) -> None:
         log.debug("transmission failed", to=sent.to, message_number=sent.number, reason=reason)
         self._on_transport_error(sent, reason)
-        self._engine.protocol.failed(sent, self._engine.clock(), reason if is_unreachable else "")
+        unreachable = reason if is_unreachable else ""
+        self._engine.protocol.failed(sent, self._engine.clock(), unreachable, has_left=has_left)
 
     def _answered(self, sent: Transmit, notes: Notes | None, response: Response) -> None:
         now = self._engine.clock()
@@ -222,7 +228,8 @@ class Sender:
                 continue
             self._take_in(answers)
             answers = []
-            self._failed(sent, f"{what.message}. {what.remedy}" if what.remedy else what.message)
+            reason = f"{what.message}. {what.remedy}" if what.remedy else what.message
+            self._failed(sent, reason, has_left=what.connected)
         self._take_in(answers)
         self._engine.touch()
 

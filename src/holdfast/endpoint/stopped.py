@@ -69,7 +69,8 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
         message = f'the destination {to} refused the sequence: {stopped.code}\n  it said: "{stopped.reason}"'
         return SEQUENCE_FAULTS[stopped.code](message, remedy=f"{safe} Put right what it names, then: {resume}")
     if stopped.first <= stopped.last:
-        doubt = f"{safe} Some of them may have arrived. To send them again in a new sequence: {resume}"
+        which = f"Of that sequence, the numbers {stopped.in_doubt}" if stopped.in_doubt else "Some of them"
+        doubt = f"{safe} {which} may have arrived. To send them again in a new sequence: {resume}"
         return SequenceLost(said, remedy=doubt)
     if stopped.code in SEQUENCE_FAULTS:
         return SEQUENCE_FAULTS[stopped.code](said, remedy=f"{safe} To go on: {resume}")
