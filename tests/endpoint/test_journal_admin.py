@@ -117,7 +117,7 @@ async def test_what_is_not_there_any_more_is_told_with_what_it_became(serve, tmp
     assert (await get(service, f"/journal/{made['file']}"))[1][:4] == b"PAR1"
     (tmp_path / "inbox" / "journal" / made["file"]).unlink()
     status, told = await get(service, f"/journal/{made['file']}")
-    assert (status, "kept no longer" in told["error"], "GET /journal" in told["remedy"]) == (404, True, True)
+    assert (status, "kept no longer" in told["error"], "holdfast audit" in told["remedy"]) == (404, True, True)
     assert (await get(service, "/journal"))[1] == {"files": [], "count": 0, "bytes": 0, "next": None}
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
+from texts import texts
 
-import holdfast
 from holdfast.cli.queues import export
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.audit_job import audit_command
@@ -22,28 +20,11 @@ from holdfast.pipeline.options import ReadOptions
 from holdfast.pipeline.wording import FLAGS, flag_of, in_words_of, named, own_words
 from holdfast.pipeline.write_options import WriteOptions
 
-SOURCE = Path(holdfast.__file__).parent
 FIELDS = [one for kind in (ReadOptions, WriteOptions) for one in kind.__dataclass_fields__.values() if one.metadata]
 OPTIONS = sorted({one.metadata[key] for one in FIELDS for key in ("name", "alias") if one.metadata[key]})
 PLAIN = [name for name in OPTIONS if name != name.lower()]
 """Names that are no word of English: where one stands, an option is meant."""
 COMMANDS = {"land": land_command, "audit": audit_command, "run": run, "check": check, "export": export}
-
-
-def texts() -> Iterator[tuple[str, str]]:
-    """Every text of the package that is a sentence, or a part of one, and no docstring: where, and what."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        passed = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
-        passed |= {id(value) for one in ast.walk(tree) if isinstance(one, ast.JoinedStr) for value in one.values}
-        for one in ast.walk(tree):
-            values = [one] if isinstance(one, ast.Constant) else one.values if isinstance(one, ast.JoinedStr) else []
-            if id(one) in passed or not values:
-                continue
-            said = "".join(str(value.value) if isinstance(value, ast.Constant) else "{}" for value in values)
-            if " " in said:
-                yield f"{path.relative_to(SOURCE)}:{one.lineno}", said
-
 
 NAMING = [(place, said) for place, said in texts() if re.search(rf"\b(?:{'|'.join(PLAIN)})\b", said)]
 

@@ -131,7 +131,7 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
 
     if urlsplit(admin).scheme not in ("http", "https") or not urlsplit(admin).hostname:
         raise click.UsageError(f"--admin {admin!r} is not a URL such as http://127.0.0.1:8081.")
-    url = f"{admin.rstrip('/')}/{path}"
+    server = admin.rstrip("/")
     connection = access().open(admin, ADMIN_PATIENCE)
     try:
         answer = connection.send(method, f"/{path}", None if body is None else json.dumps(body))
@@ -141,19 +141,19 @@ def ask_admin(admin: str, path: str, method: str = "GET", body: dict[str, Any] |
         if name := click.get_current_context().meta.get(_NO_STORE):
             remedy = f"{remedy} If {name!r} was meant as a STORE: there is no such directory."
         remedy = in_words_of(click.get_current_context().command, remedy)
-        raise HoldfastError(f"{url} cannot be read: {reason}", remedy=remedy) from error
+        raise HoldfastError(f"{server} cannot be read: {reason}", remedy=remedy) from error
     finally:
         connection.http.close()
     try:
         found = json.loads(data) if data else {}
     except (ValueError, RecursionError) as error:
-        raise _unreadable(url, f"it answered {answer.status} and no JSON") from error
+        raise _unreadable(server, f"it answered {answer.status} and no JSON") from error
     if not isinstance(found, dict):
-        raise _unreadable(url, "it answered something else")
+        raise _unreadable(server, "it answered something else")
     if answer.status >= 300:
         said = found.get("error", f"it answered HTTP {answer.status}")
         remedy = in_words_of(click.get_current_context().command, str(found.get("remedy", "")))
-        raise HoldfastError(f"{url}: {said}", remedy=remedy)
+        raise HoldfastError(f"{server}: {said}", remedy=remedy)
     return found
 
 
@@ -212,7 +212,9 @@ def find_by_beginning(shown: list[dict[str, Any]], name: str, beginning: str, wh
         return found[0]
     if found:
         raise ConfigurationError(f"{len(found)} {what}s begin with {beginning}", remedy="Give more of it.")
-    raise ConfigurationError(f"there is no {what} {beginning} in {place}", remedy="Without it they are listed.")
+    raise ConfigurationError(
+        f"there is no {what} {beginning} in {place}", remedy=f"holdfast {what.lower()}s lists them."
+    )
 
 
 def age_text(seconds: float | None) -> str:

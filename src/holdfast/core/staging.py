@@ -332,7 +332,7 @@ class Staging:
         """
         sink = self.sinks.get(name)
         if sink is None:
-            raise NoSuchSink(f"there is no sink {name[:200]!r} here", remedy="GET /sinks lists them: holdfast sinks.")
+            raise NoSuchSink(f"there is no sink {name[:200]!r} here", remedy="holdfast sinks lists them.")
         return sink
 
     def bind(self, name: str, query: str, after: int | None = None) -> Sink:

@@ -216,7 +216,8 @@ class Steering:
             )
         if outbox.suspended is None and not outbox.stopped:
             raise NotSteered(
-                f"{outbox.key!r} is sending", remedy="Suspend it first; and take it out of the configuration."
+                f"{outbox.key!r} is sending",
+                remedy="Suspend it with holdfast forwarders suspend, and remove it from the configuration.",
             )
         waiting = outbox.waiting
         self._outbound.close_outbox(outbox.key, now)
@@ -248,7 +249,7 @@ class Steering:
         if offset > floor:
             raise NotSteered(
                 f"the handlers are at {floor} of partition {partition}, and skip nothing",
-                remedy="To give messages up, purge the queue up to there, forced.",
+                remedy="To delete those messages: holdfast queues purge --force.",
             )
         handling.rewind(partition, offset, now)
         stands = queue.cursors[HANDLER].offsets[partition]

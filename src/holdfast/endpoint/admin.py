@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from holdfast.core.steering import NotSteered
 from holdfast.endpoint.admin_guard import OPEN_TO_ALL, Guard
-from holdfast.endpoint.admin_routes import Asked, Joined, Refused, Route, Routes
+from holdfast.endpoint.admin_routes import UNKNOWN_PATH, Asked, Joined, Refused, Route, Routes
 from holdfast.endpoint.admin_shapes import Anything, Health, Reloaded
 from holdfast.endpoint.data_plane import DataPlane
 from holdfast.endpoint.destination import Destination, json_answer
@@ -198,11 +198,15 @@ class Admin:
 
     async def _reload(self, asked: Asked) -> object:
         if self._app.reload is None:
-            raise Refused(404, "this server runs by no configuration file", "A broker does: holdfast broker --config.")
+            raise Refused(
+                404,
+                "this server runs by no configuration file",
+                "A broker with a file does: holdfast broker --config FILE.",
+            )
         try:
             return {"changed": self._app.reload()}
         except ConfigurationError as error:
-            raise Refused(409, error.message, error.remedy or "Mend the file, and ask again.") from error
+            raise Refused(409, error.message, error.remedy or "Correct the file, then reload it.") from error
 
     async def _openapi(self, asked: Asked) -> object:
         return describe(self.routes, open_to_all=OPEN_TO_ALL, has_token=self.guard.has_token)
@@ -246,4 +250,4 @@ def _split(target: str) -> SplitResult:
     try:
         return urlsplit(target)
     except ValueError as error:
-        raise Refused(400, f"the path cannot be read: {error}", "GET /openapi.json describes what there is.") from None
+        raise Refused(400, f"the path cannot be read: {error}", UNKNOWN_PATH) from None

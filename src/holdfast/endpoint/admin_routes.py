@@ -23,6 +23,8 @@ LARGEST_BODY = 1 << 20
 """Bytes of a request's content; none that means anything is larger."""
 LARGEST_NUMBER = 2**53
 """Offsets and numbers are asked for up to this: JSON's own numbers are exact so far."""
+DESCRIPTION = "The listener describes its API at /openapi.json."
+UNKNOWN_PATH = f"See that both sides have the same version of Holdfast. {DESCRIPTION}"
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -178,7 +180,7 @@ def _checked(read: Callable[[], _T], what: str, remedy: str) -> _T:
     try:
         return read()
     except (msgspec.DecodeError, ValueError) as error:
-        raise Refused(400, f"{what} cannot be read: {error}", f"{remedy} GET /openapi.json describes it.") from None
+        raise Refused(400, f"{what} cannot be read: {error}", f"{remedy} {DESCRIPTION}") from None
     except RecursionError:
         raise Refused(400, f"{what} cannot be read: nested too deeply", remedy) from None
 
@@ -214,7 +216,7 @@ class Routes:
         if allowed:
             known = ", ".join(sorted(allowed))
             raise Refused(405, f"{method} means nothing to {path[:200]}", f"{known}.", ((b"Allow", known.encode()),))
-        raise Refused(404, f"there is no {path[:200]} here", "GET /openapi.json describes what there is.")
+        raise Refused(404, f"there is no {path[:200]} here", UNKNOWN_PATH)
 
 
 Parts = list[tuple[str, tuple[str, ...]]]

@@ -220,7 +220,11 @@ class DataPlane:
         queue = self._queue(name)
         cursor = queue.cursors.get(reader)
         if cursor is None:
-            raise Refused(404, f"there is no cursor {reader[:200]!r}", "PUT makes one.")
+            raise Refused(
+                404,
+                f"there is no cursor {reader[:200]!r}",
+                "holdfast cursors lists them. A reader makes its own when it first says how far it is.",
+            )
         return {"epoch": queue.epoch, "offsets": _texts(cursor.offsets)}
 
     async def _drop_cursor(self, asked: Asked, name: str, reader: str) -> None:

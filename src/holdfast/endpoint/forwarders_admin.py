@@ -97,7 +97,7 @@ class ForwarderRoutes:
     def _find(self, name: str) -> list[Outbox]:
         found = [one for one in self._all() if name in (one.key, name_of(one.key))]
         if not found:
-            raise Refused(404, f"no forwarder {name[:500]}", "GET /forwarders lists them.")
+            raise Refused(404, f"no forwarder {name[:500]}", "holdfast forwarders lists them.")
         return found
 
     def _described(self, outboxes: list[Outbox]) -> list[dict[str, Any]]:

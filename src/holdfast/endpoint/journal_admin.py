@@ -108,5 +108,7 @@ def _missing(directory: Path, file: str) -> Refused:
             404, f"{file[:200]} is Parquet now", f"Ask for {made.file}.", detail={"file": made.file, "bytes": made.size}
         )
     return Refused(
-        404, f"the journal has no file {file[:200]}: it is kept no longer, or never was", "GET /journal lists them."
+        404,
+        f"the journal has no file {file[:200]}: it is kept no longer, or never was",
+        "Ask which files there are, and read those: holdfast audit does.",
     )

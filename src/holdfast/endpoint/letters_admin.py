@@ -78,4 +78,4 @@ class LetterRoutes:
         return int(letter[:20])
 
     def _missing(self, letter: str) -> Refused:
-        return Refused(404, f"there is no dead letter {letter[:40]}", "GET /dead-letters lists them.")
+        return Refused(404, f"there is no dead letter {letter[:40]}", "holdfast dead-letters lists them.")

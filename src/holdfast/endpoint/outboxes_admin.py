@@ -50,7 +50,7 @@ class OutboxRoutes:
         try:
             return await asyncio.to_thread(self._outboxes.shown, message)
         except ConfigurationError as error:
-            raise Refused(404, error.message, "GET /outbox lists those that do.") from None
+            raise Refused(404, error.message, "holdfast outbox lists those that do.") from None
 
     async def _discard(self, asked: Asked, message: str) -> object:
         outboxes = self._outboxes
@@ -58,7 +58,7 @@ class OutboxRoutes:
             in_doubt = outboxes.others_in_doubt(message)
             outboxes.discard(message, self._app.engine.clock())
         except ConfigurationError as error:
-            raise Refused(404, error.message, "GET /outbox lists those that do.") from None
+            raise Refused(404, error.message, "holdfast outbox lists those that do.") from None
         await self._app.engine.durable()
         return {"discarded": 1, "in_doubt": in_doubt, "count": outboxes.count}
 
@@ -67,6 +67,6 @@ class OutboxRoutes:
         try:
             count = outboxes.retry(asked.query.key, self._app.engine.clock())
         except ConfigurationError as error:
-            raise Refused(404, error.message, "GET /outbox has the keys.") from None
+            raise Refused(404, error.message, "holdfast outbox lists the keys.") from None
         await self._app.engine.durable()
         return {"retried": count, "count": outboxes.count}

@@ -199,7 +199,7 @@ class QueueRoutes:
         queue, engine = self._queue(name), self._app.engine
         there = queue.cursors.get(cursor)
         if there is None:
-            raise Refused(404, f"there is no cursor {cursor[:200]!r}", "GET /cursors lists them.")
+            raise Refused(404, f"there is no cursor {cursor[:200]!r}", "holdfast cursors lists them.")
         places = await find_offsets(engine, queue, asked.body, list(there.offsets))
         steering = Steering(engine.protocol)
         stands = {}

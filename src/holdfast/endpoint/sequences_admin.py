@@ -87,7 +87,7 @@ class SequenceRoutes:
         outboxes = protocol.outbound.named(identifier)
         if outboxes:
             return outboxes[0]
-        raise Refused(404, f"no Sequence {identifier[:500]}", "GET /sequences lists them.")
+        raise Refused(404, f"no Sequence {identifier[:500]}", "holdfast sequences lists them.")
 
     async def _show(self, asked: Asked, identifier: str) -> object:
         return self._show_part(self._find(identifier))
@@ -109,7 +109,7 @@ class SequenceRoutes:
         elif how == "resume":
             steering.resume_inbound(part)
         elif not self._app.end_sequence(identifier, terminate=how == "terminate"):
-            raise Refused(404, f"no open Sequence {identifier}", "GET /sequences lists them.")
+            raise Refused(404, f"no open Sequence {identifier}", "holdfast sequences lists them.")
         await engine.durable()
         return self._show_part(part)
 

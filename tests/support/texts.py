@@ -1,0 +1,26 @@
+"""Every text of the package: for tests of how errors name things."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import holdfast
+
+SOURCE = Path(holdfast.__file__).parent
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Every text of the package that is a sentence, or a part of one, and no docstring: where, and what."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        passed = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+        passed |= {id(value) for one in ast.walk(tree) if isinstance(one, ast.JoinedStr) for value in one.values}
+        for one in ast.walk(tree):
+            values = [one] if isinstance(one, ast.Constant) else one.values if isinstance(one, ast.JoinedStr) else []
+            if id(one) in passed or not values:
+                continue
+            said = "".join(str(value.value) if isinstance(value, ast.Constant) else "{}" for value in values)
+            if " " in said:
+                yield f"{path.relative_to(SOURCE)}:{one.lineno}", said
