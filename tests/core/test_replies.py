@@ -181,45 +181,78 @@ def test_one_answer_says_all_that_was_asked_for_and_what_was_unknown() -> None:
 # --- a request behind a gap (section 3.8) ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_asked", [False, True])
-@pytest.mark.parametrize("is_offered", [False, True])
-def test_a_request_behind_a_gap_is_answered_at_once_unless_dotnet_could_not_bear_it(
-    is_asked: bool, is_offered: bool
+asks_or_not = pytest.mark.parametrize("is_asked", [False, True])
+offers_or_not = pytest.mark.parametrize("is_offered", [False, True])
+either_version = pytest.mark.parametrize("rm", ["1.0", "1.1"])
+
+
+def requester(rm: str, is_offered: bool, **policy: Any) -> tuple[Endpoint, str]:
+    endpoint = Endpoint(rm, **policy)
+    return endpoint, endpoint.create(**({"offer": Offer("urn:o")} if is_offered else {}))
+
+
+def asked(identifier: str, number: int, is_asked: bool) -> dict[str, Any]:
+    request: dict[str, Any] = {"message_id": f"urn:m{number}", "reply_to": ANONYMOUS_EPR}
+    return request | ({"ack_requested": (AckRequested(identifier),)} if is_asked else {})
+
+
+@either_version
+@asks_or_not
+@offers_or_not
+def test_a_request_behind_a_gap_is_never_answered_by_an_acknowledgement_alone(
+    rm: str, is_asked: bool, is_offered: bool
 ) -> None:
-    endpoint = Endpoint()
-    identifier = endpoint.create(**({"offer": Offer("urn:o")} if is_offered else {}))
-    request: dict[str, Any] = {"message_id": "urn:m2", "reply_to": ANONYMOUS_EPR}
-    if is_asked:
-        request["ack_requested"] = (AckRequested(identifier),)
+    """Metro takes that for its reply, .NET for the end of its call."""
+    endpoint, identifier = requester(rm, is_offered)
     for _ in range(2):
-        answer = endpoint.send(identifier, 2, **request)
-        if is_offered and not is_asked:
-            assert is_waiting(answer)
-        else:
-            assert ranges(answer) == ()
+        assert is_waiting(endpoint.send(identifier, 2, **asked(identifier, 2, is_asked)))
+    endpoint.pass_time(endpoint.policy.reply_patience)
+    assert list(endpoint.answers.values())[-2:] == [None, None], "202"
     endpoint.request(identifier, 1)
     for number in (1, 2):
         endpoint.reply(number)
-    assert body(endpoint.send(identifier, 2, **request)) == b"<r2/>"
+    assert body(endpoint.send(identifier, 2, **asked(identifier, 2, is_asked))) == b"<r2/>"
 
 
-def test_in_1_0_who_asks_behind_a_gap_is_told_that_nothing_is_acknowledged() -> None:
-    endpoint = Endpoint("1.0")
-    identifier = endpoint.create()
-    request: dict[str, Any] = {"message_id": "urn:m2", "reply_to": ANONYMOUS_EPR}
-    assert endpoint.send(identifier, 2, **request) is None  # gSOAP cannot bear the range 0-0 that it did not ask for
-    assert ranges(endpoint.send(identifier, 2, **request, ack_requested=(AckRequested(identifier),))) == ()
+@either_version
+@asks_or_not
+@offers_or_not
+def test_a_request_that_waits_too_long_for_its_reply_is_answered_202_and_asks_again(
+    rm: str, is_asked: bool, is_offered: bool
+) -> None:
+    endpoint, identifier = requester(rm, is_offered, reply_patience=5.0)
+    for _ in range(2):
+        assert is_waiting(endpoint.send(identifier, 1, **asked(identifier, 1, is_asked)))
+        endpoint.pass_time(5.0)
+        assert list(endpoint.answers.values())[-1] is None, "202"
+    assert is_waiting(endpoint.send(identifier, 1, **asked(identifier, 1, is_asked)))
+    endpoint.reply(1)
+    answer = list(endpoint.answers.values())[-1]
+    assert (body(answer), ranges(answer)) == (b"<r1/>", ((1, 1),))
 
 
-def test_whoever_asks_and_waits_too_long_for_a_reply_is_acknowledged() -> None:
-    endpoint = Endpoint(reply_patience=5.0)
-    identifier = endpoint.create(offer=Offer("urn:o"))
-    endpoint.request(identifier, 1)
-    endpoint.send(identifier, 2, message_id="urn:m2", reply_to=ANONYMOUS_EPR, ack_requested=(AckRequested(identifier),))
+@either_version
+@offers_or_not
+def test_a_request_that_waits_keeps_no_acknowledgement_from_whoever_asks_for_it(rm: str, is_offered: bool) -> None:
+    endpoint, identifier = requester(rm, is_offered, reply_patience=5.0)
+    endpoint.send(identifier, 1)  # its answer is lost
+    endpoint.send(identifier, 2, **asked(identifier, 2, True))
     endpoint.pass_time(5.0)
-    unasked, asked = list(endpoint.answers.values())[-2:]
-    assert unasked is None
-    assert ranges(asked) == ()
+    assert list(endpoint.answers.values())[-1] is None, "202"
+    ask = {"control": RequestAcknowledgement(), "ack_requested": (AckRequested(identifier),)}
+    assert ranges(endpoint.ask(**ask)) == ((1, 1),)  # WS-RM 3.8
+    assert ranges(endpoint.send(identifier, 1)) == ((1, 1),)
+    assert ranges(endpoint.send(identifier, 3)) == ((1, 1), (3, 3))
+    endpoint.reply(2)
+    assert ranges(endpoint.ask(**ask)) == ((1, 3),)
+    assert ranges(endpoint.send(identifier, 2, **asked(identifier, 2, True))) == ((1, 3),)
+
+
+@offers_or_not
+def test_a_request_that_finds_no_room_is_answered_202_though_it_asks(is_offered: bool) -> None:
+    endpoint, identifier = requester("1.1", is_offered, max_open_requests=1)
+    endpoint.request(identifier, 1)
+    assert endpoint.send(identifier, 2, **asked(identifier, 2, True)) is None
 
 
 def test_a_request_beyond_a_gap_gives_its_connection_back_soon_and_gets_its_reply_when_it_asks_again() -> None:

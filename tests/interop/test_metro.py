@@ -84,6 +84,24 @@ async def test_metro_sends_to_holdfast(
 
 
 @every_version
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_metro_gets_its_replies_from_a_handler_slower_than_the_reply_patience(
+    metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, ordered: bool
+) -> None:
+    app = holdfast.Destination(tmp_path / "inbox", policy=holdfast.DestinationPolicy(reply_patience=0.6))
+
+    @app.on(f"{NAMESPACE}/echo")
+    async def echo(message: holdfast.Message) -> bytes:
+        await asyncio.sleep(1.5)
+        return message.body_bytes.replace(b"echo", b"echoResponse")
+
+    async with running_destination(app) as url:
+        caller = await connected(metro, url, "echo", **words(versions, ordered=ordered))
+        await caller.call(1, 4)
+        await caller.settle()
+
+
+@every_version
 @every_operation
 @every_network
 async def test_holdfast_sends_to_metro(

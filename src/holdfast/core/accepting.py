@@ -145,10 +145,11 @@ class Accepting:
             self._effects.append(Incident("message not held", destination.identifier, number, "debug"))
             if problem is not None:
                 self._answer_problem(envelope, problem, back_channel, destination, now)
-            elif destination.offered is None or asks(envelope, destination):
-                self._acknowledging.acknowledge(destination, back_channel, now)
+            elif awaits_reply or not (destination.offered is None or asks(envelope, destination)):
+                # A requester must not take an acknowledgement for its reply, and .NET expects the message itself in it.
+                self._answering.done(back_channel)
             else:
-                self._answering.done(back_channel)  # .NET: no acknowledgement that leaves out what it answers
+                self._acknowledging.acknowledge(destination, back_channel, now)
 
     def _receive_again(
         self, envelope: Envelope, back_channel: BackChannel | None, problem: Fault | None, origin: Origin, now: float

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.core.dead_letters import DeadLetters, Letter
+from holdfast.core.events import Incident
 from holdfast.core.giving_up import GivingUp
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
 from holdfast.core.records import Record
 from holdfast.core.replies import Replies
+
+_NO_REPLY = Fault("NoReply", "The service received the request and sent no reply.", sender=False)
 
 
 class Forwarding:
@@ -66,8 +69,8 @@ class Forwarding:
         return Record("", 0, envelope.action, envelope.body, now, soap=request.soap, headers=headers)
 
     def unanswered(self, outbox: Outbox, number: int, now: float) -> None:
-        """The destination has the request that is message ``number``, and will send no reply: so it is with the
-        requester, as if a handler had given none."""
+        """The destination has the request that is message ``number``, and will send no reply: a fault tells the
+        requester."""
         source = outbox.source
         if source is None or number not in source.unreplied or number in source.replying:
             return  # while its request was read
@@ -76,4 +79,7 @@ class Forwarding:
         if self.has(outbox, number, partial(self.unanswered, outbox, number)):
             request = outbox.here[outbox.offset_of(number)]
             self._outbound.receive_reply(outbox, number)
-            self._replies.reply(request, None, now)
+            detail = {"action": request.action, "forwarder": outbox.key}
+            told = Incident("request without a reply", request.sequence, request.message_number, "warning", detail)
+            self._outbound.effects.append(told)
+            self._replies.reply(request, self._tell(request, _NO_REPLY), now)

@@ -281,19 +281,18 @@ class Replies:
     def _await(
         self, destination: RMDestination, number: int, back_channel: BackChannel | None, asked: bool, now: float
     ) -> None:
-        """Let it wait for its answer. Where no reply can come before a gap closes, or where the reply goes elsewhere,
-        it is answered at once; but a requester that offered a Sequence for replies, and does not ask, gets no
-        acknowledgement that leaves out what it answers: that would end a session of .NET's."""
-        # WS-RM 3.8: unless it asks, it may wait
+        """Let a request wait for its reply; where the reply goes to an address, answer 202 at once.
+
+        The answer to a waiting request is its reply or 202, never an acknowledgement alone: Metro takes that for the
+        reply, and .NET ends its session. A requester that asks is acknowledged with the reply, or in the answer to
+        AckRequested alone: WS-RM 3.8 sets no time.
+        """
         if back_channel is None:
             return
         if self._are_sent(destination):
             self._answering.done(back_channel)
             if asked and not destination.acks_to.is_anonymous:
                 self._acknowledging.owe(destination, now)
-            return
-        if number in destination.held and (asked or destination.offered is None):
-            self._acknowledging.acknowledge(destination, back_channel, now, at_once=asked)
             return
         identifier = destination.identifier
         self._waiting.setdefault(identifier, {}).setdefault(number, []).append((back_channel, asked))
@@ -346,7 +345,7 @@ class Replies:
         return self._patience[0][0] if self._patience else None
 
     def pump(self, now: float) -> None:
-        """Let those go who have waited long enough: they may ask again."""
+        """Answer 202 to requesters that have waited long enough: they ask again."""
         while self._patience and self._patience[0][0] <= now:
             _, _, until, identifier, number, back_channel = heapq.heappop(self._patience)
             waiting = self._waiting.get(identifier, {})
@@ -362,10 +361,8 @@ class Replies:
                 del waiting[number]
             if not waiting:
                 del self._waiting[identifier]
-            if destination is not None and (entry[1] or destination.offered is None):
-                self._acknowledging.acknowledge(destination, back_channel, now, at_once=entry[1])
-            else:
-                self._answering.done(back_channel)
+            # An acknowledgement alone would be taken for the reply (Metro), or for its absence (WCF).
+            self._answering.done(back_channel)
 
     # --- ends -----------------------------------------------------------------------------------------------------
 
