@@ -288,3 +288,15 @@ def test_where_there_is_no_journal_says_so(spark: SparkSession, tmp_path: Path) 
 
     with pytest.raises(ConfigurationError, match="no event journal"):
         read_journal(spark, tmp_path)
+
+
+def test_a_plot_of_one_minute_shows_minutes_not_years() -> None:
+    from holdfast.pipeline.audit_report import _widen
+    from holdfast.pipeline.page import new_figure
+
+    (axes,) = new_figure().axes
+    at = datetime(2026, 11, 23, 13, 31)
+    axes.plot([at], [5], ".-")
+    _widen(axes, [at])
+    first, last = axes.get_xlim()
+    assert (last - first) * 24 * 60 == pytest.approx(10.0)

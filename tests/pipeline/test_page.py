@@ -42,6 +42,7 @@ def test_a_long_table_shows_its_first_rows_and_has_a_search_for_the_others():
     assert len(page.xpath("//tbody/tr[not(@hidden)]")) == SHOWN
     assert len(page.xpath("//tbody/tr")) == len(rows)
     assert page.xpath("//input/@placeholder") == [f"Search {len(rows)} rows"]
+    assert page.xpath("//nav/output/text()") == [f"{SHOWN} rows are shown."]
     short = html.document_fromstring(render("table", [Table(["name", "number"], rows[:SHOWN])]))
     assert short.xpath("//input | //script") == []
 
@@ -56,6 +57,15 @@ def test_a_cell_leads_to_its_row_also_where_that_is_not_shown_at_first():
     assert page.get_element_by_id(ids[-1]).text_content().strip() == "urn:24"
     (script,) = page.xpath("//script")
     assert "hashchange" in script.text
+
+
+def test_the_page_follows_the_colours_of_its_reader():
+    (style,) = html.document_fromstring(render("colours", [Text("a")])).xpath("//style/text()")
+    light, dark = (
+        set(re.findall(r"--[a-z]+", part)) for part in style.partition("@media (prefers-color-scheme: dark)")[::2]
+    )
+    used = set(re.findall(r"var\((--[a-z]+)\)", style))
+    assert used == {name for name in light if f"{name}:" in style} == {name for name in dark if f"{name}:" in style}
 
 
 def test_no_table_is_wider_than_the_page_and_a_column_without_a_value_is_left_out():

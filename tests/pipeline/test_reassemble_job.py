@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from captured import Captured, wild_capture
 from click.testing import CliRunner
+from lxml import html
 
 from holdfast.core.messages import Envelope, Sequence
 from holdfast.core.versions import RM, SOAP, Addressing
@@ -65,6 +66,10 @@ def test_files_are_put_together_and_what_is_wrong_is_said(
     }
     page = as_html(report(done))
     assert "urn:s" in page and "broken.xml" in page and "1-2 4" in page
+    told = html.document_fromstring(page)
+    (link,) = told.xpath("//a")  # of the conflict
+    assert link.text == "urn:s"
+    assert told.get_element_by_id(link.get("href")[1:]).xpath("td[1]")[0].text_content() == "urn:s"
 
 
 @pytest.mark.spark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -13,6 +13,7 @@ from holdfast.pipeline.page import COLOURS, Heading, Link, Part, Plot, Table, Te
 from holdfast.pipeline.rules import RULES
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from pyspark.sql import DataFrame
 
     from holdfast.pipeline.audit import Audit
@@ -275,6 +276,7 @@ def _over_time(audited: Audit, zone: ZoneInfo) -> list[Plot | Text]:
         points = sorted((_time(row["second"], zone), row["messages"]) for row in newest if row["event"] == event)
         if points:
             axes.plot([at for at, _ in points], [count for _, count in points], ".-", color=colour, label=event, lw=1)
+    _widen(axes, [_time(row["second"], zone) for row in newest])
     axes.set_ylabel("messages a minute")
     axes.legend(fontsize=8, ncols=4)
     axes.set_ylim(bottom=0)
@@ -305,6 +307,7 @@ def _gaps_over_time(audited: Audit, zone: ZoneInfo) -> list[Plot]:
         points = [_time(row["second"], zone) for row in rows], [row[name] for row in rows]
         axes.plot(*points, ".-", drawstyle="steps-post", color=colour, label=said, lw=1)
     axes.legend(fontsize=8, ncols=2)
+    _widen(axes, [_time(row["second"], zone) for row in rows])
     axes.set_ylim(bottom=0)
     return [
         drawn(
@@ -314,6 +317,15 @@ def _gaps_over_time(audited: Audit, zone: ZoneInfo) -> list[Plot]:
     ]
 
 
+def _widen(axes: Axes, times: Sequence[datetime]) -> None:
+    """Show at least ten minutes: around a single one, matplotlib would draw four years."""
+    first, last = min(times), max(times)
+    if last - first < _SHORTEST:
+        around: Any = first - _SHORTEST / 2, last + _SHORTEST / 2  # matplotlib's types know no dates
+        axes.set_xlim(*around)
+
+
+_SHORTEST = timedelta(minutes=10)
 _SECOND = "unix_timestamp(minute) AS second"
 
 

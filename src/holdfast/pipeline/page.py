@@ -28,18 +28,25 @@ SHOWN = 20
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{{ title }}</title><style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+:root { color-scheme: light dark; --text: #222; --page: #fff; --faint: #555; --line: #ddd; --rule: #999;
+  --link: #2a6f97; --row: #fff3c4; --good: #eef6ea; --bad: #fbeceb }
+@media (prefers-color-scheme: dark) { :root { --text: #ddd; --page: #1b1b1d; --faint: #aaa; --line: #3a3a3e;
+  --rule: #777; --link: #7fbfe3; --row: #4a4220; --good: #23311d; --bad: #42211f }
+  figure svg { filter: invert(.88) hue-rotate(180deg) } }
+html { background: var(--page) }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; color: var(--text) }
 h1 { font-size: 1.6rem } h2 { font-size: 1.2rem; margin-top: 2.2rem } h3 { font-size: 1rem; margin-bottom: 0 }
 .wide { overflow-x: auto; margin: .6rem 0 } table { border-collapse: collapse; width: 100%; font-size: 13px }
-td, th { padding: .25rem .6rem; text-align: left; vertical-align: top } th { border-bottom: 2px solid #999 }
-td { border-bottom: 1px solid #ddd; overflow-wrap: break-word } tr:target { background: #fff3c4 }
+td, th { padding: .25rem .6rem; text-align: left; vertical-align: top } th { border-bottom: 2px solid var(--rule) }
+td { border-bottom: 1px solid var(--line); overflow-wrap: break-word } tr:target { background: var(--row) }
 .number { text-align: right; white-space: nowrap }
 .time, .short { white-space: nowrap } .text { min-width: 12rem }
 .id { font: 12px ui-monospace, monospace; min-width: 9rem; overflow-wrap: anywhere }
 nav { margin: .4rem 0 } input { font: inherit; padding: .1rem .4rem; width: 16rem } button { font: inherit }
-figure { margin: 1rem 0 } figcaption { color: #555 } svg { max-width: 100%; height: auto } a { color: #2a6f97 }
-.verdict { padding: .5rem .8rem; background: #eef6ea; border-left: 4px solid #6a994e }
-.bad { padding: .5rem .8rem; background: #fbeceb; border-left: 4px solid #b0413e }
+figure { margin: 1rem 0 } figcaption, output { color: var(--faint) } svg { max-width: 100%; height: auto }
+a { color: var(--link) }
+.verdict { padding: .5rem .8rem; background: var(--good); border-left: 4px solid #6a994e }
+.bad { padding: .5rem .8rem; background: var(--bad); border-left: 4px solid #b0413e }
 </style></head><body><h1>{{ title }}</h1>
 {% for part in parts %}
 {%- if part.heading is defined %}<h{{ part.level }}>{{ part.heading }}</h{{ part.level }}>
@@ -49,6 +56,7 @@ figure { margin: 1rem 0 } figcaption { color: #555 } svg { max-width: 100%; heig
 {% elif not part.rows %}<p>None.</p>
 {% else %}{% if part.rows | length > shown %}
 <nav><input type="search" placeholder="Search {{ part.rows | length }} rows" aria-label="Search">
+<output>{{ shown }} rows are shown.</output>
 <button type="button">Show all {{ part.rows | length }}</button></nav>
 {% endif %}<div class="wide"><table><thead><tr>{% for name, kind in part.shown_columns() %}<th
 {%- if kind == "number" %} class="number"{% endif %}>{{ name }}</th>{% endfor %}</tr></thead><tbody>
@@ -60,15 +68,18 @@ figure { margin: 1rem 0 } figcaption { color: #555 } svg { max-width: 100%; heig
 {% endfor %}</tbody></table></div>{% if part.left_out %}<p>{{ told(part.left_out) }} more rows are not in this page.</p>
 {% endif %}{% endif %}{% endfor %}{% if is_searched %}<script>
 for (const nav of document.querySelectorAll("nav")) {
-  const rows = [...nav.nextElementSibling.querySelectorAll("tbody tr")], [field, all] = nav.children;
+  const rows = [...nav.nextElementSibling.querySelectorAll("tbody tr")], [field, count, all] = nav.children;
   const show = most => { let left = most; for (const row of rows)
-    row.hidden = !row.textContent.toLowerCase().includes(field.value.toLowerCase()) || left-- <= 0; };
+    row.hidden = !row.textContent.toLowerCase().includes(field.value.toLowerCase()) || left-- <= 0;
+    const found = rows.filter(row => !row.hidden).length;
+    count.textContent = (found || "No") + (found == 1 ? " row is shown." : " rows are shown."); };
   field.oninput = () => show(field.value ? rows.length : {{ shown }});
   all.onclick = () => { field.value = ""; show(rows.length); all.remove(); };
 }
 const reveal = () => { const row = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (row) { row.hidden = false; row.scrollIntoView(); } };
 addEventListener("hashchange", reveal); reveal();
+addEventListener("click", event => event.target.closest("td a") && setTimeout(reveal));
 </script>{% endif %}</body></html>
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.page import Heading, Part, Table, Text, render
+from holdfast.pipeline.page import Heading, Link, Part, Table, Text, render
 from holdfast.pipeline.reassembly_rows import CONFLICT, LATE, REFUSED, UNREADABLE, WHYS
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ def as_html(gathered: Report) -> str:
         ConfigurationError: what writes it is not installed.
     """
     counted = gathered.figures
+    ids = {row["sequence"]: f"sequence-{number}" for number, row in enumerate(gathered.sequences)}
     parts: list[Part] = [
         Text(
             f"{counted.messages:,} messages of {counted.sequences:,} Sequences, put together from {counted.seen:,}; "
@@ -175,19 +176,26 @@ def as_html(gathered: Report) -> str:
                 for row in gathered.sequences
             ],
             counted.sequences - len(gathered.sequences),
+            tuple(ids.values()),
         ),
         Heading("Not placed"),
         Table(("why", "what it means", "how many"), [(why, WHYS[why], n) for why, n in counted.unplaced.items()]),
         Table(
             ("why", "problem", "Sequence", "number", "file or topic", "position"),
             [
-                (row["why"], row["problem"], row["sequence"], row["message_number"], row["source"], row["position"])
+                (row["why"], row["problem"], _linked(row["sequence"], ids), row["message_number"], row["source"],
+                 row["position"])
                 for row in gathered.unplaced
             ],
             sum(counted.unplaced.get(why, 0) for why in _BAD) - len(gathered.unplaced),
         ),
     ]  # fmt: skip
     return render("Reassembly", parts)
+
+
+def _linked(sequence: str | None, ids: dict[str, str]) -> object:
+    """A cell that leads to a Sequence, if the page has a row for it."""
+    return Link(sequence, ids[sequence]) if sequence in ids else sequence
 
 
 def _groups(gathered: Report) -> list[Part]:
@@ -198,7 +206,7 @@ def _groups(gathered: Report) -> list[Part]:
         for row in gathered.groups
     ]
     columns = ("how many", "files or topics", "why", "kind of file", "problem", "for example in")
-    return [Heading("What could not be read, by reason"), Table(columns, rows)]
+    return [Heading("What could not be placed, by reason"), Table(columns, rows)]
 
 
 def _whole(counted: Figures) -> str:

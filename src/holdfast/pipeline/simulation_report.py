@@ -120,7 +120,7 @@ def parts(grid: Grid, rows: Sequence[Row], seconds: float) -> list[Part]:
         Text("What stands behind ± holds with 95 % confidence for endless Sequences; quantiles have no such bound."),
         Table(tuple(COLUMNS), [[tell(row) for tell in COLUMNS.values()] for row in sorted(rows, key=_cell)]),
         Heading("The backoffs"),
-        Table(("name", *_BACKOFF), backoffs),
+        Table(("name", "initial, seconds", "floor, seconds", "cap, seconds", "jitter"), backoffs),
     ]
 
 
@@ -134,12 +134,13 @@ _FIGURES = (
 
 
 def _plot(rows: Sequence[Row], delay: float) -> Plot:
-    figure = new_figure(1, len(_FIGURES), width=12)
+    figure = new_figure(1, len(_FIGURES), width=12, height=3.8)
     here = [row for row in rows if row["delay"] == delay]
     for axes, (name, unit, is_log) in zip(figure.axes, _FIGURES, strict=True):
         _lines(axes, here, name)
         axes.set(title=name.partition("_")[0], xlabel="loss", ylabel=unit, yscale="log" if is_log else "linear")
-    figure.axes[0].legend(fontsize=7)
+    # Below the plots: within one of them it would cover lines.
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     return drawn(figure, f"Delay {_told(delay)} one way.")
 
 
