@@ -235,14 +235,7 @@ async def test_when_every_connection_is_taken_who_comes_is_told_when_to_come_bac
 ) -> None:
     more = LIMITS.replace("128", "8").replace('body_timeout = "2s"', 'body_timeout = "60s"')
     async with processes(tmp_path, more) as (middle, _):
-        holders = []
-        for _number in range(8):
-            peer = await Peer(middle.url, HOSTILE).__aenter__()
-            peer.writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
-            holders.append(peer)
-        for holder in holders:  # one that brought nothing yet would be closed to make room
-            assert (await holder.read()).status == 100
-            holder.writer.write(b"<slow")
+        holders = await hold(middle.url, 8)
         async with Source(middle.url, ":memory:", policy=QUICK) as source:
             sent = await source.send("<a/>", action=ACTION)
             await until(lambda: "503" in source.progress.problem)
@@ -255,13 +248,19 @@ async def test_when_every_connection_is_taken_who_comes_is_told_when_to_come_bac
 
 
 async def test_many_more_sources_than_it_can_take_at_once_are_pushed_back_and_lose_nothing(tmp_path: Path) -> None:
-    """Each of 80 sends its next message as soon as the last is acknowledged; there is room for 16 at a time."""
+    """Each of 80 sends its next message as soon as the last is acknowledged; there is room for 16 at a time, and for
+    none until each was refused."""
     more = LIMITS.replace("128", "16").replace("max_sequences = 60", "max_sequences = 200")
+    more = more.replace('body_timeout = "2s"', 'body_timeout = "60s"')
     async with processes(tmp_path, more.replace("max_party_sequences = 30", "max_party_sequences = 200")) as both:
         middle, behind = both
         told: Counter[int] = Counter()
-        await asyncio.gather(*(impatient(middle.url, str(name), 8, told) for name in range(80)))
-        assert told[503] > 0, "it pushed back"
+        holders = await hold(middle.url, 16)
+        sending = asyncio.gather(*(impatient(middle.url, str(name), 8, told) for name in range(80)))
+        await until(lambda: told[503] >= 80)
+        for holder in holders:
+            holder.writer.close()
+        await sending
         assert set(told) <= {200, 202, 503}
         await until(lambda: sum(map(len, kept(tmp_path / "service"))) >= 80 * 8, 120)
         async with Peer(middle.url) as peer:  # at once, when the load is over
@@ -273,6 +272,19 @@ async def test_many_more_sources_than_it_can_take_at_once_are_pushed_back_and_lo
         for name in range(80):
             numbers = [int(body.partition("-")[2].partition("<")[0]) for body in bodies if f">{name}-" in body]
             assert numbers == list(range(1, 9))
+
+
+async def hold(url: str, count: int) -> list[Peer]:
+    """So many connections, each with a request that does not end."""
+    holders = []
+    for _number in range(count):
+        peer = await Peer(url, HOSTILE).__aenter__()
+        peer.writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+        holders.append(peer)
+    for holder in holders:  # one that brought nothing yet would be closed to make room
+        assert (await holder.read()).status == 100
+        holder.writer.write(b"<slow")
+    return holders
 
 
 async def impatient(url: str, name: str, count: int, told: Counter[int]) -> None:

@@ -290,6 +290,26 @@ def test_a_damaged_block_of_deleted_records_is_found_and_a_repair_loses_nothing(
         served.commit(Batch(sequences={"urn:t": {"n": 1}}))
 
 
+def test_a_repair_that_is_repeated_saves_no_record_twice(templates, tmp_path):
+    """A store beyond repair stays as it is, and a repair may have been killed while it wrote."""
+    path = tmp_path / "store"
+    shutil.copytree(templates[True, "killed"], path)
+    max((path / directory.ENGINE).glob("*.sst"), key=lambda table: table.stat().st_size).unlink()
+
+    def saved() -> list[bytes]:
+        with pytest.raises(StoreFailed, match="cannot be repaired") as caught:
+            repair_store(path, do=True)
+        lines = (path / SAVED).read_bytes().splitlines()
+        assert f" {len(lines)} records that can be read are saved in " in str(caught.value)
+        return lines
+
+    first = saved()
+    assert len(first) > 10
+    assert saved() == first
+    (path / SAVED).write_bytes((path / SAVED).read_bytes()[:-7])
+    assert saved() == first
+
+
 @pytest.mark.parametrize("place", [0.0, 0.3, 0.6])
 def test_whole_records_behind_a_damage_of_the_log_are_saved_with_all_that_they_say(templates, tmp_path, place):
     path = tmp_path / "store"

@@ -98,9 +98,10 @@ class Keeper:
     def _run(self) -> None:
         run_anywhere()  # a commit may have started it
         while not self._closing.is_set():
-            self._look_for_space()
+            tables = self._engine.live_files()
+            self._look_for_space(tables)
             is_in_place = self._note()
-            is_done = self._give_back()
+            is_done = self._give_back(tables)
             if is_in_place and not self._closing.is_set():
                 was_in_use = self._reserve.is_in_use
                 self._reserve.fill()
@@ -114,21 +115,24 @@ class Keeper:
     def _is_without_space(self) -> bool:
         return self._reserve.is_in_use or self._is_short
 
-    def _look_for_space(self) -> None:
-        stored = sum(table["size"] for table in self._engine.live_files())
+    def _look_for_space(self, tables: list[Table]) -> None:
+        stored = sum(table["size"] for table in tables)
         is_short = self._reserve.is_short(self._is_short, stored)
         if is_short is not self._is_short:
             self._is_short = is_short
             self._on_space(short_bytes(stored) if is_short else 0)
 
-    def _give_back(self) -> bool:
-        """Compact what was trimmed, if it is worth it; False if it could not be done now."""
+    def _give_back(self, tables: list[Table]) -> bool:
+        """Compact what was trimmed, if it is worth it; False if it could not be done now.
+
+        Args:
+            tables: Those of this look.
+        """
         with self._lock:
             ranges, trimmed = self._ranges, self.trimmed
         least = 0 if self._is_without_space else COMPACT_BYTES
         if trimmed <= least:
             return True
-        tables = self._engine.live_files()
         if least and trimmed < sum(table["size"] for table in tables) // COMPACT_SHARE:
             return True
         if not self._fits(tables):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,21 +31,22 @@ _BINARY = ("headers", "body", "transport")
 
 
 class Lines:
-    """``saved.jsonl`` in a store's directory, to which records are appended.
+    """``saved.jsonl`` in a store's directory, to which records are appended that an earlier repair did not save there.
 
     Args:
         store: The store's directory. The file is made with the first record.
 
     Attributes:
-        count: How many were written.
+        count: How many records were given, with those that are there already.
     """
 
     def __init__(self, store: Path) -> None:
         self._path = store / SAVED
+        self._there: set[bytes] | None = None
         self.count = 0
 
     def write(self, items: Iterable[Item]) -> None:
-        """Append records of queues and held ones; each item once.
+        """Append records of queues and held ones; each item once, also if a repair is repeated.
 
         Raises:
             OSError: They cannot be written.
@@ -52,13 +54,35 @@ class Lines:
         file = None
         try:
             for key, value in items:
-                if file is None:
-                    file = self._path.open("a", encoding="utf-8")
-                file.write(json.dumps(_line(key, value), ensure_ascii=False) + "\n")
+                if self._there is None:
+                    self._there = self._digests()
+                line = json.dumps(_line(key, value), ensure_ascii=False).encode() + b"\n"
                 self.count += 1
+                if _digest(line) in self._there:
+                    continue
+                if file is None:
+                    file = self._path.open("ab")
+                file.write(line)
         finally:
             if file is not None:
                 file.close()
+
+    def _digests(self) -> set[bytes]:
+        """Of the lines that are there; an incomplete last one, of a repair that was killed, is removed."""
+        if not self._path.exists():
+            return set()
+        found, whole = set(), 0
+        with self._path.open("r+b") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    found.add(_digest(line))
+                    whole += len(line)
+            file.truncate(whole)
+        return found
+
+
+def _digest(line: bytes) -> bytes:
+    return blake2b(line, digest_size=16).digest()
 
 
 def _line(key: bytes, value: bytes) -> dict[str, Any]:
