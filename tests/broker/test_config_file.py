@@ -127,6 +127,8 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         (ROUTE + "[[routes]]\nqueues = []", "routes[1].queues", "this list is empty", "name something"),
         (ROUTE + "[[routes]]\nqueues = ['a', 'a']", "routes[1].queues", '"a" is named twice', "once"),
         (ROUTE + "[[routes]]\n", "routes[1]", "'queues' is missing", "Write queues"),
+        (ROUTE + "[[routes]]\nqueues='a'\nexpects='reply'", "routes[1].expects", "one of", '"one_way", "request"'),
+        (ROUTE + "[[routes]]\nqueues='a'\nexpects='request'", "routes[1].expects", "no forwarder", "Add a forwarder"),
         (
             ROUTE + "[[routes]]\nqueues='a'\naction='urn:*'\n[[routes]]\nqueues='b'\naction='urn:x'\nto='urn:y'",
             "routes[2]",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+
+import httpx
 import pytest
 from waiting import until
 
 import holdfast
 from holdfast import Destination, SourcePolicy
-from holdfast.broker.config import ForwarderConfig
+from holdfast.broker.config import ForwarderConfig, RouteConfig
+from holdfast.core.messages import Expects
 from holdfast.core.policy import Assurance, ForwardingPolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 
@@ -38,6 +43,49 @@ async def test_the_reply_of_a_service_comes_back_through_a_broker(run_broker, ru
             reply = await source.request(f"<say>{text}</say>", action=ECHO, timeout=60)
             assert reply.body.text == text
             reply.done()
+
+
+def plain_request(url: str, content: str, header: str = "") -> httpx.Response:
+    """POST an envelope, as a client does that knows nothing of a ReplyTo."""
+    envelope = (
+        '<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:a="http://www.w3.org/2005/08/addressing" '
+        f'xmlns:r="http://docs.oasis-open.org/ws-rx/wsrm/200702"><s:Header><a:To>{url}</a:To>'
+        f"{header}</s:Header><s:Body>{content}</s:Body></s:Envelope>"
+    )
+    headers = {"content-type": "application/soap+xml; charset=utf-8"}
+    return httpx.post(url, content=envelope, headers=headers, timeout=60)
+
+
+@pytest.mark.parametrize("expects", [None, Expects.REQUEST, Expects.ONE_WAY])
+async def test_a_request_without_a_reply_to_gets_its_reply_as_its_route_says(run_broker, run_service, expects):
+    service = await run_service(echoing())
+    forwarder = ForwarderConfig("next", "inbox", service.url, policy=HASTY)
+    broker = await run_broker(forwarders=(forwarder,), routes=(RouteConfig(("inbox",), expects=expects),))
+    url = broker.service.url
+    created = await asyncio.to_thread(
+        plain_request,
+        url,
+        "<r:CreateSequence><r:AcksTo><a:Address>http://www.w3.org/2005/08/addressing/anonymous</a:Address></r:AcksTo>"
+        "</r:CreateSequence>",
+        "<a:Action>http://docs.oasis-open.org/ws-rx/wsrm/200702/CreateSequence</a:Action>"
+        "<a:MessageID>urn:c</a:MessageID>",
+    )
+    identifier = re.search(r"Identifier>([^<]+)<", created.text)[1]
+    header = (
+        f"<a:Action>{ECHO}</a:Action><a:MessageID>urn:m:1</a:MessageID><r:Sequence><r:Identifier>{identifier}"
+        "</r:Identifier><r:MessageNumber>1</r:MessageNumber></r:Sequence>"
+    )
+
+    async def ask() -> bool:
+        """Ask once; whether the answer is the reply. It acknowledges the request in any case."""
+        answer = await asyncio.to_thread(plain_request, url, "<say>on</say>", header)
+        assert answer.status_code == 200 and 'Upper="1"' in answer.text
+        return "<echoed>on</echoed>" in answer.text
+
+    assert await ask() is (expects is Expects.REQUEST)
+    (outbox,) = [one for one in broker.forwarders.outboxes(broker.destination, "next") if one.queue.ends[one.partition]]
+    await until(lambda: outbox.is_empty)
+    assert await ask() is (expects is not Expects.ONE_WAY)
 
 
 async def test_what_a_service_refuses_is_a_letter_and_goes_to_it_again_when_somebody_says_so(run_broker, run_service):

@@ -15,7 +15,7 @@ from holdfast.broker.config import HeaderConfig, RouteConfig
 from holdfast.broker.config_checks import hides
 from holdfast.broker.patterns import matches
 from holdfast.broker.routing import Router, read_header
-from holdfast.core.messages import Envelope, Fault, Routed
+from holdfast.core.messages import Envelope, Expects, Fault, Routed
 from holdfast.core.versions import SOAP
 
 NAMESPACES = {"o": "urn:o"}
@@ -137,6 +137,12 @@ def test_somebody_replies_if_anybody_behind_the_queues_does() -> None:
     for names, expected in ((("no", "yes"), True), (("no", "unsaid"), False), (("unsaid",), None)):
         found = router(RouteConfig(names), replied=said.get)(message())
         assert isinstance(found, Routed) and found.replied is expected
+
+
+def test_a_route_says_what_its_senders_expect() -> None:
+    for expects in (None, *Expects):
+        found = router(RouteConfig(("a",), expects=expects))(message())
+        assert isinstance(found, Routed) and found.expects is expects
 
 
 def test_what_it_remembers_has_a_bound() -> None:

@@ -7,12 +7,23 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.core.events import Stopped
-from holdfast.core.messages import Envelope, Fault, Sequence
+from holdfast.core.events import Stopped, Transmit
+from holdfast.core.messages import (
+    ANONYMOUS_EPR,
+    NONE_EPR,
+    CreateSequence,
+    CreateSequenceResponse,
+    Envelope,
+    Expects,
+    Fault,
+    Offer,
+    Routed,
+    Sequence,
+)
 from holdfast.core.policy import Assurance, ForwardingPolicy, SourcePolicy
 from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
-from tests.support.chain import BROKER, SERVICE, STEADY, Chain, echo
+from tests.support.chain import BROKER, SERVICE, STEADY, Chain, Journey, echo
 
 WAYS: dict[str, dict[str, Any]] = {
     "all anonymous": {},
@@ -211,3 +222,126 @@ def test_a_reply_that_takes_its_time_finds_its_requester_who_asks_again_meanwhil
     chain.go()
     assert chain.replies == [("urn:m:one", "re one")]
     assert len(chain.handled) == 1
+
+
+# --- requests without a ReplyTo (WS-Addressing 1.0 core, section 3.2): Sandesha2 and gSOAP send them ------------------
+
+
+class Plain:
+    """A requester that sends one request at a time, as it is told."""
+
+    def __init__(self, chain: Chain, *, offers: bool) -> None:
+        self.chain = chain
+        (created,) = self.send(control=CreateSequence(ANONYMOUS_EPR, offer=Offer("urn:o") if offers else None))
+        assert created is not None and isinstance(created.control, CreateSequenceResponse)
+        self.identifier = created.control.identifier
+
+    def send(self, **fields: Any) -> list[Envelope]:
+        """Send a request; the answers, with all that happens then without time passing."""
+        seen: list[Envelope] = []
+        versions = self.chain.versions
+        envelope = Envelope(versions.soap, versions.addressing, versions.rm, to=BROKER, **fields)
+        self.chain.broker.write = seen.append
+        requester = self.chain.requester
+        self.chain.carry(Journey(requester, requester.run, Transmit(BROKER, envelope)))
+        self.chain.settle()
+        return seen
+
+    def ask(self, number: int = 1, expects: Expects | None = None, **fields: Any) -> tuple[bytes, Any, str | None]:
+        """Ask without a ReplyTo: what the answer says, acknowledges and relates to."""
+        routed = None if expects is None else Routed(("inbox",), True, expects)
+        fields = {"message_id": f"urn:m:{number}", "routed": routed} | fields
+        sequence = Sequence(self.identifier, number)
+        (answer,) = self.send(sequence=sequence, action="urn:a", body=b"%d" % number, **fields)
+        return answer.body, answer.acknowledgements[0].ranges, answer.relates_to
+
+
+def knowing(**told: Any) -> Chain:
+    """A chain whose service knows by the operation what is a request."""
+    chain = Chain(**told)
+    chain.service.protocol.accepting._always_replies = lambda _action: True
+    return chain
+
+
+offers_or_not = pytest.mark.parametrize("offers", [True, False])
+
+
+@offers_or_not
+@pytest.mark.parametrize(  # a reply in no Sequence that names no request is nobody's
+    ("forwarder_offers", "message_id"), [(True, "urn:m:1"), (True, None), (False, "urn:m:1")]
+)
+def test_a_message_without_a_reply_to_is_acknowledged_at_once_and_its_repeat_gets_the_reply_that_came(
+    offers: bool, forwarder_offers: bool, message_id: str | None
+) -> None:
+    chain = knowing(forwarder_offers=forwarder_offers)
+    requester = Plain(chain, offers=offers)
+    assert requester.ask(message_id=message_id) == (b"", ((1, 1),), None)
+    assert requester.ask(message_id=message_id) == (b"re 1", ((1, 1),), message_id)
+    chain.broker.kill()
+    chain.go(5.0)
+    assert requester.ask(message_id=message_id) == (b"re 1", ((1, 1),), message_id)
+    assert chain.bodies == ["1"] and chain.forwarder.is_empty
+    (sent,) = requests_to_the_service(chain)
+    assert (sent.message_id, sent.reply_to) == (message_id, None), "the service sees what the sender wrote"
+
+
+@offers_or_not
+def test_a_one_way_message_without_a_reply_to_is_acknowledged_whenever_it_comes(offers: bool) -> None:
+    chain = Chain()
+    requester = Plain(chain, offers=offers)
+    for _ in range(3):
+        assert requester.ask() == (b"", ((1, 1),), None)
+    assert chain.bodies == ["1"] and chain.forwarder.is_empty
+    assert [one.name for one in chain.broker.incidents if one.level == "warning"] == []
+
+
+@offers_or_not
+def test_a_route_says_that_a_message_without_a_reply_to_is_a_request(offers: bool) -> None:
+    chain = Chain()  # its service needs a ReplyTo
+    requester = Plain(chain, offers=offers)
+    for _ in range(2):
+        assert requester.ask(expects=Expects.REQUEST) == (b"re 1", ((1, 1),), "urn:m:1")
+    assert requester.ask(2, Expects.REQUEST, message_id=None) == (b"re 2", ((1, 2),), None)
+    assert requester.ask(3, Expects.REQUEST, reply_to=NONE_EPR) == (b"", ((1, 3),), None)
+    assert requester.ask(4, Expects.REQUEST, relates_to="urn:x") == (b"", ((1, 4),), None)
+
+
+@offers_or_not
+@pytest.mark.parametrize("reply_to", [None, ANONYMOUS_EPR])
+def test_a_route_says_that_its_messages_are_one_way_and_no_reply_is_kept(offers: bool, reply_to: Any) -> None:
+    chain = knowing()
+    requester = Plain(chain, offers=offers)
+    for _ in range(3):
+        assert requester.ask(expects=Expects.ONE_WAY, reply_to=reply_to) == (b"", ((1, 1),), None)
+    assert chain.bodies == ["1"] and chain.forwarder.is_empty
+    assert [record.reply_to for record in chain.broker.kept] == ["none"]
+
+
+def test_a_reply_in_the_answer_to_another_message_is_not_its_reply() -> None:
+    chain = knowing()
+    requester = Plain(chain, offers=True)
+
+    def write(answer: Envelope) -> None:
+        if answer.body:
+            answer.relates_to = "urn:m:7"
+
+    chain.service.write = write
+    for _ in range(2):
+        assert requester.ask() == (b"", ((1, 1),), None)
+    assert [one.name for one in chain.broker.incidents if one.number] == [
+        "unasked message dropped",
+        "duplicate dropped",
+    ]
+
+
+@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+def test_a_source_of_one_way_messages_ends_its_sequence_though_a_service_replies_to_them(rm: str) -> None:
+    chain = knowing(versions=Versions(rm))
+    chain.ask("one", "two", wants_reply=False)
+    chain.go(5.0)
+    (destination,) = [one for one in chain.broker.protocol.inbound.destinations.values() if one.replies]
+    chain.requester.protocol.outbound.want_end(chain.outbox, chain.now)
+    chain.requester.settle()
+    chain.go()
+    assert destination.is_over and chain.outbox.source is None
+    assert chain.replies == []

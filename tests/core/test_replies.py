@@ -31,6 +31,8 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.policy import Assurance
+from holdfast.core.records import Record
+from holdfast.core.versions import Versions
 
 ELSEWHERE = EndpointReference("http://s/faults")
 HERE = EndpointReference("http://s/decoupled")
@@ -573,6 +575,54 @@ def test_replies_that_go_in_no_sequence_are_kept_up_to_the_limit() -> None:
         assert len(again.protocol.inbound.destinations[identifier].replies) == 4
     first, end = endpoint.store.load().bounds[f"replies/plain/{identifier}", 0]
     assert end - first < 80
+
+
+def keep(endpoint: Endpoint, number: int) -> bool:
+    """A reply comes to a message that was acknowledged without one."""
+    record = next(record for record in endpoint.records() if record.message_number == number)
+    kept = endpoint.protocol.replies.keep(record, Record("", 0, "urn:reply", b"<r%d/>" % number, 0.0), endpoint.now)
+    endpoint.settle()
+    return kept
+
+
+@offers_or_not
+def test_a_reply_is_kept_once_for_a_message_that_was_acknowledged_without_it(is_offered: bool) -> None:
+    endpoint, identifier = requester("1.1", is_offered)
+    endpoint.send(identifier, 1, message_id="urn:m1")
+    assert [keep(endpoint, 1), keep(endpoint, 1)] == [True, False]
+    for again in (endpoint, endpoint.restart()):
+        assert not keep(again, 1)
+        assert body(again.send(identifier, 1, message_id="urn:m1")) == b"<r1/>"
+    if is_offered:
+        endpoint.ask(control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:o", ((1, 1),)),))
+        assert not keep(endpoint, 1)
+    endpoint.ask(control=TerminateSequence(identifier), message_id="urn:t")
+    assert not keep(endpoint, 1)
+
+
+def test_no_reply_is_kept_for_a_request_that_waits_for_one_or_in_the_older_addressing() -> None:
+    endpoint, identifier = requester("1.1", True)
+    endpoint.request(identifier, 1)
+    assert not keep(endpoint, 1)
+    endpoint = Endpoint("1.0")
+    endpoint.versions = Versions("1.0", "2004/08")
+    identifier = endpoint.create()
+    endpoint.send(identifier, 1, message_id="urn:m1")
+    assert not keep(endpoint, 1)
+
+
+def test_replies_to_messages_without_a_reply_to_are_kept_up_to_the_limit_and_leave_room_to_requests() -> None:
+    endpoint, identifier = requester("1.1", True, max_open_requests=4)
+    for number in range(1, 7):
+        endpoint.send(identifier, number, message_id=f"urn:m{number}")
+    assert [keep(endpoint, number) for number in range(1, 7)] == [True, True, False, False, False, False]
+    assert is_waiting(endpoint.request(identifier, 7))
+    endpoint, identifier = requester("1.1", False, max_open_requests=4)
+    for number in range(1, 7):
+        endpoint.send(identifier, number, message_id=f"urn:m{number}")
+        assert keep(endpoint, number)
+    bodies = [body(endpoint.send(identifier, number, message_id=f"urn:m{number}")) for number in range(1, 7)]
+    assert bodies == [b"", b"", b"<r3/>", b"<r4/>", b"<r5/>", b"<r6/>"]
 
 
 def test_what_is_remembered_of_answered_requests_is_bounded() -> None:

@@ -18,8 +18,13 @@ import gsoap_peer
 import pytest
 from gsoap_peer import ClientResult, GsoapServer, Mode, Rm, Soap, run_client
 from lxml import etree
+from waiting import until
 
 import holdfast
+from holdfast.broker.broker import Broker
+from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, RouteConfig
+from holdfast.core.messages import Expects
+from holdfast.core.policy import ForwardingPolicy
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
 pytestmark = [
@@ -232,3 +237,39 @@ async def test_holdfast_asks_gsoap_and_gets_every_reply_through_a_bad_network(
                     assert values(reply.body) == ("k", str(number), f'<{number}> & "quoted"')
             assert proxy.counts.lost > 0
     assert [message.number for message in server.delivered()] == list(range(1, COUNT + 1))
+
+
+# --- gSOAP's client, a broker, gSOAP's service ------------------------------------------------------------------------
+
+# Without `expects` a request is acknowledged at once, and this client does not repeat what is acknowledged.
+WHAT_IS_EXPECTED: list[tuple[Mode, Expects | None]] = [
+    ("oneway", None),
+    ("oneway", Expects.ONE_WAY),
+    ("twoway", Expects.REQUEST),
+]
+
+
+@pytest.mark.parametrize("network", ["clean", "bad"])
+@pytest.mark.parametrize(("mode", "expects"), WHAT_IS_EXPECTED)
+@pytest.mark.parametrize("rm", RMS)
+async def test_gsoap_asks_through_a_broker_though_its_requests_name_no_reply_to(
+    peers: Path, tmp_path: Path, rm: Rm, mode: Mode, expects: Expects | None, network: str
+) -> None:
+    with GsoapServer(peers, rm, tmp_path / "log") as server:
+        config = BrokerConfig(
+            str(tmp_path / "broker"),
+            listen=ListenConfig(port=0),
+            admin=AdminConfig(port=0),
+            routes=(RouteConfig(("inbox",), expects=expects),),
+            forwarders=(ForwarderConfig("next", "inbox", server.url, policy=ForwardingPolicy(sending=HURRIED)),),
+        )
+        broker = Broker(config)
+        await broker.service.start()
+        try:
+            faults = BAD if network == "bad" else Faults()
+            async with LossyProxy(broker.service.url, faults, seed=1) as proxy:
+                result = await run_client(peers, proxy.url, rm=rm, mode=mode, count=COUNT)
+            assert_all_went_well(result, mode)
+            await until(lambda: sorted(one.number for one in server.delivered()) == list(range(1, COUNT + 1)))
+        finally:
+            await broker.service.close(0.5)

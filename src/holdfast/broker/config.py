@@ -39,6 +39,7 @@ from holdfast.broker.config_values import (
     one_of,
 )
 from holdfast.broker.destinations import nearness
+from holdfast.core.messages import Expects
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.retention import RetentionPolicy
 from holdfast.core.versions import ALL_VERSIONS, RM_OF_NAME, SOAP, Addressing, Versions
@@ -227,6 +228,8 @@ class RouteConfig:
         action: Its Action.
         header: One of its SOAP headers.
         xpath: What must be true of its body; see below.
+        expects: What the senders of these messages expect: ``one_way``, an acknowledgement at once; ``request``, a
+            reply from the destination of a forwarder. Without it each message says so, by its ReplyTo.
     """
 
     queues: QueueNames
@@ -234,6 +237,7 @@ class RouteConfig:
     action: Patterns = ()
     header: HeaderConfig | None = None
     xpath: Text = ""
+    expects: Expects | None = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from holdfast.broker.config_values import Secret, Unfit, host_of, told_value
 from holdfast.broker.patterns import matches
 from holdfast.broker.toml_lines import KeyPath
 from holdfast.broker.xpath import check_name, parse_xpath, qualified
+from holdfast.core.messages import Expects
 from holdfast.endpoint.admin_token import checked_token
 from holdfast.endpoint.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
@@ -69,6 +70,8 @@ def contradictions(said: Said, data: Said) -> Iterator[Wrong]:
     yield from _of_listeners(said)
     yield from _of_queues(said, data, queues)
     yield from _of_routes(said.get("routes", ()), data.get("routes"), queues, said.get("namespaces", {}))
+    if None not in said.get("forwarders", ()) and len(said.get("forwarders", ())) == len(data.get("forwarders", ())):
+        yield from _of_what_is_expected(said)  # a forwarder that cannot be read may be the one
     for one in said.get("forwarders", ()):
         yield from _of_a_forwarder(one, queues, said.get("listen", ListenConfig()))
     yield from _of_ways(said.get("forwarders", ()))
@@ -179,6 +182,14 @@ def _of_routes(
         if earlier is not None:
             what = f"no message comes here: routes[{earlier + 1}] before it takes all that it would take"
             yield path, what, "Put it before that one, or leave it out."
+
+
+def _of_what_is_expected(said: Said) -> Iterator[Wrong]:
+    replied = {one.queue for one in said.get("forwarders", ()) if one.offer is not False}
+    for index, route in enumerate(said.get("routes", ())):
+        if route is not None and route.expects is Expects.REQUEST and replied.isdisjoint(route.queues):
+            what = "no forwarder of these queues brings a reply"
+            yield ("routes", index, "expects"), what, 'Add a forwarder without offer = false, or write "one_way".'
 
 
 def _of_what_is_asked(path: KeyPath, route: RouteConfig, namespaces: Mapping[str, str]) -> Iterator[Wrong]:

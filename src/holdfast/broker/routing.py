@@ -15,7 +15,7 @@ from holdfast.broker.patterns import matches
 from holdfast.broker.xpath import Condition, parse_xpath, qualified
 from holdfast.broker.xpath_program import LOOKED_AT, Program, TooMuch
 from holdfast.core.faults import addressing_fault
-from holdfast.core.messages import Envelope, Fault, Routed
+from holdfast.core.messages import Envelope, Expects, Fault, Routed
 
 DESTINATION_UNREACHABLE = "DestinationUnreachable"
 """WS-Addressing 1.0 SOAP binding, 6.4.3: no route can be determined to reach the destination."""
@@ -119,11 +119,11 @@ class Router:
         max_body: int,
         replied: Callable[[str], bool | None] = lambda _queue: None,
     ) -> None:
-        def routed(queues: tuple[str, ...]) -> Routed:
+        def routed(queues: tuple[str, ...], expects: Expects | None = None) -> Routed:
             said = [replied(queue) for queue in queues]
-            return Routed(queues, True if True in said else False if False in said else None)
+            return Routed(queues, True if True in said else False if False in said else None, expects)
 
-        self._routes = [_Route(one, routed(one.queues), namespaces) for one in routes]
+        self._routes = [_Route(one, routed(one.queues, one.expects), namespaces) for one in routes]
         self._default = routed((default,)) if default is not None else None
         self._max_body = max_body
         self._of_action: dict[str, list[int]] = {}

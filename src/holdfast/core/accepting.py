@@ -25,7 +25,7 @@ from holdfast.core.faults import (
 )
 from holdfast.core.inbound import Inbound
 from holdfast.core.incoming import Incoming
-from holdfast.core.messages import Envelope, Fault, LastMessage, Routed
+from holdfast.core.messages import NONE_EPR, Envelope, Expects, Fault, LastMessage, Routed
 from holdfast.core.origin import Origin
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
@@ -118,6 +118,8 @@ class Accepting:
             again = partial(self._receive_again, envelope, back_channel, problem, origin)
             if not self._outbound.forwarders.has(*asked, again):
                 return  # its request is being read
+        if isinstance(envelope.routed, Routed) and envelope.routed.expects is Expects.ONE_WAY:
+            envelope.reply_to = NONE_EPR  # the operator knows better than the message
         awaits_reply = back_channel is not None and is_application and not is_for_others
         awaits_reply = awaits_reply and self._awaits_reply(envelope)
         is_kept = not is_for_others and (asked is not None or not self.takes_only_replies)
@@ -136,7 +138,7 @@ class Accepting:
                 self._outbound.forwarders.replied(*asked, envelope, now)
             elif asked is not None:
                 self._outbound.receive_reply(*asked)
-            elif is_application and not is_kept:
+            elif is_application and not is_kept and not self._is_reply_kept(envelope, origin, now):
                 self._effects.append(Incident("unasked message dropped", destination.identifier, number))
         elif verdict is Verdict.DUPLICATE:
             self._effects.append(Incident("duplicate dropped", destination.identifier, number, "debug"))
@@ -150,6 +152,10 @@ class Accepting:
                 self._answering.done(back_channel)
             else:
                 self._acknowledging.acknowledge(destination, back_channel, now)
+
+    def _is_reply_kept(self, envelope: Envelope, origin: Origin, now: float) -> bool:
+        query = origin.query
+        return query is not None and self._outbound.forwarders.may_be_reply(query, envelope, now)
 
     def _receive_again(
         self, envelope: Envelope, back_channel: BackChannel | None, problem: Fault | None, origin: Origin, now: float
@@ -199,7 +205,11 @@ class Accepting:
 
     def _awaits_reply(self, envelope: Envelope) -> bool:
         routed = envelope.routed
+        if isinstance(routed, Routed) and routed.expects is Expects.REQUEST:
+            return envelope.relates_to is None and (envelope.reply_to is None or not envelope.reply_to.is_none)
         if isinstance(routed, Routed) and routed.replied is not None:
+            # Without a ReplyTo it may be a request all the same (Sandesha2, gSOAP): it is acknowledged at once, and a
+            # reply that comes waits for a repeat of it (:meth:`Replies.keep`).
             return routed.replied and _wants_reply(envelope)
         # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08). But
         # no ReplyTo is an anonymous one in WS-Addressing 1.0 (core, section 3.2), and gSOAP's requests may have
@@ -217,6 +227,8 @@ class Accepting:
             asked = self._request_of(envelope, incoming.origin)
             if asked is not None:
                 self._receive_plain_reply(incoming, *asked)
+            elif envelope.body:
+                self._is_reply_kept(envelope, incoming.origin, incoming.now)
             return
         if envelope.acknowledgements or envelope.ack_requested:
             self._acknowledging.answer(incoming)

@@ -399,6 +399,15 @@ class RMDestination:
         is_awaited = number in self.awaiting or number in self.waived
         return is_awaited and number not in self.replying and number not in self.replies
 
+    def may_keep_reply(self, number: int) -> bool:
+        """Whether a reply to a message may be kept that was acknowledged without one, for its sender to ask for it."""
+        if self.is_over or number not in self.acknowledged or number in self.awaiting or number in self.waived:
+            return False
+        if number in self.replies or number in self.heard or number in self.answered:
+            return False
+        # In a Sequence that was offered none can be forgotten. Half of the room is left to requests that wait.
+        return self.offered is None or len(self.replies) < self.policy.max_open_requests // 2
+
     def replied(self, number: int) -> None:
         """The reply to that request, or that there is none, is durable: it is acknowledged with it."""
         self.replying.discard(number)

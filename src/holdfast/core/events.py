@@ -36,6 +36,7 @@ class Transmit:
         number: The message number it carries, 0 if none.
         attempt: Which attempt of this process's it is, from 1; 0 for what is not repeated by us.
         left_at: When it left the core, in seconds; 0 if that is of no use.
+        query: The forwarded message that it carries, if its answer may bring a reply though none is awaited.
     """
 
     to: str
@@ -44,6 +45,7 @@ class Transmit:
     number: int = 0
     attempt: int = 0
     left_at: float = 0.0
+    query: Record | None = None
 
 
 TakeRecords = Callable[[list[tuple[int, Record]], float], None]

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.outbox import Outbox
+from holdfast.core.records import Record
 from holdfast.core.source import RMSource
 
 
@@ -43,6 +44,10 @@ class Forwarders(Protocol):
 
     def replied(self, outbox: Outbox, number: int, envelope: Envelope, now: float) -> None:
         """The reply to message ``number``, which is in memory, came; it is taken in with the open batch."""
+        ...
+
+    def may_be_reply(self, query: Record, envelope: Envelope, now: float) -> bool:
+        """Take the reply to a forwarded message that awaits none; whether it is one, and is kept."""
         ...
 
     def unanswered(self, outbox: Outbox, number: int, now: float) -> None:

@@ -62,6 +62,14 @@ class Forwarding:
         self._outbound.receive_reply(outbox, number)
         self._replies.reply(request, self._reply(request, envelope, now), now)
 
+    def may_be_reply(self, query: Record, envelope: Envelope, now: float) -> bool:
+        """Take the reply to a forwarded message that awaits none, from the answer to that message: its sender may send
+        it again to ask for the reply. Whether it is one, and is kept."""
+        if envelope.relates_to != query.message_id:
+            return False
+        reply = self._reply(query, envelope, now)
+        return reply is not None and self._replies.keep(query, reply, now)
+
     def _reply(self, request: Record, envelope: Envelope, now: float) -> Record | None:
         if envelope.fault is not None and envelope.soap.value != request.soap:
             return self._tell(request, envelope.fault)  # the requester would not understand it as it is

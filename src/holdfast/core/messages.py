@@ -45,6 +45,7 @@ class EndpointReference:
 
 
 ANONYMOUS_EPR = EndpointReference(ANONYMOUS)
+NONE_EPR = EndpointReference(NONE)
 
 
 class IncompleteSequenceBehavior(str, Enum):
@@ -214,6 +215,15 @@ class Fault:
 # --- the envelope ----------------------------------------------------------------------------------------------------
 
 
+class Expects(str, Enum):
+    """What the senders of a route's messages expect."""
+
+    ONE_WAY = "one_way"
+    """The acknowledgement, at once."""
+    REQUEST = "request"
+    """A reply, and the acknowledgement together with it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Routed:
     """Where an application message goes, as whoever looks at messages decided.
@@ -221,10 +231,12 @@ class Routed:
     Args:
         queues: The names of its queues; for more than one it is a record in each. Empty: nobody reads it.
         replied: Whether somebody behind them replies to requests; None: as the application's handlers say.
+        expects: What the route says that its senders expect; None: each message says it.
     """
 
     queues: tuple[str, ...]
     replied: bool | None = None
+    expects: Expects | None = None
 
 
 @dataclass(slots=True)

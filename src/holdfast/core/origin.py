@@ -12,6 +12,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from holdfast.core.records import Record
 
 SECRET = "holdfast="
 """What stands before the secret in the query of an address."""
@@ -46,12 +47,14 @@ class Origin:
         secret: The unguessable part of the address that it was posted to, "" for none.
         party: Who posted it: the owner of a client certificate (:data:`CERTIFIED`) or a network address; "" if unknown.
         names: Identifiers of the inbound Sequences that the message names.
+        query: The forwarded message that it may be the reply to, though that one awaits none.
     """
 
     address: str = ""
     secret: str = ""
     party: str = ""
     names: tuple[str, ...] = ()
+    query: Record | None = None
 
     def naming(self, envelope: Envelope) -> Origin:
         """Return the same origin with the inbound Sequences that a message names."""

@@ -399,7 +399,7 @@ class Outbound:
             envelope.ack_requested = (AckRequested(source.identifier),)
         attempt = source.sent(number, wants_reply, self._jitter(), now, asks=asks)
         assert outbox.to is not None
-        self.effects.append(Transmit(outbox.to, envelope, source.local_id, number, attempt, now))
+        self.effects.append(Transmit(outbox.to, envelope, source.local_id, number, attempt, now, outbox.query(number)))
 
     def message(self, outbox: Outbox, source: RMSource, number: int, again: Callable[[float], None]) -> Envelope | None:
         """Message ``number`` of the Sequence as it goes out, the same every time but for piggybacked headers. None if

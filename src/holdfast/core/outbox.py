@@ -294,6 +294,17 @@ class Outbox:
             return record.message_id
         return derived_message_id(self.key, record.sequence, record.message_number)
 
+    def query(self, number: int) -> Record | None:
+        """Return forwarded message ``number`` if it awaits no reply and names no ReplyTo.
+
+        No ReplyTo is the anonymous one (WS-Addressing 1.0 core, section 3.2), so a reply may come in the answer to it.
+        """
+        if self.forwarding is None or self.source is None or number == self.source.last_number:
+            return None
+        record = self.here.get(self.offset_of(number))
+        is_open = record is not None and not (record.wants_reply or record.reply_to or record.relates_to)
+        return record if is_open else None
+
     def wait_for(self, offset: int, then: Callable[[float], None]) -> None:
         """Call ``then(now)`` once the record at ``offset`` was read, or is found to be there no more."""
         self._waiting.append((offset, then))

@@ -250,7 +250,7 @@ class RMProtocol:
         ``origin`` says where a request came from: of which Sequences it may speak, and whose share of them it takes.
         """
         if sent is not None:
-            origin = Origin(sent.to)
+            origin = Origin(sent.to, query=sent.query)
         if envelope.not_understood:
             self.answering.fault(envelope, not_understood(envelope.not_understood), back_channel)
             return

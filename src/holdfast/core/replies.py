@@ -20,6 +20,7 @@ from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
 from holdfast.core.records import Record
 from holdfast.core.source import RMSource
+from holdfast.core.versions import Addressing
 
 
 def _plain_key(destination: RMDestination) -> str:
@@ -86,6 +87,29 @@ class Replies:
         if reply is None or not self._keep(destination, record, reply, now):
             self._release(destination, number)
         self._commit.save(destination.identifier, destination)
+
+    def keep(self, record: Record, reply: Record, now: float) -> bool:
+        """Keep a reply to a message that was acknowledged without one, for a repeat of that message.
+
+        Such a message names no ReplyTo, so nothing tells a request from a one-way message before the reply comes.
+
+        Args:
+            record: The message.
+            reply: Its reply.
+            now: Seconds.
+
+        Returns:
+            Whether it is kept: a repeat may still come, there is no other reply, and there is room.
+        """
+        destination = self._inbound.destinations.get(record.sequence)
+        # WS-Addressing 1.0 core 3.2: no ReplyTo is the anonymous one. In 2004/08 it asks for no reply.
+        if destination is None or destination.versions.addressing is not Addressing.V2005_08:
+            return False
+        if self._are_sent(destination) or not destination.may_keep_reply(record.message_number):
+            return False
+        self._keep(destination, record, reply, now)
+        self._commit.save(destination.identifier, destination)
+        return True
 
     def tell_of_none(self, destination: RMDestination, number: int, action: str, reply_to: str) -> None:
         """Leave a line in the log where a request gets no reply and its sender cannot go on without one."""
