@@ -44,7 +44,9 @@ def sent(versions: Versions, *bodies: str, **policy: object) -> tuple[Sending, O
 
 def refuse(sending: Sending, one: Transmit, code: str, *acknowledged: tuple[int, int]) -> None:
     """Answer a message with a fault that ends its Sequence, perhaps with what it has of that."""
-    more = {"acknowledgements": (SequenceAcknowledgement("urn:s:a", acknowledged),)} if acknowledged else {}
+    is_final = code == SEQUENCE_CLOSED  # WS-RM 1.1, 3.5: the final acknowledgement goes with it
+    ack = SequenceAcknowledgement("urn:s:a", acknowledged, (), is_final)
+    more = {"acknowledgements": (ack,)} if acknowledged or is_final else {}
     sending.answer(one, fault=Fault(code, "it is over", is_rm=True, identifier="urn:s:a"), **more)
 
 

@@ -131,37 +131,27 @@ async def test_a_request_is_answered_with_its_reply_and_its_acknowledgement(
 
 
 def answers_nothing(message: Any) -> None:
-    """A handler of one-way messages."""
+    """A handler of an operation that returns nothing."""
 
 
 def answers_none(message: Any) -> str | None:
-    """A handler of requests that has nothing to say."""
+    """A handler of requests that has nothing to say this time."""
     return None
 
 
+@EVERY_VERSION
 @pytest.mark.parametrize("handler", [answers_nothing, answers_none])
-async def test_a_request_that_gets_no_reply_is_acknowledged_and_leaves_a_line_in_the_log(
-    serve: Any, peer: Any, handler: Any, caplog: pytest.LogCaptureFixture
+async def test_a_request_to_an_operation_that_returns_nothing_is_answered_with_an_empty_element(
+    serve: Any, peer: Any, handler: Any, versions: Versions
 ) -> None:
     app = Destination(":memory:")
     app.on(ACTION)(handler)
-    one = peer((await serve(app)).url)
+    one = peer((await serve(app)).url, versions)
     await one.create(offer="urn:offered:1")
-    answer = await one.request(1)
-    assert isinstance(answer.envelope.control, Acknowledge)
+    answer = await one.request(1, b"<o:Cancel xmlns:o='urn:o'/>", ACTION)
+    assert answer.envelope.body == b'<CancelResponse xmlns="urn:o"/>'
+    assert answer.envelope.action == f"{ACTION}Response"
     assert answer.ranges == ((1, 1),)
-    assert app.incidents["request without a reply"] == 1
-    assert "request without a reply" in caplog.text
-
-
-async def test_a_request_behind_a_gap_for_a_handler_that_returns_nothing_is_acknowledged_at_once(
-    serve: Any, peer: Any
-) -> None:
-    app = Destination(":memory:")
-    app.on(ACTION)(answers_nothing)
-    one = peer((await serve(app)).url)
-    await one.create()
-    assert (await one.request(2)).ranges == ((2, 2),)
 
 
 async def test_a_repeated_create_sequence_gives_the_same_sequence(serve: Any, peer: Any) -> None:

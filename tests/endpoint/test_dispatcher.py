@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lxml import etree
 from waiting import until
 
 from holdfast import (
     ApplicationFault,
+    ConfigurationError,
     Destination,
     HandlingPolicy,
     Message,
@@ -20,8 +22,10 @@ from holdfast import (
     Source,
     SourcePolicy,
 )
+from holdfast.core.messages import Fault
 from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.records import Record
+from holdfast.endpoint.dispatcher import passed_on
 from holdfast.http.client import HTTPClient
 from holdfast.store.rocksdb import RocksDBStore
 from holdfast.testing.ports import free_ports
@@ -193,6 +197,73 @@ async def test_an_application_fault_is_final_and_no_dead_letter(serve: Any) -> N
     assert caught.value.code == "Sender"
     assert calls == [1]
     assert dead_letters(app) == []
+
+
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+def test_a_service_s_own_code_and_detail_go_to_a_requester_of_either_soap_version(soap: str) -> None:
+    fault = Fault("OutOfStock", "sold out", code_namespace="urn:c", detail=b"<left xmlns='urn:c'>0</left>")
+    record = Record("urn:s", 1, "urn:a", b"<a/>", 0.0, wants_reply=True, soap=soap)
+    reply = passed_on(record, fault)
+    assert reply is not None
+    with pytest.raises(PeerFault, match="sold out") as caught:
+        Message.from_record(reply).raise_for_fault()
+    detail = etree.fromstring(caught.value.detail)
+    assert (caught.value.code, detail.tag, detail.text) == ("OutOfStock", "{urn:c}left", "0")
+
+
+async def test_a_request_whose_handler_returns_nothing_is_answered_with_an_empty_element(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    handled: list[bytes] = []
+
+    @app.on(ACTION)
+    async def cancel(message: Message) -> None:
+        handled.append(message.body_bytes)
+
+    async with Source((await serve(app)).url, ":memory:") as source:
+        reply = await source.request('<o:Cancel xmlns:o="urn:o"><id>7</id></o:Cancel>', action=ACTION, timeout=60)
+        assert (reply.action, reply.body.tag, len(reply.body)) == (f"{ACTION}Response", "{urn:o}CancelResponse", 0)
+        reply = await source.request("<Cancel/>", action=ACTION, timeout=60)
+        assert reply.body.tag == "CancelResponse"
+    assert len(handled) == 2
+
+
+async def test_a_fault_of_a_handler_that_returns_nothing_reaches_the_requester(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+
+    @app.on(ACTION)
+    def cancel(message: Message) -> None:
+        raise ApplicationFault("too late", code="{urn:o}TooLate", action="urn:o/TooLateFault")
+
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="too late") as caught:
+            await source.request("<n>1</n>", action=ACTION, timeout=60)
+    assert caught.value.code == "TooLate"
+
+
+async def test_replies_have_the_action_that_the_contract_declares(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    app.on(ACTION, reply_action="urn:o/PriceAnswer")(lambda message: "<price>7</price>")
+    async with Source((await serve(app)).url, ":memory:") as source:
+        reply = await source.request("<n>1</n>", action=ACTION, timeout=60)
+    assert reply.action == "urn:o/PriceAnswer"
+    with pytest.raises(ConfigurationError, match="reply_action goes with one action"):
+        app.on(reply_action="urn:o/PriceAnswer")
+
+
+async def test_a_handler_whose_result_cannot_be_sent_is_not_called_again(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    calls: list[int] = []
+
+    @app.on(ACTION)
+    def price(message: Message) -> str:
+        calls.append(message.attempt)
+        return "no element"
+
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="set aside"):
+            await source.request("<n>1</n>", action=ACTION, timeout=60)
+    assert calls == [1]
+    assert len(dead_letters(app)) == 1
 
 
 async def test_a_reply_that_is_no_xml_is_the_handlers_failure(serve: Any) -> None:

@@ -8,8 +8,11 @@ import pytest
 from lxml import etree
 
 from holdfast import ApplicationFault, EnvelopeError, Message, PeerFault
+from holdfast.core.messages import Envelope
 from holdfast.core.records import Record
+from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.message import body_bytes, fault_body
+from holdfast.wire import decode, encode
 
 
 def message(body: bytes = b"<a>1</a>", headers: bytes = b"") -> Message:
@@ -49,6 +52,25 @@ def test_a_fault_comes_back_as_it_was_raised(soap: str, sender: bool) -> None:
     assert caught.value.code == codes[0 if sender else 1]
     detail = etree.fromstring(caught.value.detail)
     assert (detail.tag, detail.text) == ("{urn:c}carrier", "XX")
+
+
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+@pytest.mark.parametrize("code", ["{urn:c}OutOfStock", "OutOfStock"])
+def test_the_services_own_code_is_the_most_specific_one(soap: str, code: str) -> None:
+    body = fault_body(ApplicationFault("sold out", code=code), soap)
+    with pytest.raises(PeerFault) as caught:
+        message(body).raise_for_fault()
+    assert caught.value.code == "OutOfStock"
+    envelope = Envelope(SOAP(soap), Addressing.V2005_08, action="urn:c/Fault", body=body)
+    fault = decode(encode(envelope)).fault
+    assert fault is not None
+    assert (fault.code, fault.code_namespace) == ("OutOfStock", "urn:c" if code.startswith("{") else "")
+
+
+@pytest.mark.parametrize("code", ["out of stock", "{urn:c}", "{urn:c}a b", "<c/>"])
+def test_what_is_no_name_is_no_code_of_a_fault(code: str) -> None:
+    with pytest.raises(EnvelopeError, match="code of a fault must be a name"):
+        ApplicationFault("sold out", code=code)
 
 
 @pytest.mark.parametrize("detail", ["<left/>", b"<left/>", etree.Element("left"), bytearray(b"<left/>")])

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from holdfast import Destination, Source, Versions
-from holdfast.exceptions import SequenceLost
 from holdfast.store import directory, evidence
 from holdfast.store.repair import repair_store
 from holdfast.store.rocksdb import RocksDBStore
@@ -19,7 +18,7 @@ ACTION = "urn:test:submit"
 
 @pytest.mark.parametrize(("rm", "told"), [("1.0", "SequenceTerminated"), ("1.1", "SequenceClosed")])
 async def test_a_repair_that_gives_batches_up_closes_the_sequences_and_their_senders_are_told(
-    serve: Any, tmp_path: Path, rm: str, told: str
+    serve: Any, tmp_path: Path, rm: str, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     service = await serve(Destination(tmp_path / "inbox", partitions=1))
     versions = Versions(rm)
@@ -44,10 +43,9 @@ async def test_a_repair_that_gives_batches_up_closes_the_sequences_and_their_sen
         assert 0 < kept < 40
         service = await serve(Destination(killed, partitions=1, restored=True), port=port)
         await source.send("<n>40</n>", action=ACTION)
-        with pytest.raises(SequenceLost, match=told):
-            await source.flush(60)
-        source.resume()
         await source.flush(60)
+        assert source.incidents["sequence replaced"] == 1
+        assert f"code='{told}'" in caplog.text
         await service.close(0.5)
     again = RocksDBStore(killed)
     found = again.read("inbox", 0, kept, kept + 50)

@@ -187,3 +187,22 @@ def test_an_acknowledgement_by_itself_is_written_like_any_other_message(
             header.buffer_remaining,
         ),
     )
+
+
+DEFAULT_FAULT_ACTIONS = {
+    Addressing.V2004_08: "http://schemas.xmlsoap.org/ws/2004/08/addressing/fault",
+    Addressing.V2005_08: "http://www.w3.org/2005/08/addressing/soap/fault",
+}
+
+
+@pytest.mark.parametrize("stored", [*DEFAULT_FAULT_ACTIONS.values(), "urn:orders/ProblemFault"])
+@pytest.mark.parametrize("addressing", Addressing)
+def test_the_default_action_of_a_stored_fault_is_that_of_the_version_spoken(
+    stored: str, addressing: Addressing
+) -> None:
+    """WCF's client knows a typed fault by that action."""
+    body = b"<s:Fault xmlns:s='http://www.w3.org/2003/05/soap-envelope'/>"
+    fault = Envelope(SOAP.V1_2, addressing, action=stored, body=body)
+    due = DEFAULT_FAULT_ACTIONS[addressing] if stored in DEFAULT_FAULT_ACTIONS.values() else stored
+    assert wire.action_of(fault) == due
+    assert f">{due}</wsa:Action>".encode() in wire.encode(fault)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.core.outbound import Outbound
 
 _SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
+_ENDING = (SourceEvent.ENDING_FAULT, SourceEvent.CLOSED_FAULT)
 
 
 class Happen(Protocol):
@@ -60,27 +61,38 @@ class Exchanges:
         if is_request:
             self._outbound.ready(outbox)
 
-    def event_of(self, outbox: Outbox, fault: Fault, number: int, answered: int) -> SourceEvent:
-        """What a fault is to the outbox's Sequence.
+    def refused(self, sent: Transmit, fault: Fault) -> None:
+        """A fault answers what was sent. One that ends its Sequence says that this transmission was not taken. To be
+        called before anything else in that answer is taken in, as a final acknowledgement."""
+        found = self._find(sent)
+        if found is None or fault.identifier not in (None, found[1].identifier):
+            return
+        if event_of(fault, sent.number, found[1].versions.rm.can) in _ENDING:
+            found[1].not_taken(sent.number)
 
-        One that ends it says that the message which it answers was not taken. So with exactly-once the answers to
-        other messages are awaited: where each transmission of each message was refused, nothing is in doubt.
+    def awaits_certainty(self, outbox: Outbox) -> bool:
+        """Whether it is not decided yet what is in doubt of a Sequence that its destination ended: with exactly-once
+        the answers that are on their way are awaited."""
+        source = outbox.source
+        if source is None or outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
+            return False
+        return source.state in _SENDING and outbox.awaits_certainty(source)
 
-        Args:
-            outbox: That of the Sequence.
-            fault: What the peer says.
-            number: The message that it is about; 0 for none.
-            answered: The message in whose exchange it came; 0 for none.
-        """
+    def event_of(self, outbox: Outbox, fault: Fault, number: int) -> SourceEvent:
+        """What a fault is to the outbox's Sequence. ``number``: the message that it is about; 0 for none."""
         source = outbox.source
         assert source is not None, outbox.key
         event = event_of(fault, number, source.versions.rm.can)
-        if event not in (SourceEvent.ENDING_FAULT, SourceEvent.CLOSED_FAULT):
+        if event not in _ENDING:
             return event
-        source.not_taken(answered)
-        is_exact = outbox.policy.assurance.delivery is not Delivery.AT_LEAST_ONCE
-        is_early = is_exact and source.state in _SENDING and outbox.awaits_certainty(source)
-        return SourceEvent.ENDING_FAULT_EARLY if is_early else event
+        if self.awaits_certainty(outbox):
+            return SourceEvent.ENDING_FAULT_EARLY
+        is_news = source.last_fault != fault.code
+        if is_news and not outbox.in_doubt() and outbox.first < outbox.durable_end:
+            detail = {"key": outbox.key, "code": fault.code, "reason": fault.reason}
+            incident = Incident("sequence replaced", source.identifier or "", level="warning", detail=detail)
+            self._outbound.effects.append(incident)
+        return event
 
     def answered(self, sent: Transmit, now: float, *, was_empty: bool) -> None:
         """What was sent got an answer that is no fault; what that says has been taken in."""

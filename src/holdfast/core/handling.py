@@ -326,7 +326,7 @@ class Handling:
         self.succeeded += 1
         self._begin(now)
 
-    def handling_failed(self, handle: Handle, error: str, reason: str, now: float) -> None:
+    def handling_failed(self, handle: Handle, error: str, reason: str, now: float, *, is_final: bool = False) -> None:
         """The handler failed: it gets the record again later, or the record is given up.
 
         Args:
@@ -334,6 +334,7 @@ class Handling:
             error: Why, in a line.
             reason: Why, at length, for a letter.
             now: Seconds.
+            is_final: Whether another attempt would fail too.
         """
         self.failed += 1
         record = handle.record
@@ -347,7 +348,7 @@ class Handling:
             detail = {"why": f"its handler failed, {_ONCE}", "exception": reason}
             self._tell(handle, Incident("message lost", level="error", detail=detail))
             self._finish(handle, self._set_aside(record), now)
-        elif (cursor := self.cursors[handle.partition]).failed(handle.offset, now):
+        elif not is_final and (cursor := self.cursors[handle.partition]).failed(handle.offset, now):
             self._tell(handle, Incident("handler failed", level="warning", detail={"error": error}))
             due = cursor.deadline()
             self._due = due if self._due is None or due is None else min(self._due, due)

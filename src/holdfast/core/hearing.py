@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from holdfast.core.authority import Authority
@@ -166,6 +167,8 @@ class Hearing:
             outbox = self._authority.find(identifier, origin)
             if outbox is not None:
                 asked_at = self._asked_at(envelope, sent)
+                if acknowledgement.final and self._outbound.exchanges.awaits_certainty(outbox):
+                    acknowledgement = replace(acknowledgement, final=False)  # the last answer says it again
                 fault = self._outbound.receive_acknowledgement(outbox, acknowledgement, now, asked_at)
                 problem = problem or fault
                 self._replies.acknowledged(identifier, now)

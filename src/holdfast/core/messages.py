@@ -197,6 +197,7 @@ class Fault:
         max_message_number: Detail of MessageNumberRollover in 1.1.
         acknowledgement: Detail of InvalidAcknowledgement: the offending header.
         detail: Other detail content: XML bytes, b"" if none. For an addressing or MustUnderstand fault, may be b"".
+        code_namespace: Of the code of an application's own; "" for the codes of a specification.
         has_sequence_fault_header: Whether (SOAP 1.1) it came with a SequenceFault header. Not set by us.
     """
 
@@ -209,6 +210,7 @@ class Fault:
     max_message_number: int | None = None
     acknowledgement: SequenceAcknowledgement | None = None
     detail: bytes = b""
+    code_namespace: str = ""
     has_sequence_fault_header: bool = False
 
 

@@ -573,10 +573,10 @@ class Outbound:
         """
         source = outbox.source
         assert source is not None, outbox.key
+        number = number or outbox.number_of(relates_to)
+        event = self.exchanges.event_of(outbox, fault, number)
         source.last_fault = fault.code
         source.last_heard = now
-        answered, number = number, number or outbox.number_of(relates_to)
-        event = self.exchanges.event_of(outbox, fault, number, answered)
         if number and number == source.last_number and event in _REFUSALS and not fault.is_rm:
             self.exchanges.last_message_refused(outbox, source, now)
             return

@@ -264,6 +264,8 @@ class RMProtocol:
             self.answering.fault(envelope, refused, back_channel)
             return
         problem = None
+        if sent is not None and envelope.fault is not None:
+            self.outbound.exchanges.refused(sent, envelope.fault)
         if envelope.acknowledgements:
             origin = origin if sent is not None else origin.naming(envelope)
             problem = self.hearing.acknowledgements(envelope, origin, now, sent)

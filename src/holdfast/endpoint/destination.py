@@ -227,6 +227,7 @@ class Destination:
         if assurance is not None:
             self.policy = replace(self.policy, assurance=to_assurance(assurance))
         self.handlers: dict[str, Handler] = {}
+        self._reply_actions: dict[str, str] = {}
         self.incidents: Counter[str] = Counter()
         self.unanswered = Unanswered()
         self.dead_letters = DeadLetters()
@@ -246,8 +247,7 @@ class Destination:
         """What it posts with; may be changed before it is started."""
         self.wire_limits, self._staging = wire_limits, staging
         self._source_policy, self._source_policy_for = source_policy, source_policy_for
-        self._handling = handling or HandlingPolicy()
-        self._concurrency, self._restored = concurrency, restored
+        self._handling, self._concurrency, self._restored = handling or HandlingPolicy(), concurrency, restored
         self._allowed = AllowList(allow_addresses)
         self._keeper = Keeper(keep_http_headers)
         self._limits = limits or HTTPLimits()
@@ -329,7 +329,7 @@ class Destination:
 
     # --- handlers -------------------------------------------------------------------------------------------------
 
-    def on(self, action: str = "") -> Callable[[HandlerT], HandlerT]:
+    def on(self, action: str = "", *, reply_action: str = "") -> Callable[[HandlerT], HandlerT]:
         """Decorate the handler of one action; without an action, of every other one.
 
         A handler takes the :class:`Message` and may be async or plain (then it runs in a thread). What it returns,
@@ -341,8 +341,13 @@ class Destination:
         with its reply; if it raises, all of it is undone.
 
         A message asks for a reply by its ReplyTo. One that says nothing of replies is a request all the same (gSOAP
-        sends such) if its handler is annotated to return something, as ``-> str``; otherwise it is one-way. What goes
-        to a handler annotated ``-> None`` is one-way whatever it asks for: it is acknowledged as soon as it is stored.
+        sends such) if its handler is annotated to return something, as ``-> str``; otherwise it is one-way. A request
+        whose handler returns None is answered with an empty element: the request's name and ``Response``.
+
+        Args:
+            action: wsa:Action; "" for every action without a handler of its own.
+            reply_action: The wsa:Action of its replies, as the contract declares it. Default: the action with
+                ``Response`` behind it, which is WCF's default too.
 
         Raises:
             ConfigurationError: the action has a handler already; the handler cannot be called with a message, or its
@@ -350,6 +355,11 @@ class Destination:
                 parentheses of ``@app.on()`` are missing.
         """
         check_action(action)
+        check_action(reply_action)
+        if reply_action and not action:
+            raise ConfigurationError(
+                "A reply_action goes with one action.", remedy='Write @app.on("urn:orders/Price", reply_action="…").'
+            )
 
         def register(handler: HandlerT) -> HandlerT:
             check_handler(handler)
@@ -368,6 +378,8 @@ class Destination:
             if self._started:
                 self._check_transactions({action: handler})
             self.handlers[action] = handler
+            if reply_action:
+                self._reply_actions[action] = reply_action
             return handler
 
         return register
@@ -376,8 +388,7 @@ class Destination:
         return not self.handlers or action in self.handlers or "" in self.handlers
 
     def _replies(self, action: str) -> bool:
-        handler = self.handlers.get(action) or self.handlers.get("")
-        return handler is not None and _returned(handler) not in _NOTHING
+        return action in self.handlers or "" in self.handlers
 
     def _always_replies(self, action: str) -> bool:
         handler = self.handlers.get(action) or self.handlers.get("")
@@ -449,7 +460,7 @@ class Destination:
         )
         if handling is not None:
             self._check_transactions(self.handlers)
-            self.dispatcher = Dispatcher(self.engine, handling, self.handlers)
+            self.dispatcher = Dispatcher(self.engine, handling, self.handlers, self._reply_actions)
             self.dispatcher.tracing = self._envelopes.tracing
         self.readers = {name: Readers(self.engine, queue) for name, queue in self.queues.items()}
         self.sender = Sender(

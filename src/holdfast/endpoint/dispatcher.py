@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.handlers import wants_connection
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, fault_body
+from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, empty_response, fault_body
 from holdfast.endpoint.tracing import Tracing
 from holdfast.exceptions import EnvelopeError
 from holdfast.store import Transaction, Transactional
@@ -53,10 +53,14 @@ class Dispatcher:
         engine: The running engine.
         handling: What is decided about them.
         handlers: Action -> handler; "" is asked for any other action.
+        reply_actions: Action -> that of its replies, where it is another than the action with ``Response`` behind it.
     """
 
-    def __init__(self, engine: Engine, handling: Handling, handlers: dict[str, Handler]):
+    def __init__(
+        self, engine: Engine, handling: Handling, handlers: dict[str, Handler], reply_actions: Mapping[str, str]
+    ):
         self.handling = handling
+        self._reply_actions = reply_actions
         self._engine = engine
         self._handlers = handlers
         self._wanting: dict[str, bool] = {}
@@ -160,7 +164,7 @@ class Dispatcher:
 
     def _gave_within(self, handle: Handle, result: Body | None, transaction: Transaction) -> None:
         try:
-            reply = _reply(handle.record, result)
+            reply = self._reply(handle.record, result)
         except Exception as error:
             asyncio.get_running_loop().run_in_executor(None, transaction.end)
             self._failed(handle, error)
@@ -177,11 +181,29 @@ class Dispatcher:
 
     def _gave(self, handle: Handle, result: Body | None) -> None:
         try:
-            reply = _reply(handle.record, result)
+            reply = self._reply(handle.record, result)
         except Exception as error:
             self._failed(handle, error)
         else:
             self._handled(handle, reply)
+
+    def _reply(self, record: Record, result: Body | None) -> Record | None:
+        """The reply that a handler's result is; None where nobody waits for one, or nothing can be said.
+
+        Raises:
+            _NoReply: The result is no body.
+        """
+        if not record.wants_reply:
+            return None
+        try:
+            # A .NET client fails without a reply, also to an operation that returns nothing.
+            body = empty_response(record.body) if result is None else body_bytes(result)
+        except EnvelopeError as error:
+            raise _NoReply(f"what the handler returned is no reply: {error.message}") from None
+        if not body:
+            return None
+        action = self._reply_actions.get(record.action) or f"{record.action}Response"
+        return Record("", 0, action, body, record.received_at, soap=record.soap)
 
     def _raised(self, handle: Handle, error: BaseException) -> None:
         if isinstance(error, ApplicationFault):
@@ -224,7 +246,8 @@ class Dispatcher:
     def _failed(self, handle: Handle, error: Exception) -> None:
         if self.tracing is not None:
             self.tracing.delivered(handle, error=error)
-        self.handling.handling_failed(handle, brief(error), reason_of(error), self._engine.clock())
+        is_final = isinstance(error, _NoReply)
+        self.handling.handling_failed(handle, brief(error), reason_of(error), self._engine.clock(), is_final=is_final)
         self._engine.touch()
 
     # --- waiting and ending ---------------------------------------------------------------------------------------
@@ -322,21 +345,16 @@ def _caused(what: str, error: BaseException) -> RuntimeError:
     return failure
 
 
-def _reply(record: Record, result: Body | None) -> Record | None:
-    if result is None or not record.wants_reply:
-        return None
-    try:
-        body = body_bytes(result)
-    except EnvelopeError as error:
-        raise EnvelopeError(f"what the handler returned is no reply: {error.message}") from None
-    return Record("", 0, f"{record.action}Response", body, record.received_at, soap=record.soap)
+class _NoReply(EnvelopeError):
+    """What a handler returned cannot be sent. Another attempt would do its work again, and return the like."""
 
 
 def fault_reply(record: Record, fault: ApplicationFault) -> Record | None:
     """The reply that tells a requester of a fault; None if nobody waits for one."""
     if not record.wants_reply:
         return None
-    action = "http://www.w3.org/2005/08/addressing/soap/fault"
+    # Where the requester speaks WS-Addressing 2004/08, that version's action is written instead.
+    action = fault.action or "http://www.w3.org/2005/08/addressing/soap/fault"
     return Record("", 0, action, fault_body(fault, record.soap), record.received_at, soap=record.soap)
 
 
@@ -348,8 +366,9 @@ def set_aside(record: Record) -> Record | None:
 def passed_on(record: Record, fault: Fault) -> Record | None:
     """The reply that tells a requester of a fault that another service answered with, or that we answer with in its
     place."""
+    code = f"{{{fault.code_namespace}}}{fault.code}" if fault.code_namespace else ""
     try:
-        told = ApplicationFault(fault.reason, sender=fault.sender, detail=fault.detail)
+        told = ApplicationFault(fault.reason, sender=fault.sender, detail=fault.detail, code=code)
     except EnvelopeError:  # a fault may have several details, and ours has one
-        told = ApplicationFault(fault.reason, sender=fault.sender)
+        told = ApplicationFault(fault.reason, sender=fault.sender, code=code)
     return fault_reply(record, told)

@@ -14,7 +14,8 @@ from holdfast.core.versions import SOAP
 from holdfast.endpoint.transport_facts import read_facts
 from holdfast.exceptions import EnvelopeError, HoldfastError, PeerFault
 from holdfast.http.tls import PeerCertificate
-from holdfast.wire import AROUND, body_content, parse_element, storable_text
+from holdfast.wire import AROUND, body_content, check_action, parse_element, storable_text
+from holdfast.wire.names import SOAP_NS
 
 Body = str | bytes | etree._Element
 """What can be sent as a body: one XML element, as text, as UTF-8 bytes, or as an lxml element."""
@@ -137,14 +138,28 @@ class ApplicationFault(HoldfastError):
         reason: English text for the requester.
         sender: Whether the requester is to blame (Sender) or not (Receiver).
         detail: One XML element for the Detail, as text, bytes or an lxml element; empty for none.
+        code: The service's own code, as "{namespace}Name" or "Name": SOAP 1.2's Subcode, SOAP 1.1's faultcode; "" for
+            none.
+        action: The wsa:Action of the fault, as the contract declares it; "" for WS-Addressing's own.
 
     Raises:
-        EnvelopeError: the detail is not one XML element.
+        EnvelopeError: the detail is not one XML element, the code is no name, or the action is WS-RM's or none.
     """
 
-    def __init__(self, reason: str, *, sender: bool = True, detail: Body = b"") -> None:
+    def __init__(
+        self, reason: str, *, sender: bool = True, detail: Body = b"", code: str = "", action: str = ""
+    ) -> None:
         super().__init__(str(reason))
         self.sender = sender
+        self.code = code
+        self.action = action
+        if action:
+            check_action(action)
+        try:
+            if code:
+                etree.QName(code)
+        except ValueError:
+            raise EnvelopeError(f"The code of a fault must be a name as {{namespace}}Name, not {code!r}.") from None
         try:
             self.detail = body_bytes(detail, AROUND + 2)  # Fault and Detail
         except EnvelopeError as error:
@@ -176,19 +191,34 @@ def body_bytes(body: Body, around: int = AROUND) -> bytes:
     return body_content(data, around)
 
 
+def empty_response(body: bytes) -> bytes:
+    """The reply's body of an operation that returns nothing: the request element's name with ``Response`` behind it, in
+    its namespace, as WCF's own server answers; b"" for a request without an element."""
+    if not body:
+        return b""
+    name = etree.QName(parse_element(body))
+    namespaces = {None: name.namespace} if name.namespace else None
+    return etree.tostring(etree.Element(f"{name.text}Response", nsmap=namespaces))
+
+
 def fault_body(fault: ApplicationFault, soap: str) -> bytes:
     """The fault as the element that goes into soap:Body (SOAP 1.2 part 1, 5.4; SOAP 1.1, 4.4)."""
-    if soap == SOAP.V1_1.value:
-        namespace = "http://schemas.xmlsoap.org/soap/envelope/"
-        root = etree.Element(f"{{{namespace}}}Fault", nsmap={"s": namespace})
-        etree.SubElement(root, "faultcode").text = "s:Client" if fault.sender else "s:Server"
+    own = etree.QName(fault.code) if fault.code else None
+    is_1_1 = soap == SOAP.V1_1.value
+    namespace = SOAP_NS[SOAP(soap)]
+    prefixes = {"s": namespace} | ({"c": own.namespace} if own is not None and own.namespace else {})
+    own_code = "" if own is None else f"c:{own.localname}" if own.namespace else own.localname
+    root = etree.Element(f"{{{namespace}}}Fault", nsmap=prefixes)
+    if is_1_1:
+        etree.SubElement(root, "faultcode").text = own_code or ("s:Client" if fault.sender else "s:Server")
         etree.SubElement(root, "faultstring").text = storable_text(fault.message)
         detail = "detail"
     else:
-        namespace = "http://www.w3.org/2003/05/soap-envelope"
-        root = etree.Element(f"{{{namespace}}}Fault", nsmap={"s": namespace})
         code = etree.SubElement(root, f"{{{namespace}}}Code")
         etree.SubElement(code, f"{{{namespace}}}Value").text = "s:Sender" if fault.sender else "s:Receiver"
+        if own_code:
+            subcode = etree.SubElement(code, f"{{{namespace}}}Subcode")
+            etree.SubElement(subcode, f"{{{namespace}}}Value").text = own_code
         reason = etree.SubElement(etree.SubElement(root, f"{{{namespace}}}Reason"), f"{{{namespace}}}Text")
         reason.set("{http://www.w3.org/XML/1998/namespace}lang", "en")
         reason.text = storable_text(fault.message)

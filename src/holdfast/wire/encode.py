@@ -12,8 +12,8 @@ from holdfast.wire import rm
 from holdfast.wire.addressing import encode_epr_content, written_address
 from holdfast.wire.dialect import Dialect
 from holdfast.wire.dialects import DIALECTS
-from holdfast.wire.faults import action_of_fault, encode_fault, encode_fault_header
-from holdfast.wire.names import ANONYMOUS_URI, SOAP_NS, WSA_NS, actions
+from holdfast.wire.faults import action_of_fault, encode_fault, encode_fault_header, translated_fault_action
+from holdfast.wire.names import ANONYMOUS_URI, FAULT_ACTIONS, SOAP_NS, WSA_NS, actions
 from holdfast.wire.text import escape, escape_attribute
 
 _FOOT = b"</s:Body></s:Envelope>"
@@ -57,6 +57,8 @@ _FRAMES = {
 def action_of(envelope: Envelope) -> str:
     """Gives the wsa:Action an envelope goes out with: its own, else its control message's or fault's; "" if none."""
     if envelope.action:
+        if envelope.action in FAULT_ACTIONS and envelope.addressing is not None:
+            return translated_fault_action(envelope.action, envelope.addressing)
         return envelope.action
     if envelope.control is not None and envelope.rm is not None:
         return control_action(envelope.rm, envelope.control)
@@ -152,7 +154,7 @@ def _only_acknowledges(envelope: Envelope) -> bool:
 
 def _append_addressing(parts: list[str], envelope: Envelope, addressing: Addressing) -> None:
     # WS-Addressing 2004/08, 3.1: To is mandatory
-    action = envelope.action or action_of(envelope)
+    action = action_of(envelope)
     if action:
         parts.append(_action_header(action))
     if envelope.message_id is not None:

@@ -141,7 +141,9 @@ def _classify(codes: list[_Code], reason: str) -> tuple[RM | None, Fault]:
             return rm, Fault(local, reason, is_rm=True)
     namespace, local = codes[-1]
     local = _SOAP_1_1_CODES.get(local, local) if namespace in SOAP_NS.values() else local
-    return None, Fault(local, reason, is_addressing=namespace in WSA_OF_NS)
+    is_addressing = namespace in WSA_OF_NS
+    own = "" if is_addressing or namespace in SOAP_NS.values() else namespace
+    return None, Fault(local, reason, is_addressing=is_addressing, code_namespace=own)
 
 
 def _read_details(fault: Fault, details: list[Node], dialect: Dialect | None, max_ranges: int) -> None:
@@ -176,6 +178,21 @@ def action_of_fault(rm: RM | None, addressing: Addressing, fault: Fault) -> str:
     if addressing is Addressing.V2004_08 or fault.is_addressing:
         return WSA_NS[addressing] + "/fault"
     return WSA_NS[addressing] + "/soap/fault"
+
+
+def translated_fault_action(action: str, addressing: Addressing) -> str:
+    """Gives the action of an application's fault in another version of WS-Addressing, if it is the default one.
+
+    WCF's client knows a typed fault by the default action of its own version, or by the contract's own.
+    """
+    return _DEFAULT_ACTIONS[addressing] if action in _DEFAULT_ACTIONS.values() else action
+
+
+_DEFAULT_ACTIONS = {
+    Addressing.V2004_08: WSA_NS[Addressing.V2004_08] + "/fault",
+    Addressing.V2005_08: WSA_NS[Addressing.V2005_08] + "/soap/fault",
+}
+"""The action of a fault that has none of its own (WS-Addressing 2005/08 SOAP binding section 6; 2004/08 section 4)."""
 
 
 def encode_fault_header(fault: Fault, dialect: Dialect | None, addressing: Addressing | None) -> str:

@@ -1,0 +1,124 @@
+"""Microsoft's own WCF client in front of our destination, in every combination of versions that it speaks.
+
+``WCF_CLIENT`` names the program; without it all of this is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from wcf.destination import contract_app, running_destination, text_of
+from wcf.grids import each_version, every_combination
+from wcf.live_client import PROGRAM, LiveWCFClient
+from wcf.wire import Profile
+
+import holdfast
+from holdfast.testing.ports import free_ports
+from holdfast.testing.proxy import Faults, LossyProxy
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not os.access(PROGRAM, os.X_OK), reason="WCF_CLIENT does not name the WCF client's program"),
+]
+
+ORDERS = "http://tempuri.org/IOrders"
+PROBLEM = "http://schemas.example.org/orders"
+
+
+def versions_of(profile: Profile) -> dict[str, str]:
+    """The client's options for a combination of versions."""
+    return {
+        "rm": profile.rm.replace(".", ""),
+        "wsa": profile.addressing[:4],
+        "soap": profile.soap.replace(".", ""),
+    }
+
+
+class Orders:
+    """The service behind the contract ``orders``, and what its operations were called with."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+        self.app = app = holdfast.Destination(":memory:")
+
+        @app.on(f"{ORDERS}/Submit")
+        async def submit(message: holdfast.Message) -> None:
+            self._note("submit", message)
+
+        @app.on(f"{ORDERS}/Price")
+        async def price(message: holdfast.Message) -> str:
+            self._note("price", message)
+            return '<PriceResponse xmlns="http://tempuri.org/"><PriceResult>12.50</PriceResult></PriceResponse>'
+
+        @app.on(f"{ORDERS}/Cancel")
+        def cancel(message: holdfast.Message) -> None:
+            self._note("cancel", message)
+            if message.body.findtext("{*}id") == "13":
+                detail = f'<Problem xmlns="{PROBLEM}"><Id>13</Id><Reason>it has left</Reason></Problem>'
+                raise holdfast.ApplicationFault("too late", detail=detail)
+
+    def _note(self, name: str, message: holdfast.Message) -> None:
+        self.called.append(f"{name} {message.message_number}")
+
+
+@every_combination
+async def test_one_way_messages_and_calls_of_one_session_arrive_once_and_in_order(profile: Profile) -> None:
+    handled: list[tuple[int, str]] = []
+    app = contract_app(":memory:", lambda message: handled.append((message.message_number, text_of(message)[:10])))
+    async with running_destination(app) as url:
+        client = LiveWCFClient(url, contract="both", **versions_of(profile))
+        said = await client.run("open; notify 1..3; echo 4..6; notify 7; echo 8; close")
+    assert client.failed == []
+    assert [line["answer"] for line in said if str(line["ok"]).startswith("echo")] == [4, 5, 6, 8]
+    assert [number for number, _ in handled] == list(range(1, 9))
+
+
+@every_combination
+async def test_an_operation_that_returns_nothing_and_a_typed_fault_reach_the_client(profile: Profile) -> None:
+    orders = Orders()
+    async with running_destination(orders.app) as url:
+        client = LiveWCFClient(url, contract="orders", **versions_of(profile))
+        said = await client.run("open; submit 1; cancel 7; cancel 13; price apple; close")
+    (refused,) = client.failed
+    assert (refused["failed"], refused["exception"], refused["typed"]) == ("cancel 13", "FaultException", True)
+    assert refused["said"] == "too late" and "it has left" in refused["detail"]
+    assert [line["ok"] for line in said if "ok" in line] == ["open", "submit 1", "cancel 7", "price apple", "close"]
+    assert orders.called == ["submit 1", "cancel 2", "cancel 3", "price 4"], "nobody called again"
+
+
+async def run_over_a_bad_network(profile: Profile, faults: Faults, script: str, contract: str = "both") -> Any:
+    """The client's run through a proxy that loses and doubles once the session is open, and the numbers that were
+    handled. The client itself gives up an ``open`` whose connection is cut."""
+    handled: list[int] = []
+    app = contract_app(":memory:", lambda message: handled.append(message.message_number))
+    (port,) = free_ports(1)
+
+    def begin(_relayed: object) -> None:
+        proxy.faults = faults
+
+    async with running_destination(app, port) as url, LossyProxy(url, seed=7, on_relayed=begin) as proxy:
+        client = LiveWCFClient(proxy.url, contract=contract, **versions_of(profile))
+        await client.run(script)
+    return client, handled
+
+
+@each_version
+@pytest.mark.nightly
+async def test_with_a_fifth_of_requests_and_of_answers_lost_nothing_is_lost_or_doubled(profile: Profile) -> None:
+    faults = Faults(lose_request=0.2, lose_response=0.2)
+    client, handled = await run_over_a_bad_network(profile, faults, "open; notify 1..10; echo 11..20; close")
+    assert client.failed == []
+    assert handled == list(range(1, 21))
+
+
+@each_version
+@pytest.mark.nightly
+async def test_every_request_served_twice_is_handled_once(profile: Profile) -> None:
+    client, handled = await run_over_a_bad_network(
+        profile, Faults(double=1.0), "open; notify 1..10; echo 11..20; close"
+    )
+    assert client.failed == []
+    assert handled == list(range(1, 21))
