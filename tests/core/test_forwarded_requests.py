@@ -33,6 +33,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "the requester listens": {"listens": (True, False)},
     "both listen": {"listens": (True, True)},
     "1.0": {"versions": Versions("1.0")},
+    "the forwarder has an address": {"address": BROKER},
+    "it has one, in 1.0": {"address": BROKER, "versions": Versions("1.0")},
 }
 
 NO_REPLY = "fault NoReply: The service received the request and sent no reply."

@@ -27,7 +27,7 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.origin import Origin
-from holdfast.core.outbound import MOST_IGNORED_OFFERS
+from holdfast.core.outbound_creation import MOST_IGNORED_OFFERS
 from holdfast.core.outbox import Outbox
 from holdfast.core.reasons import DISCARDED
 from holdfast.core.records import Batch

@@ -227,6 +227,7 @@ class Chain:
         offers: bool = True,
         forwarder_offers: bool = True,
         listens: tuple[bool, bool] = (False, False),
+        address: str = "",
         policy: ForwardingPolicy | None = None,
         handler: Callable[[Record], Record | None] = echo,
         versions: Versions | None = None,
@@ -240,6 +241,7 @@ class Chain:
         self.handled: list[Record] = []
         self.policy = policy or ForwardingPolicy()
         self.forwarder_choices = [(self.versions, forwarder_offers)]
+        self.address = address
         self.parties: dict[str, Party] = {}
         self.handler = handler
         self.service = self.parties[SERVICE] = Party(self, SERVICE, handler=self._handle, policy=service_policy)
@@ -261,7 +263,13 @@ class Chain:
     def _forward(self) -> None:
         broker = self.broker if hasattr(self, "broker") else self.parties[BROKER]
         self.forwarder: Outbox = broker.protocol.outbound.forward(
-            "forward/x/0", SERVICE, [*self.forwarder_choices], broker.queue, 0, policy=self.policy
+            "forward/x/0",
+            SERVICE,
+            [*self.forwarder_choices],
+            broker.queue,
+            0,
+            policy=self.policy,
+            address=self.address,
         )
 
     def ask(self, *bodies: str, wants_reply: bool = True, message_id: str | None = None, key: str = "out") -> None:

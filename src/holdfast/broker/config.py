@@ -308,6 +308,9 @@ class ForwarderConfig:
         paused: Whether it waits.
         timeout: How long one HTTP exchange may take. A request is not repeated while its exchange is open, so set
             it above the time that the slowest service takes to reply.
+        address: The URL of the broker's own listener as the destination reaches it. With it, the destination posts
+            replies and acknowledgements there; without it, they come in its HTTP responses. Set it where a lost
+            response would lose the reply, as with Apache CXF.
         policy: How it treats what it sends on; each setting before those of ``policies``.
         tls: What is trusted and shown instead of what the system does.
         proxy: An HTTP proxy to go through.
@@ -324,6 +327,7 @@ class ForwarderConfig:
     offer: Flag | None = None
     paused: Flag = False
     timeout: Duration = 60.0
+    address: Url | None = None
     policy: ForwardingPolicy = field(default_factory=ForwardingPolicy)
     tls: ClientTLS | None = None
     proxy: ProxyConfig | None = None

@@ -118,7 +118,9 @@ class Forwarders:
         choices = choices_of(config)
         for partition in range(len(queue.partitions)):
             key = forwarder_key(config.name, partition)
-            outbox = protocol.outbound.forward(key, config.to, choices, queue, partition, policy=config.policy)
+            outbox = protocol.outbound.forward(
+                key, config.to, choices, queue, partition, policy=config.policy, address=config.address or ""
+            )
             if outbox.to != config.to:
                 protocol.outbound.redirect(outbox, config.to)
             self._pause(Steering(protocol), config, outbox, destination.engine.clock())

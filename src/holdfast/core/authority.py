@@ -55,7 +55,7 @@ class Authority:
             return compare_digest(source.secret.encode(), origin.secret.encode())
         # A state of a version without secrets, or of a process without a listener: where there is one now, its peer
         # was told its bare address.
-        return not self._outbound.is_anonymous
+        return not self._outbound.is_anonymous(source)
 
     def _may_speak_of_replies(self, outbox: Outbox, answered: str, origin: Origin) -> bool:
         """Whether the origin is the requester: the peer that may send in the Sequence that this one answers."""

@@ -62,16 +62,15 @@ class Composer:
         self._offered = offered
         self._new_identifier = new_identifier
 
-    @property
-    def is_anonymous(self) -> bool:
-        """Whether what the peer has to say comes in its answers only."""
-        return self._local is ANONYMOUS_EPR
+    def is_anonymous(self, source: RMSource) -> bool:
+        """Whether what the Sequence's peer has to say comes in its answers only."""
+        return not source.address and self._local is ANONYMOUS_EPR
 
     def _address_for(self, source: RMSource) -> EndpointReference:
         """Where the peer of a Sequence sends what it has to say: an address that no other peer knows."""
-        if self._local is ANONYMOUS_EPR or not source.secret:
+        if self.is_anonymous(source) or not source.secret:
             return self._local
-        return EndpointReference(with_secret(self._local.address, source.secret))
+        return EndpointReference(with_secret(source.address or self._local.address, source.secret))
 
     def request(self, outbox: Outbox, source: RMSource, request: Request) -> Envelope:
         """A request that starts or ends the Sequence, or asks for an acknowledgement."""
@@ -80,7 +79,7 @@ class Composer:
         if request is not Request.ACK_REQUESTED:
             if envelope.message_id is None:
                 envelope.message_id = source.message_ids[request.value] = self._new_identifier()
-            if self._local is not ANONYMOUS_EPR or source.versions.addressing is Addressing.V2004_08:
+            if not self.is_anonymous(source) or source.versions.addressing is Addressing.V2004_08:
                 envelope.reply_to = self._address_for(source)
         if request is Request.CREATE:
             envelope.control = self._create_sequence(source)

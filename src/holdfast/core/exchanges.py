@@ -102,9 +102,9 @@ class Exchanges:
         outbox, source = found
         wants_reply = sent.number in source.unreplied
         self._leave_last_message(source, sent.number)
-        source.answered(sent.number, in_answers=self._outbound.is_anonymous)
+        source.answered(sent.number, in_answers=self._outbound.is_anonymous(source))
         is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
-        if is_question and was_empty and source.is_silent_in_doubt(in_answers=self._outbound.is_anonymous):
+        if is_question and was_empty and source.is_silent_in_doubt(in_answers=self._outbound.is_anonymous(source)):
             self._doubt_remains(outbox, source, now)
         times = source.silence(sent.number) if was_empty and not is_question else 0
         if times >= ANSWERED_ENOUGH:
@@ -198,7 +198,7 @@ class Exchanges:
         good). That is so only once no other exchange carries the request: the reply may come back on that one. Where
         replies go to an address, an answer says nothing of them."""
         source = outbox.source
-        if source is None or number not in source.unreplied or not self._outbound.is_anonymous:
+        if source is None or number not in source.unreplied or not self._outbound.is_anonymous(source):
             return
         if number in source.replying or not any(lower <= number <= upper for lower, upper in ack.ranges):
             return

@@ -35,6 +35,8 @@ class InFlight:
     """Bytes of its body."""
     faults: int = 0
     """How often it was answered with a fault, if it is a LastMessage."""
+    arrived_at: float = math.inf
+    """When it was acknowledged first, if it is a request, which stays in flight until its reply is here."""
     exchanges: int = 0
     """Open HTTP exchanges that carry it."""
     untaken: int = 0
@@ -95,6 +97,12 @@ class Flight(dict[int, InFlight]):
             return
         entry.due = max(entry.due, least)
         self._due_from = min(self._due_from, -math.inf if entry.waits_for else entry.due)
+
+    def has_arrived(self, number: int, now: float) -> None:
+        """``number``, a request, is acknowledged."""
+        entry = self.get(number)
+        if entry is not None:
+            entry.arrived_at = min(entry.arrived_at, now)
 
     def hurry(self, entry: InFlight, due: float) -> None:
         """Send that one again at ``due`` at the latest."""

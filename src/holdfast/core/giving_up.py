@@ -31,8 +31,8 @@ EXPIRED = "expired"
 """In the place of a fault's code: the message was too old to be sent."""
 
 LEAST_QUIET = 60.0
-"""Seconds, at least, that requests behind a message that is refused for good have to be answered; the policy's patience
-if that is longer."""
+"""Seconds, at least, that a destination has to answer requests that it acknowledged, or that follow a message which it
+refuses for good; the policy's patience if that is longer."""
 
 _SENDING = (SourceState.CREATED, SourceState.ROLLOVER)
 
@@ -104,7 +104,25 @@ class GivingUp:
             self._look_whether_quiet(outbox, outbox.quiet, now)
         if outbox.unwelcome is not None:
             self._ask_when_due(outbox, outbox.unwelcome, now)
+        if now >= outbox.next_unanswered and outbox.source is not None:
+            self._see_unanswered(outbox, outbox.source, now)
         return self._see_expired(outbox, now)
+
+    def _see_unanswered(self, outbox: Outbox, source: RMSource, now: float) -> None:
+        """Give up the replies to requests that the destination acknowledged, and did not answer within the patience.
+        Where replies go to an address, nothing else says that there will be none."""
+        policy = outbox.forwarding
+        if policy is None or self._outbound.is_anonymous(source):
+            return
+        patience = max(LEAST_QUIET, policy.patience)
+        entries = [(number, source.flight[number]) for number in source.unreplied if number in source.flight]
+        late = [number for number, entry in entries if entry.arrived_at + patience <= now]
+        for number in late:
+            self._outbound.forwarders.unanswered(outbox, number, now)
+        left = (entry.arrived_at for _, entry in entries if entry.arrived_at + patience > now)
+        outbox.next_unanswered = min([now, *left]) + patience
+        if source.unreplied:
+            self._outbound.wake(outbox, outbox.next_unanswered)
 
     # --- a destination that grants no Sequence --------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ class Granting:
         """CreateSequenceResponse: the Sequence is open, and the one that it offered may be used, if it was accepted."""
         response, now = incoming.envelope.control, incoming.now
         assert isinstance(response, CreateSequenceResponse), response
-        source = self._outbound.receive_create_response(response, incoming.envelope.relates_to, now)
+        source = self._outbound.creation.receive(response, incoming.envelope.relates_to, now)
         if source is not None and source.offer is not None:
             offered = RMDestination(source.offer, source.versions, ANONYMOUS_EPR, self._inbound.policy, now)
             self._settle_policy(offered)

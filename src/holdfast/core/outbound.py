@@ -19,23 +19,21 @@ from holdfast.core.events import (
 )
 from holdfast.core.exchanges import Exchanges
 from holdfast.core.faults import (
-    CREATE_SEQUENCE_REFUSED,
     INVALID_ACKNOWLEDGEMENT,
     SEQUENCE_CLOSED,
     UNKNOWN_SEQUENCE,
     sequence_fault,
 )
 from holdfast.core.forwarders import Forwarders
-from holdfast.core.grants import why_unusable
 from holdfast.core.marking import Marking
 from holdfast.core.messages import (
     AckRequested,
-    CreateSequenceResponse,
     Envelope,
     Fault,
     IncompleteSequenceBehavior,
     SequenceAcknowledgement,
 )
+from holdfast.core.outbound_creation import OutboundCreation
 from holdfast.core.outbox import Choice, Outbox, Submitting, outbox_queue, replies_queue
 from holdfast.core.policy import Delivery, ForwardingPolicy, SourcePolicy
 from holdfast.core.queues import OUTBOUND, Queue, Queues
@@ -55,10 +53,6 @@ from holdfast.core.states import (
     SourceState,
 )
 from holdfast.core.timers import Deadlines
-
-MOST_IGNORED_OFFERS = 3
-"""Sequences in a row that are given up because the answer to a repeated CreateSequence accepted no Offer. The next
-Sequence is used as it is, as that of a destination that never accepts an Offer."""
 
 
 class Outbound:
@@ -99,8 +93,6 @@ class Outbound:
         """``local_id`` of every Sequence -> its outbox."""
         self.by_identifier: dict[str, list[str]] = {}
         """Identifier -> ``local_id`` of every Sequence that has it: one for each peer that granted it."""
-        self._secrets: dict[str | None, str] = {}
-        """Address of a peer -> the secret in the address that it was told."""
         self.by_offer: dict[str, Outbox] = {}
         self.requests = Requests()
         """Those that wait for a reply."""
@@ -113,15 +105,13 @@ class Outbound:
         self._ready: dict[str, None] = {}
         self.circuits = Circuits(self.outboxes, self._deadlines, self._ready, effects, jitter)
         self.reading = ReadingAhead(effects, self.outboxes, self._ready)
-        self._marking = Marking(commit, self._ready)
+        self.marking = Marking(commit, self._ready)
         self.exchanges = Exchanges(self, self._happen)
-        self._detected: dict[str, str] = {}
-        """Address -> the versions it speaks, of those that refused others first."""
+        self.creation = OutboundCreation(self, self._happen, offered, new_identifier)
 
-    @property
-    def is_anonymous(self) -> bool:
-        """Whether what the peer has to say comes in its answers only."""
-        return self._composer.is_anonymous
+    def is_anonymous(self, source: RMSource) -> bool:
+        """Whether what the Sequence's peer has to say comes in its answers only."""
+        return self._composer.is_anonymous(source)
 
     # --- outboxes -------------------------------------------------------------------------------------------------
 
@@ -151,6 +141,7 @@ class Outbound:
         partition: int,
         start: int | None = None,
         policy: ForwardingPolicy | None = None,
+        address: str = "",
     ) -> Outbox:
         """The outbox ``key``, made if it is not there, that sends what comes into a partition of some queue: every
         record, in its order, whichever Sequence it came in. It is kept there until the destination has it.
@@ -163,8 +154,11 @@ class Outbound:
             partition: Which of its partitions.
             start: The offset where it begins, if it is new; None: with the first record that is there.
             policy: How it treats what it sends on. It is not saved: say it at each start, before anything is sent.
+            address: Where the destination sends replies and acknowledgements of the next Sequence, "" for this side's
+                own. A Sequence keeps the address that it began with.
         """
         outbox = self._open(key, to, choices, queue, partition, start)
+        outbox.address = address
         outbox.forwarding = policy or ForwardingPolicy()
         outbox.use(outbox.forwarding.sending or self.policy_of(to))
         self.circuits.know(to, outbox.forwarding.circuit)
@@ -206,7 +200,7 @@ class Outbound:
         source.state = SourceState.CREATED
         self.adopt(outbox, source)
         self.commit.save_new(source.local_id, source, outbox.queue.name, outbox.partition)
-        self._marking.save(source)
+        self.marking.save(source)
         return outbox
 
     def submit(self, outbox: Outbox, record: Record) -> int:
@@ -241,14 +235,14 @@ class Outbound:
         source.requests = self.requests
         self.sources[source.local_id] = outbox
         if source.identifier is not None:
-            self._name(source, source.identifier)
-        if source.secret:
-            self._secrets[outbox.to] = source.secret
+            self.name(source, source.identifier)
+        self.creation.adopt(outbox, source)
         if source.offer is not None:
             self.by_offer[source.offer] = outbox
         outbox.update_available()
 
-    def _name(self, source: RMSource, identifier: str) -> None:
+    def name(self, source: RMSource, identifier: str) -> None:
+        """Let a Sequence be found by its Identifier."""
         self.by_identifier.setdefault(identifier, []).append(source.local_id)
 
     def named(self, identifier: str) -> list[Outbox]:
@@ -312,7 +306,7 @@ class Outbound:
             if now < outbox.begins_at:
                 self.wake(outbox, outbox.begins_at)
             else:
-                self._begin(outbox, choice, now)
+                self.creation.begin(outbox, choice, now)
         elif outbox.is_empty and outbox.handle(OutboxEvent.EMPTIED) is OutboxAction.TELL_ENDED:
             self.effects.append(Ended(outbox.key))
             if outbox.is_for_replies:
@@ -353,23 +347,6 @@ class Outbound:
     def _save(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         self.commit.save(source.local_id, source)
 
-    def _begin(self, outbox: Outbox, choice: Choice, now: float) -> None:
-        versions, with_offer = choice
-        source = RMSource(self._new_identifier(), outbox.key, versions, outbox.policy, now)
-        source.start = outbox.first
-        source.offer = self._new_identifier() if with_offer else None
-        source.message_ids[Request.CREATE.value] = source.local_id
-        if not self.is_anonymous:
-            source.secret = self._secrets.get(outbox.to) or self._new_identifier().rpartition(":")[2]
-        self.adopt(outbox, source)
-        self.commit.save_new(source.local_id, source, outbox.queue.name, outbox.partition)
-        self.commit.then(partial(self._create, outbox, source))
-
-    def _create(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        if outbox.source is source:
-            source.create(now)
-            self.ready(outbox)
-
     # --- what goes out --------------------------------------------------------------------------------------------
 
     def _send_due_request(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
@@ -384,7 +361,7 @@ class Outbound:
         numbers = source.numbers_to_send(now, outbox.here)
         for number in numbers:
             self._send_message(outbox, source, number, now, is_last=number == numbers[-1])
-        self._marking.see(source)
+        self.marking.see(source)
         self.reading.ask(outbox)
 
     def _send_message(self, outbox: Outbox, source: RMSource, number: int, now: float, *, is_last: bool) -> None:
@@ -408,60 +385,6 @@ class Outbound:
         return self._composer.message(outbox, source, number) if is_here else None
 
     # --- what comes back ------------------------------------------------------------------------------------------
-
-    def receive_create_response(
-        self, response: CreateSequenceResponse, relates_to: str | None, now: float
-    ) -> RMSource | None:
-        """CreateSequenceResponse: the Sequence it opened, to be used as soon as that is durable; None for none."""
-        outbox = self.sources.get(relates_to or "")
-        source = outbox.source if outbox is not None else None
-        if outbox is None or source is None:
-            return None
-        if source.state is SourceState.CREATING:
-            reason = why_unusable(response, source, outbox, self.named(response.identifier), self._offered)
-            if reason:
-                why = Why(CREATE_SEQUENCE_REFUSED, reason)
-                self._happen(outbox, source, SourceEvent.CREATE_SEQUENCE_REFUSED, now, why)
-                return None
-        if not source.created(response.identifier, response.expires, now):
-            return None
-        self._name(source, response.identifier)
-        accept = response.accept_acks_to
-        if source.offer is not None and (accept is None or accept.is_none):
-            if outbox.is_repeated_creation(source) and outbox.ignored_offers < MOST_IGNORED_OFFERS:
-                self._offer_another(outbox, source, response.identifier, now)
-                return None
-            self.by_offer.pop(source.offer, None)
-            source.offer = None
-        self._tell_versions(outbox, source)
-        outbox.ignored_offers = 0
-        outbox.refused.clear()
-        outbox.unwelcome = None
-        source.behavior = response.incomplete_sequence_behavior
-        self._marking.save(source)
-        self.commit.then(partial(self._opened, outbox, source))
-        self.effects.append(Incident("sequence created", response.identifier, detail={"key": outbox.key}))
-        return source
-
-    def _tell_versions(self, outbox: Outbox, source: RMSource) -> None:
-        """Report which versions a destination speaks, once for each address, if it refused others first."""
-        versions = source.versions.in_words
-        refused = {one.in_words for one, _ in outbox.refused} - {versions}
-        if refused and self._detected.get(outbox.to or "") != versions:
-            self._detected[outbox.to or ""] = versions
-            detail = {"to": outbox.to, "versions": versions, "refused": "; ".join(sorted(refused))}
-            self.effects.append(Incident("versions detected", detail=detail))
-
-    def _offer_another(self, outbox: Outbox, source: RMSource, identifier: str, now: float) -> None:
-        """Give up a Sequence granted without Accept, and offer another Sequence with the next CreateSequence. Sandesha2
-        accepts the Offer of the first CreateSequence only: of a repeat it says nothing, and it would never reply."""
-        self.drop(outbox, source, now)
-        outbox.ignored_offers += 1
-        self.effects.append(Incident("offer ignored", identifier, detail={"key": outbox.key}))
-        self.ready(outbox)
-
-    def _opened(self, outbox: Outbox, source: RMSource, now: float) -> None:
-        self._happen(outbox, source, SourceEvent.GRANT_DURABLE, now)
 
     def _begin_sending(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         outbox.update_available()
@@ -517,7 +440,7 @@ class Outbound:
     def passed(self, outbox: Outbox, now: float) -> None:
         """Messages of the outbox are acknowledged: pass them, and save that now and then."""
         if outbox.acknowledged() and outbox.source is not None:
-            self._marking.save(outbox.source)
+            self.marking.save(outbox.source)
             outbox.save_place(now)
 
     def request_of(
@@ -585,22 +508,6 @@ class Outbound:
             return
         why = Why(fault.code, fault.reason, number, fault.max_message_number)
         self._happen(outbox, source, event, now, why)
-        self.ready(outbox)
-
-    def _report_refused(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
-        # CXF refuses a repeated CreateSequence, the first of which it granted: its Offer is in use. Another one is not.
-        is_new = source.offer is None or not outbox.is_repeated_creation(source)
-        self.drop(outbox, source, now)
-        if is_new:
-            outbox.refuse((source.versions, source.offer is not None))
-        detail = {"key": outbox.key, "code": why.code, "reason": why.reason, "versions": source.versions.in_words}
-        if outbox.next_choice is not None:
-            self.effects.append(Incident("sequence refused", level="debug", detail=detail))
-        else:
-            self.effects.append(Incident("sequence refused", level="warning", detail=detail))
-            is_patient = outbox.forwarding is not None and self.forwarders.giving_up.asks_again(outbox, why.reason, now)
-            if not is_patient:
-                self.stop(outbox, why.code, why.reason, now)
         self.ready(outbox)
 
     def _stop_numbering(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
@@ -782,7 +689,7 @@ _DO: dict[SourceAction, Callable[[Outbound, Outbox, RMSource, float, Why], None]
     SourceAction.TRANSMIT: Outbound._transmit,
     SourceAction.BEGIN: Outbound._begin_sending,
     SourceAction.SAVE: Outbound._save,
-    SourceAction.REPORT_REFUSED: Outbound._report_refused,
+    SourceAction.REPORT_REFUSED: lambda outbound, *about: outbound.creation.refused(*about),
     SourceAction.STOP_NUMBERING: Outbound._stop_numbering,
     SourceAction.REPORT_ACKNOWLEDGEMENT: Outbound._report_acknowledgement,
     SourceAction.RETRY: Outbound._retry,

@@ -157,6 +157,9 @@ class Outbox:
         self.policy = policy
         self.forwarding = None if queue.kind == OUTBOX else ForwardingPolicy()
         """What it gives up by itself, if it sends on what came in; None: nothing, as nobody but its owner may."""
+        self.address = ""
+        """Where a forwarder's destination sends replies and acknowledgements of the next Sequence; "" for this side's
+        own address."""
         self.cursor = OUTBOUND + key
         """The name of its cursor, which is moved now and then."""
         self._cursor = queue.cursors[self.cursor]
@@ -188,6 +191,8 @@ class Outbox:
         """Offsets of messages that the destination refuses."""
         self.quiet: Quiet | None = None
         """What is waited for before one of them is given up."""
+        self.next_unanswered = 0.0
+        """No request waits too long for its reply before then."""
         self.ignored_offers = 0
         """Sequences in a row whose Offer the destination did not accept, after a CreateSequence that was repeated."""
         self.recovered_creation = ""

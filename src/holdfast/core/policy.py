@@ -227,7 +227,8 @@ class ForwardingPolicy:
         sending: How its Sequences are treated; None: as all others of this side.
         refusals: So often a message is refused before it is refused for good.
         patience: Seconds from its first refusal before it is refused for good. Ten minutes, since a service whose
-            database is away answers everything with faults.
+            database is away answers everything with faults. Where replies go to an address, also the seconds, at least
+            60, that the destination has to reply to a request that it acknowledged; then the requester gets a fault.
         on_refused: What becomes of a message that is refused for good. "dead-letter": it goes there with what the
             destination said, and the rest goes on. "wait": nothing goes on until somebody decides. None: it waits if
             the assurance is in order, and is a dead letter if not.

@@ -54,7 +54,7 @@ _OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
 
 
 _SLOTS = (
-    "saved _window acknowledged attempts available behavior buffer_remaining created_at doubt due "
+    "saved _window acknowledged address attempts available behavior buffer_remaining created_at doubt due "
     "durable_mark end expires expires_at flight history identifier is_cut is_restored key last_fault last_heard "
     "last_number limit local_id mark message_ids next_number offer outlives policy polled reduced_at replying "
     "request_sent_at requests requests_before round_trip secret sent_before start state to unreplied versions"
@@ -121,6 +121,9 @@ class RMSource:
         """Requests whose reply is in a batch on its way to the store; saved as acknowledged in that same batch, so
         that a request is never asked again of a destination that may forget its reply."""
         self.offer: str | None = None
+        self.address = ""
+        """Where the peer of a forwarder's Sequence sends replies and acknowledgements, without the secret; "" for this
+        side's own address."""
         self.secret = ""
         """The unguessable part of its AcksTo address; "" for none."""
         self.to: str | None = None
@@ -260,7 +263,7 @@ class RMSource:
         return all(0 < number <= highest for number in ack.nacks)
 
     def _mark(self, ranges: tuple[tuple[int, int], ...], now: float) -> list[tuple[int, int]]:
-        newly = self._news(ranges)
+        newly = self._news(ranges, now)
         resent_at: float | None = None
         for lower, upper in newly:
             if upper - lower < len(self.flight):  # it seldom is news of more than a few
@@ -281,7 +284,7 @@ class RMSource:
         self.acknowledged.update(newly)
         return newly
 
-    def _news(self, ranges: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
+    def _news(self, ranges: tuple[tuple[int, int], ...], now: float) -> list[tuple[int, int]]:
         """What of that was not acknowledged before, and waits for no reply."""
         acknowledged = self.acknowledged
         if len(ranges) == 1 and not self.unreplied:
@@ -296,6 +299,7 @@ class RMSource:
                 waiting = [number for number in self.unreplied if lower <= number <= upper]
             for number in waiting:
                 fresh.discard(number)
+                self.flight.has_arrived(number, now)
         return list(fresh)
 
     def _resend_what_followed(self, resent_at: float, now: float) -> None:

@@ -34,6 +34,8 @@ def state_of(source: RMSource) -> State:
     state["last_number"] = source.last_number
     state["limit"] = source.limit
     state["secret"] = source.secret
+    if source.address:
+        state["address"] = source.address
     state["mark"] = source.mark
     state["in_doubt"] = source.in_doubt
     state["restored"] = source.is_restored
@@ -75,6 +77,7 @@ def restore(source: RMSource, state: State, available: int, now: float) -> None:
     source.history = AcknowledgementHistory(AcknowledgementRanges.from_state(state.get("history", [])), now)
     source.offer = state["offer"]
     source.secret = state.get("secret", "")
+    source.address = state.get("address", "")
     source.message_ids = dict(state["message_ids"])
     if state["end_wanted"]:
         source.end = EndState.WANTED

@@ -37,6 +37,7 @@ from holdfast.endpoint.passing import (
     encode_said,
     owner_of,
     worker_in,
+    worker_of_address,
 )
 from holdfast.endpoint.worker import Worker
 from holdfast.http.client import HTTPClient
@@ -150,7 +151,10 @@ class Neighbours:
         if exchange.is_passed_on:
             self._app.handle(exchange)
             return
-        owner = worker_in(exchange.request.body) if exchange.request.method == "POST" else None
+        owner = None
+        if exchange.request.method == "POST":
+            owner = worker_of_address(exchange.request.target)
+            owner = worker_in(exchange.request.body) if owner is None else owner
         if owner is None:
             self._app.handle(exchange, self._is_elsewhere)
         elif owner == self._number or owner >= self._count:

@@ -24,7 +24,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.origin import Origin
+from holdfast.core.origin import Origin, secret_in
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.worker import worker_of
 from holdfast.http.exchange import Request
@@ -51,6 +51,16 @@ def worker_in(data: bytes) -> int | None:
         if found is not None:
             return _owner(found[1].decode("utf-8", "replace"))
     return None
+
+
+def worker_of_address(target: str) -> int | None:
+    """The worker whose peer was told to post there: the worker that made the secret. None for an address without one.
+
+    Everything that is posted there is about Sequences of that worker: acknowledgements, replies, and Sequences that
+    the peer creates for its replies.
+    """
+    secret = secret_in(target)
+    return _owner(f"urn:uuid:{secret}") if secret else None
 
 
 def _owner(identifier: str) -> int:
