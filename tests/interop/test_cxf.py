@@ -59,6 +59,9 @@ pytestmark = [
 NEVER = 600_000
 """Milliseconds after which CXF sends again in tests where it should not have to."""
 
+LOSSY = Faults(lose_request=0.1, lose_response=0.1)
+"""A fifth of the exchanges is lost."""
+
 CXF_DEFAULT = holdfast.Versions("1.0", "2004/08", "1.1")
 RM11 = holdfast.Versions("1.1", "2005/08", "1.1")
 
@@ -285,6 +288,77 @@ async def test_nor_does_it_behind_a_broker(cxf: JavaPeer, tmp_path: Path) -> Non
         assert len((tmp_path / "log").read_text().splitlines()) == 3
     finally:
         await broker.service.close(0.5)
+
+
+@asynccontextmanager
+async def broker_before(
+    url: str, store: Path, versions: holdfast.Versions, back: LossyProxy | None
+) -> AsyncIterator[Broker]:
+    """A broker that forwards to a service; with an address, at which the service reaches it through ``back``."""
+    forwarder = ForwarderConfig(
+        "next",
+        "inbox",
+        url,
+        rm=versions.rm.value,
+        addressing=versions.addressing.value,
+        soap=versions.soap.value,
+        policy=ForwardingPolicy(sending=HURRIED),
+        address=back.url if back is not None else None,
+    )
+    listen, admin = ListenConfig(port=0), AdminConfig(port=0)
+    broker = Broker(BrokerConfig(str(store), listen=listen, admin=admin, forwarders=(forwarder,)))
+    await broker.service.start()
+    if back is not None:
+        back.target = broker.service.url
+    try:
+        yield broker
+    finally:
+        await broker.service.close(0.5)
+
+
+async def ask_through_a_broker(
+    cxf: JavaPeer, path: Path, versions: holdfast.Versions, seed: int, count: int, *, has_address: bool
+) -> int:
+    """Requests through a broker to a slow CXF service on a bad network; how many got no reply."""
+    service = await served(cxf, path / "log", **words(versions, sleep=800, ordered=False))
+    async with AsyncExitStack() as stack:
+        proxy = await stack.enter_async_context(LossyProxy(service.url, LOSSY, seed=seed))
+        back = await stack.enter_async_context(LossyProxy("http://127.0.0.1:9/", LOSSY, seed=seed + 1))
+        broker = await stack.enter_async_context(
+            broker_before(proxy.url, path / "broker", versions, back if has_address else None)
+        )
+        source = await stack.enter_async_context(source_to(broker.service.url, path / "outbox", versions, None))
+        asked = [
+            source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
+            for number in range(1, count + 1)
+        ]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert proxy.counts.lost > 0 and (back.counts.lost > 0) == has_address
+    replies = [one for one in outcomes if isinstance(one, holdfast.Message)]
+    others = [one for one in outcomes if not isinstance(one, holdfast.Message)]
+    assert all(isinstance(one, holdfast.PeerFault) for one in others), others  # never a time-out
+    assert all(values(one)[2] == correct_reply(n)[2] for n, one in enumerate(outcomes, 1) if one in replies)
+    assert sorted(service.delivered("echo")) == list(range(1, count + 1))
+    return len(others)
+
+
+async def test_a_forwarder_with_an_address_loses_no_reply_of_a_slow_cxf_service_on_a_bad_network(
+    cxf: JavaPeer, tmp_path: Path
+) -> None:
+    assert await ask_through_a_broker(cxf, tmp_path, RM11, 5, 10, has_address=True) == 0
+
+
+@pytest.mark.nightly
+@every_version
+@pytest.mark.parametrize("seed", [11, 21, 31])
+async def test_nor_does_it_in_any_version_while_without_an_address_the_requester_hears_a_fault(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, seed: int
+) -> None:
+    for has_address in (False, True):
+        path = tmp_path / str(has_address)
+        path.mkdir()
+        lost = await ask_through_a_broker(cxf, path, versions, seed, 15, has_address=has_address)
+        assert lost == 0 or not has_address
 
 
 # --- either side killed -------------------------------------------------------------------------------------------

@@ -42,6 +42,11 @@ class InFlight:
     untaken: int = 0
     """Transmissions that the peer did not take: they never left, or its answer says that the Sequence is over."""
 
+    @property
+    def was_lost(self) -> bool:
+        """Whether it is sent again because it may not have arrived: no request that only waits for its reply."""
+        return self.attempts > 0 and self.arrived_at == math.inf
+
 
 def _size_of(record: Record | None) -> int:
     return 0 if record is None else len(record.body)

@@ -345,7 +345,7 @@ class RMSource:
         before = self.start - 1
         due = self.flight.due(now, self.unreplied, self.replying)
         if due:
-            if any(self.flight[number].attempts for number in due):
+            if any(self.flight[number].was_lost for number in due):
                 due = self._slow_down(due, now)
             missing = [number for number in due if before + number not in here and number != self.last_number]
             if missing:

@@ -1,0 +1,126 @@
+"""A forwarder with an address: replies and acknowledgements come there, and nothing else says that none will come."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.messages import Acknowledge, Envelope, SequenceAcknowledgement
+from holdfast.core.origin import Origin
+from holdfast.core.policy import ForwardingPolicy
+from tests.support.chain import BROKER, SERVICE, Chain
+
+NO_REPLY = "fault NoReply: The service received the request and sent no reply."
+
+
+def requests_to_the_service(chain: Chain) -> list[Envelope]:
+    return [sent for _, to, sent in chain.journeys if to == SERVICE and sent.sequence is not None]
+
+
+def test_a_forwarder_with_an_address_names_it_with_its_secret_and_replies_go_there() -> None:
+    chain = Chain(address="http://broker/")
+    chain.ask("one")
+    chain.go(until=lambda: bool(chain.replies))
+    source = chain.forwarder.source
+    assert source is not None and source.secret
+    address = f"{BROKER}?holdfast={source.secret}"
+    (request,) = requests_to_the_service(chain)
+    assert request.reply_to is not None and request.reply_to.address == address
+    replies = [sent for _, to, sent in chain.journeys if to == address and sent.relates_to == request.message_id]
+    assert [sent.body for sent in replies] == [b"re one"]
+
+
+def test_an_acknowledgement_without_a_reply_is_not_the_end_of_a_request_whose_reply_goes_to_an_address() -> None:
+    chain = Chain(address=BROKER)
+    chain.service.is_handling = False
+    chain.ask("one")
+    chain.go(60.0)
+    source = chain.forwarder.source
+    assert source is not None and len(source.unreplied) == 1 and len(requests_to_the_service(chain)) > 2
+    assert chain.replies == [] and not [one for one in chain.broker.incidents if one.level == "warning"]
+    chain.service.is_handling = True
+    chain.service.kill()
+    chain.go()
+    assert chain.replies == [("urn:m:one", "re one")] and len(chain.handled) == 1
+
+
+def acknowledge_at_the_address(chain: Chain, last: int) -> None:
+    """The service acknowledges requests before it answers them, as CXF does."""
+    source = chain.forwarder.source
+    assert source is not None and source.identifier is not None
+    envelope = Envelope(chain.versions.soap, chain.versions.addressing, chain.versions.rm, control=Acknowledge())
+    envelope.acknowledgements = (SequenceAcknowledgement(source.identifier, ((1, last),)),)
+    chain.broker.protocol.receive(envelope, None, chain.now, origin=Origin(secret=source.secret))
+    chain.broker.settle()
+
+
+def test_a_request_that_is_acknowledged_and_not_answered_within_the_patience_is_a_fault_for_the_requester() -> None:
+    chain = Chain(address=BROKER, policy=ForwardingPolicy(patience=100.0))
+    chain.service.is_handling = False
+    chain.ask("one")
+    chain.go(0.5)
+    acknowledge_at_the_address(chain, 1)
+    chain.go(55.0)
+    chain.ask("two")
+    chain.go(5.0)
+    acknowledge_at_the_address(chain, 2)
+    chain.go(38.0)
+    assert chain.replies == []
+    chain.go(30.0)
+    assert chain.replies == [("urn:m:one", NO_REPLY)], "a request that only waits for its reply keeps none from going"
+    chain.go(60.0)
+    assert chain.replies == [("urn:m:one", NO_REPLY), ("urn:m:two", NO_REPLY)]
+    assert chain.forwarder.is_empty and chain.outbox.is_empty
+    chain.service.is_handling = True
+    chain.service.kill()
+    chain.go()
+    assert len(chain.replies) == 2, "the late reply answers nothing any more"
+
+
+@pytest.mark.parametrize("is_acknowledged", [False, True])
+def test_a_reply_that_comes_after_the_patience_counts_if_nothing_was_acknowledged_before(is_acknowledged: bool) -> None:
+    # It acknowledges its request, too.
+    chain = Chain(address=BROKER, policy=ForwardingPolicy(patience=100.0))
+    chain.ask("zero")
+    chain.go()
+    chain.service.is_up = False
+    chain.ask("one")
+    chain.go(200.0)
+    assert not chain.forwarder.is_empty
+    chain.service.is_up = True
+    if is_acknowledged:
+        acknowledge_at_the_address(chain, 2)
+    chain.go(90.0)
+    assert chain.replies == [("urn:m:zero", "re zero"), ("urn:m:one", "re one")]
+
+
+@pytest.mark.parametrize("after", ["", "http://elsewhere/"])
+def test_a_sequence_keeps_its_address_and_secret_through_a_restart_and_another_configuration(after: str) -> None:
+    chain = Chain(address=BROKER)
+    chain.service.is_handling = False
+    chain.ask("one")
+    chain.go(5.0)
+    before = requests_to_the_service(chain)[-1].reply_to
+    chain.address = after
+    chain.broker.kill()
+    chain.go(20.0)
+    assert requests_to_the_service(chain)[-1].reply_to == before
+    chain.service.is_handling = True
+    chain.service.kill()
+    chain.go()
+    assert chain.replies == [("urn:m:one", "re one")]
+
+
+def test_a_sequence_that_began_without_an_address_hears_its_replies_in_answers_when_one_is_configured() -> None:
+    chain = Chain()
+    chain.service.is_handling = False
+    chain.ask("one")
+    chain.go(5.0)
+    chain.address = BROKER
+    chain.broker.kill()
+    chain.go(20.0)
+    reply_to = requests_to_the_service(chain)[-1].reply_to
+    assert reply_to is not None and reply_to.is_anonymous
+    chain.service.is_handling = True
+    chain.service.kill()
+    chain.go()
+    assert chain.replies == [("urn:m:one", "re one")]
