@@ -16,6 +16,7 @@ from waiting import until
 
 import holdfast
 from holdfast import Destination
+from holdfast.testing.ports import free_ports
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 
@@ -79,15 +80,23 @@ async def ask(url: str, name: int, count: int) -> list[str]:
         return replies
 
 
-async def test_replies_come_back_through_a_broker_whose_workers_are_killed(run_service: Any, tmp_path: Path) -> None:
-    app = Destination(":memory:")
+@pytest.mark.parametrize(("offer", "has_address"), [("true", False), ("true", True), ("false", True)])
+async def test_replies_come_back_through_a_broker_whose_workers_are_killed(
+    run_service: Any, tmp_path: Path, offer: str, has_address: bool
+) -> None:
+    # One address for all workers: what is posted there finds the worker that sent the request.
+    port = free_ports(1)[0]
+    address = f"http://127.0.0.1:{port}/replies"
+    app = Destination(":memory:", allow_addresses=[address])
 
     @app.on("urn:test:ask")
     async def answer(message: holdfast.Message) -> str:
         return f"<r>{message.body.text}</r>"
 
     service = await run_service(app)
-    server = Crew(tmp_path, "--workers", "2", broker=CONFIG.format(url=service.url) + "offer = true\n")
+    config = CONFIG.replace("port = 0", f"port = {port}").format(url=service.url) + f"offer = {offer}\n"
+    config += f'address = "{address}"\n' if has_address else ""
+    server = Crew(tmp_path, "--workers", "2", broker=config)
     try:
         url = await asyncio.to_thread(server.url)
         asking = asyncio.gather(*(ask(url, name, 20) for name in range(4)))

@@ -164,6 +164,13 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         (FORWARDER + "credentials = {}", "forwarders.a.credentials", "username is missing", "token"),
         (FORWARDER.replace("'orders'", "'ordrs'").replace('"orders"', '"ordrs"'), "forwarders.a.queue", "", "'orders'"),
         (FORWARDER.replace("https://partner.example", "http://localhost:8080"), "forwarders.a.to", "for ever", "Name"),
+        (FORWARDER + "address = 'broker'", "forwarders.a.address", '"broker"', "http"),
+        (
+            FORWARDER + "address = 'https://partner.example/'",
+            "forwarders.a.address",
+            "destination's own",
+            "this broker",
+        ),
         (FORWARDER + "policy.on_refused = 'drop'", "forwarders.a.policy.on_refused", '"dead-letter"', '"wait"'),
         (
             FORWARDER + "policy.sending.retransmission.floor = '40s'",

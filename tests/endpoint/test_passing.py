@@ -27,6 +27,7 @@ from holdfast.endpoint.passing import (
     encode_said,
     owner_of,
     worker_in,
+    worker_of_address,
 )
 from holdfast.endpoint.worker import MOST, Worker, worker_of
 from holdfast.http.exchange import Request
@@ -89,6 +90,23 @@ def test_what_is_not_found_is_left_to_who_decodes_it(data: bytes) -> None:
 
 def test_a_sequence_without_a_number_is_of_the_server_that_was_one_process() -> None:
     assert worker_in(b"<Sequence a='b'>\n <w:Identifier c='d'> urn:a </w:Identifier>") == 0
+
+
+@pytest.mark.parametrize("number", [0, 1, 7])
+def test_what_is_posted_to_an_address_with_a_secret_is_of_the_worker_that_made_the_secret(number: int) -> None:
+    secret = OURS[number].rpartition(":")[2]
+    assert worker_of_address(f"/replies?holdfast={secret}") == number
+    assert worker_of_address(f"/?a=b&holdfast={secret}") == number
+
+
+@pytest.mark.parametrize(
+    ("target", "worker"),
+    [("/", None), ("/?holdfast=", None), ("/?xholdfast=1", None), ("/?holdfast=4", 0), ("/?holdfast=%00", 0)],
+)
+def test_an_address_without_a_workers_secret_is_of_the_server_that_was_one_process_or_of_none(
+    target: str, worker: int | None
+) -> None:
+    assert worker_of_address(target) == worker
 
 
 @given(st.binary(max_size=400))

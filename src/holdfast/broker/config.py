@@ -334,6 +334,11 @@ class ForwarderConfig:
     credentials: CredentialsConfig | None = None
 
     @property
+    def may_reply(self) -> bool:
+        """Whether replies of the destination can come back."""
+        return self.offer is not False or self.address is not None
+
+    @property
     def versions(self) -> tuple[Versions, ...]:
         """What it speaks, or tries, the newest first."""
         if self.profile is not None:

@@ -250,6 +250,9 @@ def _of_a_forwarder(one: ForwarderConfig, queues: list[str], listen: ListenConfi
     if listen is not None and listen.port == port and host in (*_OWN_HOSTS, listen.host):
         what = "this is where the broker itself listens: what it sends would come back for ever"
         yield (*path, "to"), what, "Name the destination's address."
+    if one.address == one.to:
+        what = "this is the destination's own URL: its replies would not come back"
+        yield (*path, "address"), what, "Name the URL at which the destination reaches this broker."
     if one.tls is not None:
         yield from _of_client_tls((*path, "tls"), one.tls, one.to)
     if one.proxy is not None:

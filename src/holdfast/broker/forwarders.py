@@ -134,7 +134,7 @@ class Forwarders:
 
     def replying(self, queue: str) -> bool:
         """Whether requests in a queue are sent on to somebody who may reply."""
-        return any(config.queue == queue and config.offer is not False for config in self.configs.values())
+        return any(config.queue == queue and config.may_reply for config in self.configs.values())
 
     def addresses(self) -> dict[str, str]:
         """Address -> the queue whose records go there and nowhere else."""
