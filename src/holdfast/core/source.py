@@ -121,11 +121,8 @@ class RMSource:
         """Requests whose reply is in a batch on its way to the store; saved as acknowledged in that same batch, so
         that a request is never asked again of a destination that may forget its reply."""
         self.offer: str | None = None
-        self.address = ""
-        """Where the peer of a forwarder's Sequence sends replies and acknowledgements, without the secret; "" for this
-        side's own address."""
-        self.secret = ""
-        """The unguessable part of its AcksTo address; "" for none."""
+        self.address = self.secret = ""
+        """The address that its peer was told, of a forwarder's, and the unguessable part of it; "" for none."""
         self.to: str | None = None
         """Where it goes, for one that answers an Offer; None: as its outbox says, or anonymous."""
         self.message_ids: dict[str, str] = {}
