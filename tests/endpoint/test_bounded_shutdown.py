@@ -152,3 +152,27 @@ def test_a_stop_has_25_seconds_and_while_it_makes_progress_almost_the_30_of_kube
 ) -> None:
     assert is_too_long(seconds, still) is too_long
     assert shutdown.LONGEST_PROGRESS < 30
+
+
+AWAY = """
+import asyncio
+from holdfast import Destination
+from holdfast.endpoint import serve
+
+asyncio.run(serve.Service(Destination("postgresql:///no?host=/no/such/directory"), serve.Listeners(port=0)).run())
+"""
+
+
+def test_a_start_that_waits_for_its_database_ends_at_once_after_sigterm(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(AWAY)
+    command = [sys.executable, str(tmp_path / "server.py")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            while "store.away" not in (line := process.stderr.readline()):
+                assert line, "it ended"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+            assert "stop.cut_short" not in process.stderr.read()
+        finally:
+            process.kill()

@@ -56,7 +56,7 @@ from holdfast.endpoint.arguments import (
 from holdfast.endpoint.decoding import OFF_LOOP
 from holdfast.endpoint.descriptors import outgoing
 from holdfast.endpoint.dispatcher import Dispatcher, Handler, MessageHandler, passed_on, set_aside
-from holdfast.endpoint.engine import Clock, Engine, new_identifier, open_off_loop, patiently
+from holdfast.endpoint.engine import Clock, Engine, in_thread, new_identifier, open_off_loop, patiently
 from holdfast.endpoint.envelopes import Elsewhere, Envelopes, refuse_as_soap
 from holdfast.endpoint.handlers import check_action, check_handler, check_transactions
 from holdfast.endpoint.http_media import refuse_unless_soap
@@ -414,7 +414,7 @@ class Destination:
     async def _start(self) -> None:
         worker, location = self.worker, self.store_location
         count = worker.count if worker is not None else 1
-        await patiently(lambda: asyncio.to_thread(check_stores, location, count))
+        await patiently(lambda: in_thread(lambda: check_stores(location, count)))
         self.store = await open_off_loop(location if worker is None else worker.store_of(location))
         self.engine = Engine(self.store, self._carry_out, self._store_failed, self.clock)
         try:

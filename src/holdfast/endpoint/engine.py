@@ -110,6 +110,16 @@ async def patiently(call: Callable[[], Awaitable[_Result]]) -> _Result:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 
+async def in_thread(call: Callable[[], _Result]) -> _Result:
+    """Make a call in a thread. Cancelled, wait for its end: it must not go on behind the caller's back."""
+    running = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
+
+
 async def _open_once(location: str | Path | Store) -> Store:
     opening = asyncio.ensure_future(asyncio.to_thread(open_store, location))
     try:

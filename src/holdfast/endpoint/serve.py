@@ -253,9 +253,10 @@ class Service:
         return self.app.dispatcher.running if self.app.dispatcher is not None else 0
 
     async def run(self, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Start, serve until SIGINT, SIGTERM, ``stop`` or the store's failure, close. A second signal ends the process
-        at once. After the first, the process ends within 25 seconds, or within 28.5 while the stop makes progress. If
-        the stop takes longer, the process logs what it waited for and ends with exit code 1.
+        """Start, serve until SIGINT, SIGTERM, ``stop`` or the store's failure, close. A signal also ends the start,
+        even while it waits for a database. A second signal ends the process at once. After the first, the process ends
+        within 25 seconds, or within 28.5 while the stop makes progress. If the stop takes longer, the process logs what
+        it waited for and ends with exit code 1.
 
         Args:
             stop: Set it to end serving as the first signal does.
@@ -280,6 +281,7 @@ class Service:
             log.info("stopping", how="finishing what is in progress; once more to stop at once")
             shutdown.begin()
             stop.set()
+            starting.cancel()  # nothing was accepted yet, and a database that is away may be waited for
 
         # What a terminal sends to all processes the supervisor of several hears, and passes on.
         numbers = (signal.SIGINT, signal.SIGTERM) if self.post is None else (signal.SIGTERM,)
@@ -292,8 +294,14 @@ class Service:
                 stop.set()
 
         self.app.on_store_failed = on_store_failed
+        starting = loop.create_task(self.start())
         try:
-            await self.start()
+            try:
+                await starting
+            except asyncio.CancelledError:
+                if not signals:
+                    raise
+                return
             try:
                 on_ready()
                 await stop.wait()
