@@ -67,8 +67,8 @@ class Destination:
         self.settle()
         return self.answers[-1]
 
-    def send(self, number: int) -> Envelope | None:
-        return self.ask(sequence=Sequence(self.identifier, number), action="urn:a", body=b"<m/>")
+    def send(self, number: int, **fields: object) -> Envelope | None:
+        return self.ask(sequence=Sequence(self.identifier, number), action="urn:a", body=b"<m/>", **fields)
 
     def end(self, *, terminate: bool) -> bool:
         ended = self.protocol.end_inbound(self.identifier, self.now, terminate=terminate)
@@ -91,6 +91,32 @@ def test_the_source_is_told_at_acks_to_with_the_final_acknowledgement(terminate:
     assert isinstance(told.envelope.control, TerminateSequence if terminate else CloseSequence)
     (acknowledgement,) = told.envelope.acknowledgements
     assert (acknowledgement.ranges, acknowledgement.final) == (((1, 1),), True)
+
+
+@pytest.mark.parametrize("at_once", [2, 3])
+@pytest.mark.parametrize("end", [CloseSequence, TerminateSequence])
+@pytest.mark.parametrize("batches", [0, 1])
+@pytest.mark.parametrize("wants_reply", [False, True])
+def test_each_of_several_requests_for_the_end_at_once_is_answered_with_the_final_acknowledgement(
+    end: type[CloseSequence | TerminateSequence], at_once: int, batches: int, wants_reply: bool
+) -> None:
+    """WCF's client fails at a CloseSequenceResponse without Final; over a bad network its request comes twice.
+    ``batches`` are durable between the requests."""
+    destination = Destination(ANONYMOUS_EPR)
+    protocol, versions = destination.protocol, destination.versions
+    reply_to = {"message_id": "urn:m:1", "reply_to": ANONYMOUS_EPR} if wants_reply else {}
+    destination.send(1, **reply_to)
+    destination.answers.clear()
+    for _ in range(at_once):
+        envelope = Envelope(versions.soap, versions.addressing, versions.rm, message_id="urn:end")
+        envelope.control = end(destination.identifier, 1)
+        protocol.receive(envelope, object(), destination.now)
+        if batches and protocol.wants_commit:
+            destination.store.commit(protocol.take_batch())
+            protocol.batch_durable(destination.now)
+    destination.settle()
+    said = [answer.acknowledgements[0] for answer in destination.answers if answer is not None and answer.relates_to]
+    assert [(one.ranges, one.final) for one in said] == [(((1, 1),), True)] * at_once
 
 
 @pytest.mark.parametrize("terminate", [False, True])

@@ -462,6 +462,8 @@ class RMDestination:
         Returns:
             Whether that is to be saved, and :meth:`settle` called when it is durable.
         """
+        if self.is_settling and not self.awaiting:
+            return False  # that is decided already: the same request came twice
         self.waived |= self.unanswered | (self.awaiting & self.replying)
         self.awaiting.clear()
         return self.handle_end(SettlingEvent.WAIVED) is SettlingAction.SAVE
