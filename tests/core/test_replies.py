@@ -351,6 +351,87 @@ def test_a_repeat_of_an_acknowledged_request_is_acknowledged_at_its_address_agai
         assert ((HERE.address, b"<r1/>", ((1, 1),)) in said) == (not is_taken)  # it carries the acknowledgement
 
 
+def without_offer(rm: str) -> tuple[Endpoint, list[str]]:
+    """Two Sequences of requesters that listen at one address and offered no Sequence for replies."""
+    endpoint = Endpoint(rm, allows=lambda _: True)
+    identifiers = []
+    for name in ("urn:c1", "urn:c2"):
+        endpoint.ask(control=CreateSequence(HERE), message_id=name, reply_to=HERE, to="http://d/")
+        response = endpoint.transmitted.pop().envelope.control
+        assert isinstance(response, CreateSequenceResponse)
+        identifiers.append(response.identifier)
+    return endpoint, identifiers
+
+
+def grant(endpoint: Endpoint) -> None:
+    """The requester grants the Sequence that its reply needs."""
+    (sent,) = [one for one in endpoint.transmitted if isinstance(one.envelope.control, CreateSequence)]
+    endpoint.transmitted.clear()
+    granted = endpoint.envelope(control=CreateSequenceResponse("urn:r"), relates_to=sent.envelope.message_id)
+    endpoint.protocol.received(sent, granted, endpoint.now)
+    endpoint.pass_time(0.0)
+
+
+def said_at(endpoint: Endpoint) -> list[tuple[bytes, str, Any]]:
+    """What went to the requester: body, and which numbers of which Sequence it acknowledges."""
+    return [
+        (sent.envelope.body, acknowledgement.identifier, acknowledgement.ranges)
+        for sent in endpoint.transmitted
+        for acknowledgement in sent.envelope.acknowledgements
+    ]
+
+
+@either_version
+def test_a_reply_to_an_address_without_an_offer_carries_its_requests_acknowledgement_each_time(rm: str) -> None:
+    """An acknowledgement alone names no request: of two clients at one address the other may take it (CXF)."""
+    endpoint, (one, other) = without_offer(rm)
+    endpoint.send(one, 1, message_id="urn:m1", reply_to=HERE)
+    endpoint.reply(1)
+    grant(endpoint)
+    assert said_at(endpoint) == [(b"<r1/>", one, ((1, 1),))]
+    endpoint.transmitted.clear()
+    count = 2 * endpoint.policy.acknowledgement_count
+    for number in range(2, count + 1):
+        for identifier, first in ((one, 1), (other, 2)):
+            endpoint.send(identifier, number + 1 - first, message_id=f"urn:{number}", reply_to=HERE)
+    for record in endpoint.records()[1:]:  # all become durable together
+        endpoint.protocol.replies.reply(record, Record("", 0, "urn:reply", b"<r/>", 0.0), endpoint.now)
+    endpoint.pass_time(0.0)
+    said = said_at(endpoint)
+    while endpoint.transmitted:
+        sent = endpoint.transmitted.pop(0)
+        number = sent.number
+        taken = endpoint.envelope(
+            control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:r", ((1, number),)),)
+        )
+        before = len(endpoint.transmitted)
+        endpoint.protocol.received(sent, taken, endpoint.now)
+        endpoint.pass_time(0.0)
+        said += said_at(endpoint)[before:]
+    assert set(said) == {(b"<r/>", one, ((1, count),)), (b"<r/>", other, ((1, count - 1),))}
+    endpoint.pass_time(60.0)
+    assert endpoint.transmitted == [], "nothing goes alone"
+
+
+@either_version
+def test_a_reply_to_an_address_without_an_offer_carries_the_acknowledgement_after_a_restart(rm: str) -> None:
+    endpoint, (identifier, _) = without_offer(rm)
+    endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE)
+    endpoint.reply(1)
+    grant(endpoint)
+    again = endpoint.restart()
+    again.pass_time(60.0)
+    assert (b"<r1/>", identifier, ((1, 1),)) in said_at(again)
+
+
+def test_a_reply_to_an_address_that_cannot_leave_costs_no_acknowledgement() -> None:
+    endpoint, (identifier, _) = without_offer("1.1")
+    endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE)
+    endpoint.reply(1)  # nobody grants the Sequence that it needs
+    endpoint.pass_time(endpoint.policy.acknowledgement_interval)
+    assert said_at(endpoint) == [(b"", identifier, ((1, 1),))]
+
+
 # --- a Sequence that the destination ends while a request awaits its reply (sections 3.5 and 3.6) ---------------------
 
 

@@ -128,10 +128,13 @@ class Acknowledging:
         if destination.is_over and destination.waived:
             return
         owed = self._owed[destination.identifier] = self._owed.get(destination.identifier, 0) + 1
-        if at_once or owed >= self._inbound.policy.acknowledgement_count:
+        policy = self._inbound.policy
+        if at_once:
             self._send(destination.identifier)
+        elif owed >= policy.acknowledgement_count:
+            self._due.want(destination.identifier, now)  # not before replies that became durable now and carry it
         else:
-            self._due.want(destination.identifier, now + self._inbound.policy.acknowledgement_interval)
+            self._due.want(destination.identifier, now + policy.acknowledgement_interval)
 
     def failed(self, sent: Transmit, now: float) -> None:
         """What was sent got no answer. An acknowledgement that went alone is sent again, with exponential backoff."""
@@ -144,8 +147,8 @@ class Acknowledging:
                 self._failed[identifier] = max(sent.attempt, self._failed.get(identifier, 0))
                 self._due.want(identifier, now + FIRST_PAUSE * 2.0 ** (sent.attempt - 1))
 
-    def forget(self, identifier: str) -> None:
-        """The Sequence is over."""
+    def settle(self, identifier: str) -> None:
+        """Owe no acknowledgement: the Sequence is over, or a message to AcksTo carries what is owed."""
         self._owed.pop(identifier, None)
         self._failed.pop(identifier, None)
         self._due.forget(identifier)

@@ -35,8 +35,8 @@ class Offered(Protocol):
         """What may be acknowledged of it now; None if it is unknown, here or to its source."""
         ...
 
-    def acknowledgement_at(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
-        """What a message to that address may acknowledge of it; None: nothing."""
+    def carried_acknowledgement(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
+        """Return what a message that leaves for that address acknowledges of it; None: nothing."""
         ...
 
     def is_all_acknowledged(self, identifier: str) -> bool:
@@ -111,10 +111,16 @@ class Composer:
         if source.offer is not None:
             self._piggyback(source, envelope)
         elif outbox.answers is not None:
-            acknowledgement = self._offered.acknowledgement_at(outbox.answers, outbox.to)
-            if acknowledgement is not None and acknowledgement.ranges:
-                envelope.acknowledgements = (acknowledgement,)
+            self._acknowledge(outbox.answers, envelope)
+        elif record is not None and record.relates_to is not None:
+            self._acknowledge(record.sequence, envelope)
         return envelope, wants_reply
+
+    def _acknowledge(self, identifier: str, envelope: Envelope) -> None:
+        """Acknowledge, in a reply, the requests of the Sequence that it answers."""
+        acknowledgement = self._offered.carried_acknowledgement(identifier, envelope.to)
+        if acknowledgement is not None and acknowledgement.ranges:
+            envelope.acknowledgements = (acknowledgement,)
 
     def message(self, outbox: Outbox, source: RMSource, number: int) -> Envelope:
         """Message ``number`` of the Sequence, the same every time."""

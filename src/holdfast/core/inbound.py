@@ -51,6 +51,10 @@ class Answers(Protocol):
         """Message ``number`` is durable, and acknowledged unless a reply is awaited."""
         ...
 
+    def acknowledging(self, destination: RMDestination) -> None:
+        """A message that leaves for AcksTo acknowledges the Sequence."""
+        ...
+
     def settled(self, destination: RMDestination, now: float) -> None:
         """The end of the Sequence is durable."""
         ...
@@ -406,12 +410,13 @@ class Inbound:
         destination = self.destinations.get(identifier)
         return destination.acknowledgement() if destination is not None and not destination.disowned else None
 
-    def acknowledgement_at(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
-        """What a message to that address may acknowledge of an inbound Sequence; None: nothing."""
+    def carried_acknowledgement(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
+        """Return what a message that leaves for that address acknowledges of an inbound Sequence; None: nothing."""
         # WS-RM 3.9: with any message to AcksTo. A source that ended its Sequence may have forgotten it, and CXF throws.
         destination = self.destinations.get(identifier)
         if destination is None or destination.is_over or destination.acks_to.address != address:
             return None
+        self.answers.acknowledging(destination)
         return destination.acknowledgement()
 
     def is_all_acknowledged(self, identifier: str) -> bool:

@@ -129,7 +129,7 @@ class Replies:
         number = record.message_number
         outbox = self._outbox(destination, record, now)
         reply.relates_to = record.message_id
-        reply.sequence = outbox.key
+        reply.sequence = destination.identifier  # which is acknowledged in each transmission of the reply
         reply.message_number = number
         offset = self._outbound.submit(outbox, reply)
         source = outbox.source
@@ -388,6 +388,10 @@ class Replies:
             # An acknowledgement alone would be taken for the reply (Metro), or for its absence (WCF).
             self._answering.done(back_channel)
 
+    def acknowledging(self, destination: RMDestination) -> None:
+        """A reply that leaves for AcksTo acknowledges the Sequence (called by :class:`Inbound`)."""
+        self._acknowledging.settle(destination.identifier)
+
     # --- ends -----------------------------------------------------------------------------------------------------
 
     def settled(self, destination: RMDestination, now: float) -> None:
@@ -399,7 +403,7 @@ class Replies:
     def over(self, destination: RMDestination, *, by_source: bool) -> None:
         """An inbound Sequence is over (called by :class:`Inbound`). So is the one that answered it, unless there are
         replies that its source may still ask for: it did not end it."""
-        self._acknowledging.forget(destination.identifier)
+        self._acknowledging.settle(destination.identifier)
         self._finish(destination, destination.last_activity, by_source=by_source)
 
     def _finish(self, destination: RMDestination, now: float, *, by_source: bool = False) -> None:

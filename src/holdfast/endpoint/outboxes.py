@@ -189,7 +189,7 @@ class _NothingOffered:
     def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
         return None
 
-    def acknowledgement_at(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
+    def carried_acknowledgement(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
         return None
 
     def is_all_acknowledged(self, identifier: str) -> bool:
