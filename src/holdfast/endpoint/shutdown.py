@@ -11,9 +11,9 @@ from typing import Final
 from holdfast.endpoint.logs import log
 
 LONGEST_STOP = 25.0
-"""Seconds from the signal to the end of a process whose stop makes no progress. Kubernetes kills it after 30."""
+"""Seconds that a stop without progress may take, from the signal on. Kubernetes kills the process after 30."""
 LONGEST_PROGRESS = 28.5
-"""The same for a stop that makes progress."""
+"""Seconds that a stop with progress may take."""
 LONGEST_STILL = 3.0
 """Seconds without a change after which a stop makes no progress."""
 _LOOK_SECONDS: Final = 0.1
@@ -22,7 +22,7 @@ _LOOK_SECONDS: Final = 0.1
 class Shutdown:
     """Ends the process with exit code 1 when its stop takes too long.
 
-    A thread of its own looks at the stop, because whatever delays the stop may hold up the event loop too.
+    A separate thread watches the stop, because whatever delays the stop may hold up the event loop too.
 
     Args:
         progress: Called in that thread. Any change of what it returns is progress.
