@@ -21,6 +21,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import java_peer
+import maven_build
 import pytest
 from java_contract import (
     BAD,
@@ -52,7 +53,7 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.cxf,
     pytest.mark.timeout(400),  # the first one builds the peer
-    pytest.mark.skipif(java_peer.available() is not None, reason=java_peer.available() or ""),
+    pytest.mark.skipif(maven_build.available() is not None, reason=maven_build.available() or ""),
 ]
 
 
@@ -81,8 +82,8 @@ every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
 def class_path(pytestconfig: pytest.Config) -> str:
     assert pytestconfig.cache is not None
     try:
-        return java_peer.build(pytestconfig.cache.mkdir("cxf"), *java_peer.folders("cxf"))
-    except java_peer.Unavailable as error:
+        return maven_build.build(pytestconfig.cache.mkdir("cxf"), *java_peer.folders("cxf"))
+    except maven_build.Unavailable as error:
         pytest.skip(str(error))
 
 

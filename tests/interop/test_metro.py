@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import java_peer
+import maven_build
 import pytest
 from java_contract import (
     BAD,
@@ -38,7 +39,7 @@ pytestmark = [
     pytest.mark.cxf,  # one worker starts the JVMs
     pytest.mark.nightly,
     pytest.mark.timeout(400),  # the first one builds the peer
-    pytest.mark.skipif(java_peer.available() is not None, reason=java_peer.available() or ""),
+    pytest.mark.skipif(maven_build.available() is not None, reason=maven_build.available() or ""),
 ]
 
 WSDL = Path(__file__).with_name("metro") / "contract.wsdl"
@@ -54,8 +55,8 @@ every_network = pytest.mark.parametrize("faults", [CLEAN, BAD], ids=["clean", "b
 def metro(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
     assert pytestconfig.cache is not None
     try:
-        class_path = java_peer.build(pytestconfig.cache.mkdir("metro"), *java_peer.folders("metro"))
-    except java_peer.Unavailable as error:
+        class_path = maven_build.build(pytestconfig.cache.mkdir("metro"), *java_peer.folders("metro"))
+    except maven_build.Unavailable as error:
         pytest.skip(str(error))
     with JavaPeer(class_path, tmp_path_factory.mktemp("metro") / "errors") as peer:
         yield peer

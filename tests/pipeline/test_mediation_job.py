@@ -112,6 +112,7 @@ def test_batches_are_told_that_have_rows_or_dropped_late_ones(capsys: pytest.Cap
             "dead": 1,
             "late": 0,
             "repeated": False,
+            "doubles": 0,
         },
         {
             "event": "batch",
@@ -122,6 +123,7 @@ def test_batches_are_told_that_have_rows_or_dropped_late_ones(capsys: pytest.Cap
             "dead": 2,
             "late": 1,
             "repeated": False,
+            "doubles": 0,
         },
     ]
     assert (total["rows orders"], total["dead"], total["late"]) == (7, 3, 1)

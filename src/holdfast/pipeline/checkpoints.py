@@ -19,7 +19,7 @@ from holdfast.pipeline.errors import OffsetRefused, PipelineError
 from holdfast.pipeline.offsets import Place, Places, Positions, QueueRange, Range, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -139,6 +139,25 @@ def what_was_read(spark: SparkSession, checkpoint: str, batch: int) -> list[Queu
     return ranges
 
 
+def ranges_of_topics(
+    spark: SparkSession, checkpoint: str, batch: int
+) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
+    """Return the first and the end offsets of a batch, from 1 on, of a Kafka source; -2 is a partition's earliest."""
+    before, after = (topic_positions(_sources(spark, checkpoint, number)[0]) for number in (batch - 1, batch))
+    return {partition: before.get(partition, -2) for partition in after}, after
+
+
+def topic_positions(offset: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], int]:
+    """The positions in an offset of Spark's Kafka source, by topic and partition."""
+    return {(topic, int(part)): at for topic, parts in offset.items() for part, at in parts.items()}
+
+
+def where_it_stands(spark: SparkSession, checkpoint: str) -> dict[str, Any]:
+    """To where a query that reads one source is done, as its source says it; nothing before its first batch."""
+    done = _numbers(spark, f"{checkpoint}/commits")
+    return dict(_sources(spark, checkpoint, max(done))[0] or {}) if done else {}
+
+
 def watermark_of(spark: SparkSession, checkpoint: str, batch: int) -> int:
     """The watermark with which a batch is made, in milliseconds since 1970."""
     settings = files.read_text(spark, f"{checkpoint}/offsets/{batch}").splitlines()[1]
@@ -147,10 +166,11 @@ def watermark_of(spark: SparkSession, checkpoint: str, batch: int) -> int:
 
 def origin(spark: SparkSession, checkpoint: str, batch: int) -> str:
     """Of which query a batch is, and to where each of its sources was read when it ended: for the batch's table."""
-    return json.dumps({"query": _query(spark, checkpoint), "ends": _sources(spark, checkpoint, batch)})
+    return json.dumps({"query": query_id(spark, checkpoint), "ends": _sources(spark, checkpoint, batch)})
 
 
-def _query(spark: SparkSession, checkpoint: str) -> str:
+def query_id(spark: SparkSession, checkpoint: str) -> str:
+    """The id that Spark gave the query of a checkpoint."""
     return str(json.loads(files.read_text(spark, f"{checkpoint}/metadata"))["id"])
 
 
@@ -230,4 +250,4 @@ def _is_of(spark: SparkSession, checkpoint: str, batch: int, told: str, known: C
     """Whether a batch of that origin can be the checkpoint's; it forgets old ones."""
     if batch in known:
         return origin(spark, checkpoint, batch) == told
-    return bool(json.loads(told)["query"] == _query(spark, checkpoint))
+    return bool(json.loads(told)["query"] == query_id(spark, checkpoint))

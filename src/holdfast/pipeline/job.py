@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,6 +55,19 @@ def spark_options(command: Command) -> Command:
     master = click.option("--master", help="Spark's master.  [default: what spark-submit was told, else local[*]]")
     verbose = click.option("--verbose", is_flag=True, help="Show Spark's own errors, with their tracebacks.")
     return verbose(master(command))
+
+
+def jar_options(command: Command) -> Command:
+    """Decorator: the options of what Spark loads beside its own; see ``jars_of``."""
+    packages = click.option("--packages", help="Maven coordinates that Spark fetches, with commas between them.")
+    jars = click.option("--jars", help="Jar files for Spark, with commas between them.")
+    return packages(jars(command))
+
+
+def jars_of(arguments: dict[str, Any]) -> dict[str, str]:
+    """The Spark settings that the options of ``jar_options`` come to; they are taken out of the arguments."""
+    told = {"spark.jars.packages": arguments.pop("packages"), "spark.jars": arguments.pop("jars")}
+    return {name: value for name, value in told.items() if value}
 
 
 def reading_options(command: Command) -> Command:
@@ -310,7 +323,13 @@ def _until(stop: threading.Event) -> int:
 
 @contextlib.contextmanager
 def command_session(
-    name: str, master: str | None, *, verbose: bool, remedy: str, stop: threading.Event | None = None
+    name: str,
+    master: str | None,
+    *,
+    verbose: bool,
+    remedy: str,
+    stop: threading.Event | None = None,
+    config: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A classic session for one command, stopped at its end; Spark says nothing by itself unless ``verbose``.
 
@@ -320,6 +339,7 @@ def command_session(
         verbose: Whether Spark's own errors are shown.
         remedy: What is safe if Spark fails, and what to do then.
         stop: Set by SIGINT and SIGTERM, see ``hear``; None: they end what Spark does, and the command.
+        config: Further settings of the session.
 
     Raises:
         HoldfastError: What ended the command, in a sentence.
@@ -331,7 +351,7 @@ def command_session(
     errors = os.dup(2) if verbose else _until(heard)
     with in_a_sentence(remedy):
         try:
-            settings = {"spark.sql.streaming.numRecentProgressUpdates": "20"}
+            settings = {"spark.sql.streaming.numRecentProgressUpdates": "20", **(config or {})}
             spark = session(name, master, errors=errors, **settings)
         finally:
             os.close(errors)

@@ -5,6 +5,7 @@ Prints one line of JSON a batch. May be killed at any time and started again wit
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import queue
@@ -23,6 +24,8 @@ from holdfast.pipeline.job import (
     command_session,
     have_answer,
     hear,
+    jar_options,
+    jars_of,
     look_at_queues,
     named_values,
     patiently,
@@ -35,7 +38,7 @@ from holdfast.pipeline.wording import AWAY, away_option, own_words
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.pipeline.mediation.plan import PipelinePlan
+    from holdfast.pipeline.mediation.plan import PipelinePlan, SourcePlan
     from holdfast.pipeline.mediation.running import MediatedBatch
 
 _SAFE = "what was sent and kept is safe; start again to go on"
@@ -62,6 +65,7 @@ def pipeline() -> None:
 @_SET
 @click.option("--available-now", is_flag=True, help="Take what is there now, then end.")
 @away_option
+@jar_options
 @spark_options
 def run(
     file: str, parameters: dict[str, str], available_now: bool, away_seconds: float | None, **arguments: Any
@@ -77,16 +81,32 @@ def run(
     stop = threading.Event()
     hear(stop)
     plan = read_pipeline(file, parameters)  # before Spark starts, which takes a while
-    with own_words():
+    config = jars_of(arguments)
+    with own_words(), _no_secrets(plan):
         plan = _reached(plan, away_seconds, stop)
-        with command_session(f"holdfast pipeline {plan.name}", remedy=_SAFE, stop=stop, **arguments) as spark:
+        name = f"holdfast pipeline {plan.name}"
+        with command_session(name, remedy=_SAFE, stop=stop, config=config, **arguments) as spark:
             patiently(lambda: _run(spark, plan, available_now, stop, AWAY if away_seconds is None else away_seconds))
+
+
+@contextlib.contextmanager
+def _no_secrets(plan: PipelinePlan) -> Iterator[None]:
+    """Errors without the secrets of the pipeline's Kafka clients, whoever tells them."""
+    from holdfast.pipeline.mediation.kafka_options import redacted
+
+    try:
+        yield
+    except HoldfastError as error:
+        if not plan.of_kafka:
+            raise
+        raise HoldfastError(redacted(error.message, plan), remedy=redacted(error.remedy, plan)) from None
 
 
 def _reached(plan: PipelinePlan, away: float | None, stop: threading.Event | None = None) -> PipelinePlan:
     """The plan with so much patience, once every server of it has answered."""
     from holdfast.pipeline.mediation.checks import source_options
     from holdfast.pipeline.mediation.graph import Graph
+    from holdfast.pipeline.mediation.kafka_cluster import knock
     from holdfast.pipeline.mediation.sinks import sink_options
     from holdfast.pipeline.options import ReadOptions
     from holdfast.pipeline.write_options import WriteOptions
@@ -94,9 +114,12 @@ def _reached(plan: PipelinePlan, away: float | None, stop: threading.Event | Non
     if away is not None:
         plan = _patient(plan, {"awaySeconds": str(away)})
     asked: dict[Any, Callable[[], object]] = {}
+    for one in plan.of_kafka:
+        asked[one.kafka] = partial(knock, one)
     for query in Graph(plan).queries():
-        read = ReadOptions.parse(source_options(query.source))
-        asked[read.broker, read.queues, read.pattern] = partial(look_at_queues, read)
+        if query.source.kafka is None:
+            read = ReadOptions.parse(source_options(query.source))
+            asked[read.broker, read.queues, read.pattern] = partial(look_at_queues, read)
         for sink in query.sinks:
             if sink.sends:
                 told = {**sink_options(sink, plan, query.source), "batchId": "0"}
@@ -115,7 +138,7 @@ def _patient(plan: PipelinePlan, patience: dict[str, str]) -> PipelinePlan:
 
     return dataclasses.replace(
         plan,
-        sources=tuple(told(one) for one in plan.sources),
+        sources=tuple(one if one.kafka else told(one) for one in plan.sources),
         sinks=tuple(told(one) if one.sends else one for one in plan.sinks),
     )
 
@@ -145,7 +168,12 @@ def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: thr
             mediation.stop()
             ended = True
     _tell(batches, total)
-    sums = {"rows": _messages(total, sources), "dead": total["dead"], "late": total["late"]}
+    sums = {
+        "rows": _messages(total, sources),
+        "dead": total["dead"],
+        "late": total["late"],
+        "doubles": total["doubles"],
+    }
     print_line({"event": "end", **sums, "cursors": mediation.settle(WAIT_AT_END if stop.is_set() else away)})
 
 
@@ -163,6 +191,7 @@ def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str]) -> Non
         batch = batches.get()
         total[f"rows {batch.query}"] += batch.rows
         total["dead"] += batch.dead
+        total["doubles"] += batch.doubles
         total["late"] += batch.late
         if batch.rows or batch.late or any(batch.sinks.values()):
             print_line({"event": "batch", **dataclasses.asdict(batch)})
@@ -175,6 +204,7 @@ def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str]) -> Non
 @click.option("--rows", type=click.IntRange(min=1), default=20, show_default=True, help="Messages of that sample.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of lines.")
 @away_option
+@jar_options
 @spark_options
 def check(
     file: str,
@@ -202,9 +232,10 @@ def check(
     if dry_run:
         from holdfast.pipeline.mediation.running import try_out
 
-        with own_words():
+        config, name = jars_of(arguments), f"holdfast pipeline {plan.name}"
+        with own_words(), _no_secrets(plan):
             plan = _reached(plan, away_seconds)
-            with command_session(f"holdfast pipeline {plan.name}", remedy="nothing was changed", **arguments) as spark:
+            with command_session(name, remedy="nothing was changed", config=config, **arguments) as spark:
                 facts["sample"] = try_out(spark, plan, rows)
     if as_json:
         click.echo(json.dumps(facts))
@@ -232,20 +263,27 @@ def _facts(plan: PipelinePlan) -> dict[str, Any]:
     return {
         "name": plan.name,
         "checkpoint": plan.checkpoint,
-        "sources": {one.name: {"broker": one.broker, "queues": list(one.queue)} for one in plan.sources},
+        "sources": {one.name: _source_facts(one) for one in plan.sources},
         "tables": {one.name: one.path for one in plan.tables},
         "steps": {one.name: {"does": one.kinds[0], "of": list(graph.inputs[one.name])} for one in plan.steps},
         "routes": [{"of": one.input, "when": one.when, "to": list(one.to)} for one in plan.routes],
-        "sinks": {one.name: one.queue or one.to or one.table or "console" for one in plan.sinks},
+        "sinks": {one.name: one.queue or one.to or one.topic or one.table or "console" for one in plan.sinks},
         "dead_letters": plan.dead_letters.table if plan.dead_letters else None,
         "queries": [one.name for one in graph.queries()],
     }
 
 
+def _source_facts(source: SourcePlan) -> dict[str, Any]:
+    if source.kafka is None:
+        return {"broker": source.broker, "queues": list(source.queue)}
+    return {"kafka": source.kafka, "topics": list(source.topic)}
+
+
 def _summary(facts: dict[str, Any]) -> Iterator[str]:
     yield f"pipeline    {facts['name']}, its progress in {facts['checkpoint']}"
     for name, one in facts["sources"].items():
-        yield f"source      {name}, {', '.join(one['queues']) or 'as its options say'} at {one['broker']}"
+        read, at = one.get("queues") or one.get("topics"), one.get("broker") or one.get("kafka")
+        yield f"source      {name}, {', '.join(read or ['as its options say'])} at {at}"
     for name, path in facts["tables"].items():
         yield f"table       {name}, {path}"
     for name, one in facts["steps"].items():

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from holdfast.pipeline.checkpoints import topic_positions
 from holdfast.pipeline.errors import OffsetRefused
 from holdfast.pipeline.offsets import Places, parse
 
@@ -31,24 +32,33 @@ def _places(offset: str | None) -> Places | None:
         return None
 
 
+def _positions(offset: str | None) -> Mapping[tuple[str, int], int] | None:
+    """The positions in an offset, by queue or topic and partition; None if it is of neither."""
+    if (ours := _places(offset)) is not None:
+        return ours.positions
+    try:
+        return topic_positions(json.loads(offset or ""))
+    except (ValueError, AttributeError, RecursionError):
+        return None
+
+
 def lag_of(source: Mapping[str, Any]) -> dict[str, int] | None:
-    """How many records of each queue a query had not read when its progress was made.
+    """How many records of each queue, or Kafka topic, a query had not read when its progress was made.
 
     Args:
         source: A progress, such as ``query.lastProgress``, or one of its ``sources``.
 
     Returns:
-        None if no source of these is ``wsrm``, or none knew yet.
+        None if no source of these is ``wsrm`` or Kafka's, or none knew yet.
     """
     if "sources" in source:
         lags = [one for one in map(lag_of, source["sources"]) if one is not None]
         return {queue: sum(one.get(queue, 0) for one in lags) for queue in chain(*lags)} if lags else None
-    end, latest = _places(source["endOffset"]), _places(source["latestOffset"])
-    if end is None or latest is None:
+    at, latest = _positions(source["endOffset"]), _positions(source["latestOffset"])
+    if at is None or latest is None:
         return None
-    at = end.positions
-    lag = dict.fromkeys(latest.queues, 0)
-    for (queue, partition), there in latest.positions.items():
+    lag = dict.fromkeys((queue for queue, _ in latest), 0)
+    for (queue, partition), there in latest.items():
         lag[queue] += max(0, there - at.get((queue, partition), 0))
     return lag
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.broker.toml_lines import KeyPath
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.mediation import kafka_checks
 from holdfast.pipeline.mediation.graph import Graph, can_fail
 from holdfast.pipeline.mediation.plan import (
     TABLE_FORMATS,
@@ -48,7 +49,7 @@ def contradictions(said: Said, data: Said) -> Iterator[Wrong]:
     names = {kind: list(data[kind]) if isinstance(data.get(kind), dict) else [] for kind in _NAMED}
     yield from _of_names(names)
     if not names["sources"]:
-        yield (), "there is no source", "Write [sources.NAME] and broker = … below."
+        yield (), "there is no source", "Write [sources.NAME] and broker = …, or kafka = …, below."
     for source in said.get("sources", ()):
         yield from _of_a_source(source)
     for table in said.get("tables", ()):
@@ -88,7 +89,15 @@ def _nearest(name: str, known: list[str], what: str) -> tuple[str, str]:
 
 def _of_a_source(source: SourcePlan) -> Iterator[Wrong]:
     path: KeyPath = ("sources", source.name)
+    if (source.broker is None) == (source.kafka is None):
+        what = "it has both broker and kafka" if source.broker else "'broker' is missing"
+        yield path, what, "Give it broker, the URL of a server, or kafka, the servers of a Kafka cluster."
+        return
     yield from _of_options(source.options, path)
+    if source.kafka is not None:
+        yield from kafka_checks.of_a_source(source, path)
+        return
+    yield from kafka_checks.only_of_kafka(source, ("topic", "once", "properties_file"), path)
     try:
         ReadOptions.parse(source_options(source))
     except ConfigurationError as error:
@@ -104,7 +113,7 @@ def _of_options(options: Mapping[str, str] | None, path: KeyPath) -> Iterator[Wr
 def source_options(source: SourcePlan) -> dict[str, str]:
     """The options that Spark's reader is given, the reader's name excepted."""
     queue = {"queue": ",".join(source.queue)} if source.queue else {}
-    given = {"broker": source.broker, **queue, **(source.options or {})}
+    given = {"broker": str(source.broker), **queue, **(source.options or {})}
     return {**given, "tokenFile": str(source.token_file)} if source.token_file else given
 
 
@@ -125,12 +134,16 @@ def format_of(table: TablePlan) -> str | None:
 
 
 def _of_a_sink(sink: SinkPlan) -> Iterator[Wrong]:
-    places = [key for key in ("queue", "to", "table", "console") if getattr(sink, key) is not None]
+    places = [key for key in ("queue", "to", "kafka", "table", "console") if getattr(sink, key) is not None]
     if len(places) != 1:
         what = f"it has both {places[0]} and {places[1]}" if places else "it does not say where rows go"
-        yield ("sinks", sink.name), what, "Give it one of queue, to, table and console."
-    if sink.key and not sink.sends:
+        yield ("sinks", sink.name), what, "Give it one of queue, to, kafka, table and console."
+    if sink.key and not sink.has_fields:
         yield ("sinks", sink.name, "key"), "only messages have a key", "Leave it out."
+    if sink.kafka is not None:
+        yield from kafka_checks.of_a_sink(sink, ("sinks", sink.name))
+    else:
+        yield from kafka_checks.only_of_kafka(sink, ("topic", "properties_file"), ("sinks", sink.name))
     if sink.format and sink.table is None:
         yield ("sinks", sink.name, "format"), "only a table has a format", "Leave it out."
     yield from _of_options(sink.options, ("sinks", sink.name))
@@ -302,6 +315,10 @@ def _of_one_query(step: StepPlan, graph: Graph) -> Iterator[Wrong]:
         if early:
             told = f"'{early[0]}' is over when '{states[0]}' has a result"
             yield path, told, "Join them in the step that has state, or have one landed as a table."
+    source = next((one for one in graph.plan.sources if one.name in sources), None)
+    if states and source is not None and source.once:
+        told = f"it has state, and 'once' of the source {source.name} counts for batches only"
+        yield path, told, "Route the topic to a queue by a pipeline of its own, and read that."
     if len(states) > 1:
         told = f"it goes through two steps with state, {states[0]} and {states[1]}"
         yield path, told, "One is all there can be: route the first to a queue or a table, and read that."
@@ -320,8 +337,10 @@ def _of_what_feeds(sink: SinkPlan, inputs: list[str], plan: PipelinePlan, graph:
     elif sink.table is not None and len(inputs) > 1:
         yield path, f"two kinds of rows go there, {' and '.join(inputs)}", "Give each a table of its own."
     states = [one for one in plan.steps if one.name in queries and one.state is not None]
-    if sink.sends and any(one.state.output == "complete" for one in states if one.state is not None):
+    if sink.has_fields and any(one.state.output == "complete" for one in states if one.state is not None):
         told = "all results would be sent again with each batch"
         yield path, told, 'Let the step have state.output = "append".'
-    if sink.sends and sink.broker is None and not plan.sources:
-        yield path, "'broker' is missing", "Write broker = … there."
+    feeding = {name for one in inputs for name in graph.sources(one)}
+    has_broker = sink.broker is not None or any(one.broker for one in plan.sources if one.name in feeding)
+    if sink.sends and not has_broker:
+        yield path, "'broker' is missing", "Write broker = … there: its source has none."

@@ -58,7 +58,7 @@ class Graph:
     """
 
     def __init__(self, plan: PipelinePlan) -> None:
-        self._plan = plan
+        self.plan = plan
         self.inputs: dict[str, tuple[str, ...]] = {}
         above = [*(one.name for one in plan.sources), *(one.name for one in plan.tables)]
         for step in plan.steps:
@@ -75,12 +75,12 @@ class Graph:
     def sources(self, name: str) -> list[str]:
         """The sources that rows come from."""
         ancestors = self.ancestors(name)
-        return [one.name for one in self._plan.sources if one.name in ancestors]
+        return [one.name for one in self.plan.sources if one.name in ancestors]
 
     def states(self, name: str) -> list[str]:
         """The steps with state that rows come from."""
         ancestors = self.ancestors(name)
-        return [one.name for one in self._plan.steps if one.state is not None and one.name in ancestors]
+        return [one.name for one in self.plan.steps if one.state is not None and one.name in ancestors]
 
     def query(self, name: str) -> str:
         """The query that carries rows: "" if they are a table's alone."""
@@ -88,17 +88,17 @@ class Graph:
 
     def queries(self) -> list[Query]:
         """The queries that the pipeline needs."""
-        made = [self._query(source.name, source, ()) for source in self._plan.sources]
-        for step in self._plan.steps:
+        made = [self._query(source.name, source, ()) for source in self.plan.sources]
+        for step in self.plan.steps:
             if step.state is not None:
                 ancestors = self.ancestors(step.name)
-                stream = tuple(one for one in self._plan.steps if one.name in ancestors)
-                source = next(one for one in self._plan.sources if one.name in ancestors)
+                stream = tuple(one for one in self.plan.steps if one.name in ancestors)
+                source = next(one for one in self.plan.sources if one.name in ancestors)
                 made.append(self._query(step.name, source, stream))
         return [one for one in made if one.routes or any(can_fail(step) for step in one.steps)]
 
     def _query(self, name: str, source: SourcePlan, stream: tuple[StepPlan, ...]) -> Query:
-        plan = self._plan
+        plan = self.plan
         routes = tuple(one for one in plan.routes if self.query(one.input) == name)
         fed = {sink for one in routes for sink in one.to}
         own = [one for one in plan.steps if self.query(one.name) == name and one not in stream]

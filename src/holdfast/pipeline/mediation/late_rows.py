@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 
-from holdfast.pipeline.checkpoints import watermark_of, what_was_read
+from holdfast.pipeline.checkpoints import watermark_of
 from holdfast.pipeline.mediation.frames import Frames
 from holdfast.pipeline.mediation.graph import Graph, Query
 from holdfast.pipeline.mediation.plan import PipelinePlan
 from holdfast.pipeline.mediation.sinks import as_letters
-from holdfast.pipeline.mediation.source_ranges import range_options
+from holdfast.pipeline.mediation.source_ranges import read_batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,10 +83,8 @@ def late_letters(
     step = query.stream[-1]
     assert step.state is not None
     watermark = watermark_of(spark, checkpoint, batch)
-    ranges = what_was_read(spark, checkpoint, batch)
     frames = Frames(plan, spark, inferred, keeps=False)
-    options = range_options(query.source, ranges)
-    frames.add(query.source.name, spark.read.format("wsrm").options(**options).load())
+    frames.add(query.source.name, read_batch(spark, query.source, checkpoint, batch))
     frames.make(query.stream[:-1])
     time, told = step.state.time, datetime.fromtimestamp(watermark / 1000, UTC).isoformat()
     reason = f"{time} is before {told}, the watermark of batch {batch}: windows that had ended do not count this row"

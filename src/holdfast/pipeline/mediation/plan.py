@@ -35,6 +35,8 @@ from holdfast.broker.config_values import (
 from holdfast.pipeline.reading import LENIENCIES, MAX_ELEMENTS
 
 _ROWS = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_SERVER = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -63,6 +65,23 @@ def _texts(value: Any, _base: Path) -> Mapping[str, str]:
     return {name: str(one) for name, one in told.items()}
 
 
+def _bootstrap(value: Any, _base: Path) -> str:
+    servers = [one.strip() for one in value.split(",")] if isinstance(value, str) else []
+    if not servers or any(_SERVER.fullmatch(one) is None for one in servers):
+        raise Unfit(f"{told_value(value)} does not name Kafka servers", 'Write "host:9092", or several with commas.')
+    return ",".join(servers)
+
+
+def _topic(value: Any, _base: Path) -> str:
+    if not isinstance(value, str) or _TOPIC.fullmatch(value) is None or value in (".", ".."):
+        raise Unfit(
+            f"{told_value(value)} cannot be a topic",
+            "Use up to 249 letters, digits, dots, underscores and hyphens. For a pattern, set the option "
+            "subscribePattern.",
+        )
+    return value
+
+
 def _function(value: Any, base: Path) -> Callable[..., Any]:
     """A function, from a module beside the file or an installed one; which is imported."""
     if callable(value):
@@ -89,12 +108,17 @@ ROWS = Kind("a name that SQL knows: letters, digits, underscores", _rows_name)
 PLACE = Kind("a path, or the URL of a file system that Spark knows", _place)
 TEXTS = Kind("a table of texts", _texts)
 FUNCTION = Kind("a function, `module:function`", _function)
+BOOTSTRAP = Kind("`host:port` of Kafka servers, with commas between them", _bootstrap)
+TOPIC = Kind("the name of a Kafka topic", _topic)
 TABLE_FORMATS = ("parquet", "csv", "json")
 
 RowsName = Annotated[str, ROWS]
 RowsNames = Annotated[tuple[str, ...], several(ROWS, "the name of a source, a table or a step, or a list of them")]
 SinkNames = Annotated[tuple[str, ...], several(TEXT, "the name of a sink, or a list")]
 Place = Annotated[str, PLACE]
+Bootstrap = Annotated[str, BOOTSTRAP]
+Topic = Annotated[str, TOPIC]
+Topics = Annotated[tuple[str, ...], several(TOPIC, "the name of a Kafka topic, or a list of them")]
 Texts = Annotated[Mapping[str, str], TEXTS]
 Function = Annotated[Any, FUNCTION]
 Lenient = Annotated[tuple[str, ...], several(one_of({name: name for name in LENIENCIES}), _LENIENT)]
@@ -105,21 +129,30 @@ Output = Annotated[str, one_of({"append": "append", "complete": "complete"})]
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """A queue whose messages are the pipeline's rows: the columns of ``format("wsrm")``.
+    """A queue whose messages are the pipeline's rows: the columns of ``format("wsrm")``. Or a Kafka topic.
 
     Args:
         name: What its rows are called.
         broker: URL of the server's admin listener, as the executors see it.
+        kafka: Instead of ``broker``: the bootstrap servers of a Kafka cluster, as the executors see them.
+        topic: The topic to read, or several. Without it, the option ``subscribePattern`` or ``assign`` names them.
+        once: Read each record once that a Kafka sink of a pipeline sent, even if that sink sent it again after a crash.
+            This believes the records' headers: set it only if every producer of the topic is trusted.
+        properties_file: A file of Kafka client properties, such as ``sasl.jaas.config``. Secrets belong there.
         queue: The queue, or several. Without one ``inbox``, or those of the option ``queuePattern``.
         token_file: The listener's token, nothing else. Without it that in the environment variable
             HOLDFAST_ADMIN_TOKEN counts, if it is set.
-        options: Further options of the source, by its own names.
+        options: Further options of the source, by its own names; of Kafka, those of Spark's connector.
     """
 
     name: RowsName
-    broker: Url
+    broker: Url | None = None
     queue: QueueNames = ()
     token_file: File | None = None
+    kafka: Bootstrap | None = None
+    topic: Topics = ()
+    once: Flag = False
+    properties_file: File | None = None
     options: Texts | None = None
 
 
@@ -281,7 +314,7 @@ class RoutePlan:
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """Where rows go, by one of ``queue``, ``to``, ``table`` and ``console``.
+    """Where rows go, by one of ``queue``, ``to``, ``kafka``, ``table`` and ``console``.
 
     What is sent is told by SQL expressions over the row: a column, or a text in single quotes.
 
@@ -289,26 +322,33 @@ class SinkPlan:
         name: What it is called; the server knows it as PIPELINE.NAME.
         queue: A queue of the broker.
         to: The address of one of the broker's forwarders.
+        kafka: The bootstrap servers of a Kafka cluster.
+        topic: The Kafka topic.
+        properties_file: A file of Kafka client properties, such as ``sasl.jaas.config``. Secrets belong there.
         table: The directory of a table, which ``read_landed`` reads as one, and ``holdfast compact`` puts together.
         format: What it is, Parquet without it. Delta needs ``holdfast[delta]``.
         console: Print so many rows of each batch, to try things out.
         broker: URL of the server's admin listener; without it that of the source.
         token_file: The listener's token. Without it as of the source.
-        body: The XML to send.
-        action: Its Action.
-        key: Rows of the same key go out in one Sequence, in their order; without it all of them do.
+        body: The XML to send; of a Kafka sink, the record's value.
+        action: Its Action. A Kafka sink sends it as a header, if the rows have it.
+        key: Rows of the same key go out in one Sequence, in their order; without it all of them do. Of a Kafka sink,
+            the record's key: rows of the same key stay in their order. Without it, each record's own identity.
         order: What the rows of a key are ordered by; without it ``queue``, ``partition`` and ``offset``, their place
             where they came from, if the rows have these. Those that are alike in that, or have none, as they come.
-        headers: SOAP headers to send along, as XML.
+        headers: SOAP headers to send along, as XML. Of a Kafka sink, a MAP of names and texts.
         message_id: Its MessageID; without it the server makes one.
         relates_to: Its RelatesTo.
         reply_to: Its ReplyTo.
-        options: Further options of the sink, by its own names.
+        options: Further options of the sink, by its own names; of Kafka, ``kafka.`` and a producer's property.
     """
 
     name: Name
     queue: QueueName | None = None
     to: Url | None = None
+    kafka: Bootstrap | None = None
+    topic: Topic | None = None
+    properties_file: File | None = None
     table: Place | None = None
     format: SinkFormat | None = None
     console: Count | None = None
@@ -328,6 +368,11 @@ class SinkPlan:
     def sends(self) -> bool:
         """Whether its rows become messages."""
         return self.queue is not None or self.to is not None
+
+    @property
+    def has_fields(self) -> bool:
+        """Whether SQL says what is sent: its rows become messages, or Kafka records."""
+        return self.sends or self.kafka is not None
 
 
 @dataclass(frozen=True)
@@ -350,7 +395,7 @@ class PipelinePlan:
         checkpoint: Directory of its progress. It belongs to what the sinks hold: keep, move and delete them together.
         interval: From the start of a batch to the next.
         parameters: What is written as ``${name}`` in any text below, unless ``--set`` says otherwise.
-        sources: Queues to read.
+        sources: Queues and Kafka topics to read.
         tables: Tables to join with.
         steps: What is made of them, one after the other.
         routes: Which rows go to which sink.
@@ -368,3 +413,9 @@ class PipelinePlan:
     routes: tuple[RoutePlan, ...] = ()
     sinks: tuple[SinkPlan, ...] = ()
     dead_letters: DeadLettersPlan | None = None
+
+    @property
+    def of_kafka(self) -> list[SourcePlan | SinkPlan]:
+        """The sources and sinks that are Kafka topics."""
+        both: list[SourcePlan | SinkPlan] = [*self.sources, *self.sinks]
+        return [one for one in both if one.kafka is not None]

@@ -18,17 +18,21 @@ from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
-from holdfast.pipeline.checkpoints import origin, reader_of, refuse_foreign_data, settle
+from holdfast.pipeline.checkpoints import origin, query_id, reader_of, refuse_foreign_data, settle, where_it_stands
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.landing import table_of
+from holdfast.pipeline.mediation import kafka_options
 from holdfast.pipeline.mediation.checks import source_options
 from holdfast.pipeline.mediation.file import read_pipeline
 from holdfast.pipeline.mediation.frames import Frames
 from holdfast.pipeline.mediation.graph import Graph, Query
 from holdfast.pipeline.mediation.inference import infer_schema
+from holdfast.pipeline.mediation.kafka_cluster import check_connector, check_topics
+from holdfast.pipeline.mediation.kafka_records import as_records, as_rows, identified, send_records
 from holdfast.pipeline.mediation.late_rows import dropped_rows, late_letters, rows_read
 from holdfast.pipeline.mediation.parallel_jobs import side_by_side
-from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan, SourcePlan, StepPlan
+from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan, StepPlan
+from holdfast.pipeline.mediation.repeated_records import each_once
 from holdfast.pipeline.mediation.routing import Route, taken, with_routes
 from holdfast.pipeline.mediation.settled import Settled
 from holdfast.pipeline.mediation.sinks import (
@@ -41,7 +45,7 @@ from holdfast.pipeline.mediation.sinks import (
     sink_name,
     write_table,
 )
-from holdfast.pipeline.mediation.source_ranges import range_options, sample_ranges
+from holdfast.pipeline.mediation.source_ranges import read_sample
 from holdfast.pipeline.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -52,6 +56,10 @@ _DEAD = "dead-letters"
 """The output of rows that failed; no sink of a plan can be a directory of this name, for each has a prefix."""
 _LATE = "late"
 """What is settled of a batch beside its outputs: the rows that were too late for a step with state."""
+_DOUBLES = "doubles"
+"""What is settled of a batch beside its outputs: the records that had been read before."""
+_SEEN = "seen"
+"""The output with the records of a Kafka topic that the next batch is compared with."""
 _SINK = "sink-"
 """Before the name by which a server knows a sink: what is settled for one is of no other."""
 
@@ -65,6 +73,7 @@ class MediatedBatch:
         batch: Its number.
         rows: Messages that it read from its source.
         sinks: Sink -> the rows it was given.
+        doubles: Records of a Kafka topic that an earlier attempt of the sink that sent them had sent before: read once.
         dead: Rows that went to the dead letters.
         late: Rows that a step with state dropped, since they came later than its watermark: Spark's
             ``numRowsDroppedByWatermark``, which counts rows of one group as one.
@@ -78,6 +87,7 @@ class MediatedBatch:
     dead: int
     late: int
     repeated: bool
+    doubles: int = 0
 
 
 class Mediation:
@@ -117,15 +127,19 @@ class Mediation:
             away: Seconds for which a server that is away is waited for.
 
         Returns:
-            Query -> queue -> where its cursor stands now; without a batch, none.
+            Query -> queue -> where its cursor stands now; without a batch, none. Of a Kafka topic: where its
+            checkpoint stands.
 
         Raises:
             ServerAway: So long; harmless, the next run's first batch moves the cursor.
         """
         stood = {}
         for name, query in self._of.items():
-            options = ReadOptions.parse(source_options(query.source))
             place, broker = _checkpoint(self._plan, name), query.source.broker
+            if broker is None:  # Kafka keeps no cursor of ours
+                stood[name] = where_it_stands(self._spark, place)
+                continue
+            options = ReadOptions.parse(source_options(query.source))
             how: dict[str, Any] = {"queues": options.queues, "access": options.access, "away": away}
             stood[name] = settle(self._spark, broker, place, **how)
         return stood
@@ -153,6 +167,7 @@ def run(
         ConfigurationError: A step cannot be made; a table is another checkpoint's; there is nothing to infer from.
     """
     plan = pipeline if isinstance(pipeline, PipelinePlan) else read_pipeline(pipeline, parameters)
+    _check_kafka(spark, plan)
     inferred = _inferred(spark, plan)
     mediation = Mediation(plan, spark)
     try:
@@ -166,6 +181,12 @@ def run(
         mediation.stop()
         raise
     return mediation
+
+
+def _check_kafka(spark: SparkSession, plan: PipelinePlan) -> None:
+    if plan.of_kafka:
+        check_connector(spark)
+        check_topics(spark, plan)
 
 
 def _checkpoint(plan: PipelinePlan, query: str) -> str:
@@ -193,8 +214,12 @@ def _start(
 ) -> StreamingQuery:
     place = _checkpoint(plan, query.name)
     session = _session(spark) if query.stream else spark
-    options = {**source_options(query.source), "reader": reader_of(spark, place, plan.name)}
-    rows = session.readStream.format("wsrm").options(**options).load()
+    if query.source.kafka is not None:
+        options = kafka_options.source_options(query.source)
+        rows = as_rows(session.readStream.format("kafka").options(**options).load())
+    else:
+        options = {**source_options(query.source), "reader": reader_of(spark, place, plan.name)}
+        rows = session.readStream.format("wsrm").options(**options).load()
     mode = "append"
     if query.stream:
         frames = Frames(plan, session, inferred, keeps=False)
@@ -253,17 +278,17 @@ class Work:
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Make, settle and give out a batch; what another attempt has settled is only given out again."""
         settled = Settled(batch.sparkSession, f"{self._checkpoint}/holdfast-settled", number)
-        settled.forget_earlier()
         counts = settled.counts()
         repeated = counts is not None
         if counts is None:
             counts = self._settle(batch, settled)
+        settled.forget_earlier()
         self._check_places(counts, number)
         dead = self._give_out(settled, counts)
         if self._on_batch is not None:
             sinks = {sink.name: counts.get(self._output(sink), 0) for sink in self._query.sinks}
-            late = counts.get(_LATE, 0)
-            self._on_batch(MediatedBatch(self._query.name, number, counts[""], sinks, dead, late, repeated))
+            told = {"late": counts.get(_LATE, 0), "doubles": counts.get(_DOUBLES, 0)}
+            self._on_batch(MediatedBatch(self._query.name, number, counts[""], sinks, dead, repeated=repeated, **told))
 
     def _settle(self, batch: DataFrame, settled: Settled) -> dict[str, int]:
         frames = Frames(self._plan, batch.sparkSession, self._inferred)
@@ -276,9 +301,14 @@ class Work:
             letters = self._late(settled) if known.get(_LATE) else []
             if not (made or letters or self._replaces()):
                 return known
+            seen = {}
+            if self._query.source.once:
+                fresh, seen[_SEEN] = each_once(rows, settled.before(_SEEN))
+                rows = frames.keep(fresh)
+                known[_DOUBLES] = made - rows.count()
             frames.add(self._query.name, rows)
             frames.make(self._query.steps)
-            return settled.settle(known, outputs(frames, self._query, letters))
+            return settled.settle(known, {**outputs(frames, self._query, letters), **seen})
         finally:
             frames.release()
 
@@ -299,6 +329,8 @@ class Work:
         known = {
             "",
             _LATE,
+            _DOUBLES,
+            _SEEN,
             *map(self._output, self._query.sinks),
             *([_DEAD] if self._plan.dead_letters is not None else ()),
         }
@@ -327,6 +359,10 @@ class Work:
         rows = settled.read(self._output(sink))
         if sink.sends:
             return self._send(rows, sink, settled)
+        if sink.kafka is not None:
+            writer = f"{sink_name(self._plan, sink)}/{query_id(settled.spark, self._checkpoint)}"
+            send_records(rows, sink, writer, settled.batch)
+            return []
         if sink.table is not None:
             kind = sink.format or "parquet"
             of = self._origin(settled)
@@ -379,11 +415,21 @@ def outputs(frames: Frames, query: Query, late: Sequence[DataFrame] = ()) -> dic
         decided = frames.keep(with_routes(frames.rows[name], routes))
         for sink in dict.fromkeys(one for route in routes for one in route.to):
             rows = taken(decided, sink)
-            given.setdefault(sink, []).append(as_messages(rows, sinks[sink]) if sinks[sink].sends else rows)
+            given.setdefault(sink, []).append(_as_sent(rows, sinks[sink]))
         if frames.plan.dead_letters is not None and all(one.when for one in routes):
             letters.append(as_letters(taken(decided, ""), name, _no_route()))
-    made = {output_of(frames.plan, sinks[sink]): _union(rows) for sink, rows in given.items()}
+    whole = {sink: _union(rows) for sink, rows in given.items()}
+    made = {
+        output_of(frames.plan, sinks[sink]): rows if sinks[sink].kafka is None else identified(rows)
+        for sink, rows in whole.items()
+    }
     return {**made, _DEAD: _union(letters)} if letters else made
+
+
+def _as_sent(rows: DataFrame, sink: SinkPlan) -> DataFrame:
+    if sink.sends:
+        return as_messages(rows, sink)
+    return as_records(rows, sink) if sink.kafka is not None else rows
 
 
 def _no_route() -> Any:
@@ -444,7 +490,7 @@ def sample(
     """
     frames = Frames(plan, _session(spark), inferred)
     for source in plan.sources:
-        frames.add(source.name, frames.keep(_first(frames.spark, source, rows)))
+        frames.add(source.name, frames.keep(read_sample(frames.spark, source, rows)))
     above = []
     for step in plan.steps:
         if step.name == below:
@@ -452,10 +498,6 @@ def sample(
         above.append(step)
     frames.make(above)
     return frames
-
-
-def _first(spark: SparkSession, source: SourcePlan, rows: int) -> DataFrame:
-    return spark.read.format("wsrm").options(**range_options(source, sample_ranges(source, rows))).load()
 
 
 def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dict[str, Any]]:
@@ -471,6 +513,7 @@ def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dic
     """
     from pyspark.sql import functions as F
 
+    _check_kafka(spark, plan)
     inferred: dict[str, T.StructType] = {}
     for step in plan.steps:
         if step.parse is not None and step.parse.infer:

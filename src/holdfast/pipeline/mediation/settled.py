@@ -101,9 +101,22 @@ class Settled:
             reader = reader.schema(StructType.fromJson(schema))
         return reader.parquet(f"{self._place}/{name}")
 
+    def before(self, name: str) -> DataFrame | None:
+        """An output of the last batch before this one that is here; None if there is none, or it has no such output."""
+        for batch in sorted(self._earlier(), reverse=True):
+            earlier = Settled(self.spark, self.directory, batch)
+            counts = earlier.counts()
+            if counts is not None:
+                return earlier.read(name) if name in counts else None
+        return None
+
     def forget_earlier(self) -> None:
-        """Delete batches before this one: Spark has noted that they are done."""
-        for name in files.names(self.spark, self.directory):
-            number = name.partition("=")[2]
-            if number.isdigit() and int(number) < self.batch:
-                files.delete(self.spark, f"{self.directory}/{name}")
+        """Delete batches before this one, once it is settled: Spark has noted that they are done."""
+        if self.counts() is None:  # the next batch may ask what was there
+            return
+        for batch in self._earlier():
+            files.delete(self.spark, f"{self.directory}/batch={batch}")
+
+    def _earlier(self) -> list[int]:
+        numbers = [name.partition("=")[2] for name in files.names(self.spark, self.directory)]
+        return [int(number) for number in numbers if number.isdigit() and int(number) < self.batch]

@@ -4,17 +4,42 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.pipeline import bounds, offsets
+from holdfast.pipeline.checkpoints import ranges_of_topics, what_was_read
 from holdfast.pipeline.client import DataPlane, Patience
+from holdfast.pipeline.mediation import kafka_cluster
 from holdfast.pipeline.mediation.checks import source_options
+from holdfast.pipeline.mediation.kafka_records import as_rows
 from holdfast.pipeline.mediation.plan import SourcePlan
 from holdfast.pipeline.offsets import QueueRange, Range
 from holdfast.pipeline.options import ReadOptions
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 _NARROWING = ("queue", "subscribe", "partitions", "timestamptype")
 """Options of a source that say which records are read, beside those that begin as below."""
 _BEGINNINGS = ("starting", "ending", "queuepattern", "subscribepattern")
+
+
+def read_sample(spark: SparkSession, source: SourcePlan, rows: int) -> DataFrame:
+    """So many records of a source, as it holds them now; no cursor moves."""
+    if source.kafka is not None:
+        options = kafka_cluster.sample_options(spark, source, rows)
+        return as_rows(spark.read.format("kafka").options(**options).load())
+    return spark.read.format("wsrm").options(**range_options(source, sample_ranges(source, rows))).load()
+
+
+def read_batch(spark: SparkSession, source: SourcePlan, checkpoint: str, batch: int) -> DataFrame:
+    """The records that a query read in a batch, from 1 on, read again."""
+    if source.kafka is not None:
+        begins, ends = ranges_of_topics(spark, checkpoint, batch)
+        options = kafka_cluster.range_options(source, begins, ends)
+        return as_rows(spark.read.format("kafka").options(**options).load())
+    options = range_options(source, what_was_read(spark, checkpoint, batch))
+    return spark.read.format("wsrm").options(**options).load()
 
 
 def range_options(source: SourcePlan, ranges: Sequence[QueueRange]) -> dict[str, str]:

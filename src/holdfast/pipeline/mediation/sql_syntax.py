@@ -50,10 +50,10 @@ def _texts(said: Said) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
         if isinstance(route, RoutePlan) and route.when:
             yield ("routes", number, "when"), route.when, False
     for sink in said.get("sinks", ()):
-        for key in _OF_A_SINK if sink.sends else ():
+        for key in _OF_A_SINK if sink.has_fields else ():
             if text := getattr(sink, key):
                 yield ("sinks", sink.name, key), text, False
-        for text in sink.order if sink.sends else ():
+        for text in sink.order if sink.has_fields else ():
             yield ("sinks", sink.name, "order"), text, False
 
 

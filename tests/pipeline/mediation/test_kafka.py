@@ -1,0 +1,344 @@
+"""Pipelines from and to a real Kafka, by Spark's own connector, and between our queues through a topic."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import maven_build
+import pyarrow.dataset
+import pytest
+from kafka_server import KafkaServer, connector_jars
+from meddler import Meddler
+from processes import Process, signal_session
+
+import holdfast
+from holdfast.pipeline.client import DataPlane, Patience, read_range
+from holdfast.pipeline.offsets import Range
+from holdfast.store.records import decode_record
+from holdfast.testing.ports import free_ports
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(maven_build.available() is not None, reason=maven_build.available() or ""),
+]
+
+SOURCE = str(Path(__file__).parents[3] / "src")
+QUICK = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g", "PYTHONPATH": SOURCE}
+
+
+@pytest.fixture(scope="session")
+def jars(pytestconfig: pytest.Config) -> str:
+    """Spark's connector."""
+    assert pytestconfig.cache is not None
+    try:
+        return connector_jars(pytestconfig.cache.mkdir("kafka-connector"))
+    except maven_build.Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    assert pytestconfig.cache is not None
+    try:
+        server = KafkaServer(pytestconfig.cache.mkdir("kafka-server"), tmp_path_factory.mktemp("kafka"))
+    except maven_build.Unavailable as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+class Driver:
+    """``holdfast pipeline``, one life after another, each in a process group of its own."""
+
+    def __init__(self, file: Path, *arguments: str) -> None:
+        self._directory = file.parent
+        self._command = [sys.executable, "-m", "holdfast", "pipeline"]
+        self._arguments = [file.name, "--master", "local[2]", *arguments]
+        self.process: subprocess.Popen[str] | None = None
+
+    def run(self, *more: str, verb: str = "run") -> tuple[int, list[dict[str, Any]], str]:
+        """Exit code, lines, errors."""
+        errors = self._directory / f"{self._arguments[0]}.errors"
+        with errors.open("w") as file:
+            self.process = subprocess.Popen(
+                [*self._command, verb, *self._arguments, *more],
+                cwd=self._directory,
+                env=os.environ | QUICK,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+                start_new_session=True,
+            )
+        out, _ = self.process.communicate()
+        return self.process.returncode, [json.loads(line) for line in out.splitlines()], errors.read_text()
+
+    def kill(self) -> None:
+        assert self.process is not None
+        signal_session(self.process.pid, signal.SIGKILL)
+
+
+HOP = """\
+name = "hop"
+checkpoint = "checkpoint"
+[sources.incoming]
+kafka = "{kafka}"
+topic = "in"
+once = true
+[steps.read]
+input = "incoming"
+parse = {{ schema = "n INT", element = "a", into = "a" }}
+[[routes]]
+input = "read"
+to = ["out", "kept"]
+[[routes]]
+input = "incoming"
+to = "out"
+[sinks.out]
+kafka = "{kafka}"
+topic = "out"
+headers = "map('source', queue)"
+[sinks.kept]
+table = "kept"
+[dead_letters]
+table = "dead"
+"""
+
+
+def test_a_topic_is_read_once_and_each_record_that_is_sent_has_an_identity_of_its_own(
+    kafka: KafkaServer, jars: str, tmp_path: Path
+) -> None:
+    for topic in ("in", "out"):
+        kafka.create(topic, 2)
+    own = {"holdfast_writer": "w", "holdfast_batch": "3"}
+    for row in ("0", "1", "0", "1"):  # sent again after a crash
+        kafka.send("in", 0, f"<a><n>{row}</n></a>", "k", **own, holdfast_row=row, message_id=f"urn:{row}")
+    kafka.send("in", 1, "<a><n>no number</n></a>", action="urn:act")
+    kafka.send("in", 1, None, "gone")
+    file = tmp_path / "hop.toml"
+    file.write_text(HOP.format(kafka=kafka.address))
+    code, lines, errors = Driver(file, "--jars", jars).run("--available-now")
+    assert code == 0, errors
+    assert [(one["rows"], one["doubles"], one["dead"]) for one in lines if one["event"] == "batch"] == [(6, 2, 2)]
+    assert lines[-1]["cursors"] == {"incoming": {"in": {"0": 4, "1": 2}}}
+    sent = kafka.records("out")
+    good = [one.value for one in sent if one.headers.get("message_id") == "urn:1"]
+    assert good == ["<a><n>1</n></a>"] * 2, "by two routes"
+    assert len(sent) == 6
+    assert len({(one.headers["holdfast_writer"], one.headers["holdfast_row"]) for one in sent}) == 6
+    for one in sent:
+        assert one.headers["source"] == "in"
+        assert one.key == "/".join(one.headers[f"holdfast_{name}"] for name in ("writer", "batch", "row"))
+        assert one.headers["holdfast_writer"].startswith("hop.out/")
+    kept = pyarrow.dataset.dataset(next((tmp_path / "kept").glob("batch=*"))).to_table().to_pylist()
+    assert sorted(row["a"]["n"] for row in kept) == [0, 1]
+    letters = [
+        row
+        for done in (tmp_path / "dead").glob("query=*/batch=*/_SUCCESS")
+        for row in pyarrow.dataset.dataset(done.parent).to_table().to_pylist()
+    ]
+    assert sorted((row["queue"], row["partition"], row["offset"]) for row in letters) == [("in", 1, 0), ("in", 1, 1)]
+
+
+@pytest.mark.nightly
+def test_a_dry_run_samples_topics_and_a_missing_topic_or_connector_is_told_before_a_batch(
+    kafka: KafkaServer, jars: str, tmp_path: Path
+) -> None:
+    kafka.create("sampled", 2)
+    for number in range(20):
+        kafka.send("sampled", number % 2, f"<a><n>{number}</n></a>")
+    text = HOP.format(kafka=kafka.address).replace('"in"', '"sampled"')
+    file = tmp_path / "hop.toml"
+    file.write_text(text.replace('topic = "out"', 'topic = "sampled"'))
+    code, lines, errors = Driver(file, "--jars", jars).run("--dry-run", "--rows", "6", "--json", verb="check")
+    assert code == 0, errors
+    sample = lines[0]["sample"]
+    assert sample["read"]["rows"] == 6
+    assert {row["partition"] for row in sample["incoming"]["first"]} <= {0, 1}
+    assert not (tmp_path / "checkpoint").exists()
+    assert len(kafka.records("sampled")) == 20
+
+    file.write_text(text.replace('topic = "out"', 'topic = "nowhere"'))
+    code, _, errors = Driver(file, "--jars", jars).run("--available-now")
+    assert code == 1
+    assert "there is no topic nowhere" in errors
+    code, _, errors = Driver(file).run("--available-now")
+    assert code == 1
+    assert "add --packages org.apache.spark:spark-sql-kafka-0-10_2.13:" in errors
+
+
+@pytest.mark.nightly
+def test_a_secret_of_a_client_that_the_cluster_refuses_is_in_no_output(
+    kafka: KafkaServer, jars: str, tmp_path: Path
+) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    secret = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+    secret += f'sasl.jaas.config={module} required username="u" password="geheim";\n'
+    (tmp_path / "client.properties").write_text(secret)
+    text = HOP.format(kafka=kafka.address).replace("once = true", 'properties_file = "client.properties"')
+    file = tmp_path / "hop.toml"
+    file.write_text(text)
+    code, lines, errors = Driver(file, "--jars", jars, "--verbose").run("--available-now")
+    assert code == 1
+    assert f"Kafka at {kafka.address} does not answer" in errors
+    assert "geheim" not in errors + json.dumps(lines)
+
+
+# --- from a queue through a topic to a queue --------------------------------------------------------------------------
+
+
+ORDERS = 60
+BROKER = """\
+store = "broker"
+partitions = 2
+listen.port = {}
+admin.port = {}
+[queues.orders]
+[queues.sent]
+[queues.arrived]
+"""
+OUT = """\
+name = "out"
+checkpoint = "out.checkpoint"
+[sources.incoming]
+broker = "{broker}"
+queue = "orders"
+options = {{ maxRowsPerBatch = 40 }}
+[[routes]]
+input = "incoming"
+to = ["topic", "sent"]
+[sinks.topic]
+kafka = "{kafka}"
+topic = "orders"
+key = "sequence"
+[sinks.sent]
+queue = "sent"
+"""
+IN = """\
+name = "in"
+checkpoint = "in.checkpoint"
+[sources.incoming]
+kafka = "{kafka}"
+topic = "orders"
+once = true
+options = {{ maxOffsetsPerTrigger = 35 }}
+[[routes]]
+input = "incoming"
+to = "arrived"
+[sinks.arrived]
+broker = "{broker}"
+queue = "arrived"
+key = "key"
+message_id = "message_id"
+"""
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
+    """Where a broker takes messages, and its admin listener."""
+    port, admin = free_ports(2)
+    (tmp_path / "broker.toml").write_text(BROKER.format(port, admin))
+    process = Process(tmp_path, "broker", port, "broker", "--config", "broker.toml")
+    await process.start()
+    yield process.url, f"http://127.0.0.1:{admin}"
+    await process.kill()
+
+
+def queued(admin: str, queue: str) -> list[tuple[int, str]]:
+    """Customer and number of each order in a queue, each partition's in its order."""
+    plane, patience = DataPlane(admin), Patience(60)
+    ends = plane.ends(queue)
+    found = []
+    for partition, end in sorted(ends.ends.items()):
+        for block in read_range(plane, queue, ends.epoch, Range(partition, 0, end), patience):
+            for _, encoded in block:
+                match = re.search(rb"<order>(\d+)-(\d+)</order>", decode_record(encoded).body)
+                assert match is not None
+                found.append((int(match[1]), match[2].decode()))
+    plane.close()
+    return found
+
+
+async def until_done(driver: Driver) -> list[dict[str, Any]]:
+    """Run a pipeline again and again until no life of it is killed; the lines of all."""
+    told = []
+    while True:
+        code, lines, errors = await asyncio.to_thread(driver.run, "--available-now")
+        told += lines
+        if code == 0:
+            return told
+        assert code == -signal.SIGKILL or "failed to connect back" in errors, errors
+
+
+def killing(driver: Driver, sink: str, when: list[tuple[int, str]], first: Callable[[], object]) -> Callable[..., Any]:
+    """What a meddler does: kills the driver at the publication of batches, before or after, when ``first`` is done."""
+
+    def meddle(request: str) -> str | None:
+        found = re.search(rf"/sinks/{re.escape(sink)}/batches/(\d+)", request)
+        if found is None or not when or int(found[1]) != when[0][0]:
+            return None
+        first()
+        driver.kill()
+        return when.pop(0)[1]
+
+    return meddle
+
+
+@pytest.mark.nightly
+@pytest.mark.crash
+async def test_drivers_killed_on_both_sides_of_a_topic_carry_each_message_once_and_in_order(
+    broker: tuple[str, str], kafka: KafkaServer, jars: str, tmp_path: Path
+) -> None:
+    url, admin = broker
+    kafka.create("orders", 2)
+    async with holdfast.Source(url, ":memory:") as source:
+        for number in range(ORDERS):
+            customer = number % 3
+            await source.send(f"<order>{customer}-{number}</order>", action="urn:o", sequence_key=f"c{customer}")
+        await source.flush(60)
+    meddler = Meddler(admin)
+    places = {"broker": meddler.url, "kafka": kafka.address}
+    drivers = []
+    for name, text in (("out", OUT), ("in", IN)):
+        (tmp_path / f"{name}.toml").write_text(text.format(**places))
+        drivers.append(Driver(tmp_path / f"{name}.toml", "--jars", jars))
+    out, back = drivers
+
+    def reached(records: int) -> Callable[[], None]:
+        def wait() -> None:
+            while len(kafka.records("orders")) < records:
+                pass
+
+        return wait
+
+    # The topic has all of the batch when its driver dies, so all of it is sent again; the queue beside it, or not.
+    whens = [(0, "before"), (0, "after")]
+    meddler.on_sink = killing(out, "out.sent", whens, reached(40))
+    lines = await until_done(out)
+    assert whens == []
+    there = kafka.records("orders")
+    assert len(there) >= ORDERS + 40, "the first batch was sent again"
+    assert sorted(queued(admin, "sent")) == sorted((number % 3, str(number)) for number in range(ORDERS))
+    assert any(one["event"] == "batch" and one["repeated"] for one in lines)
+    identities = {tuple(one.headers[f"holdfast_{name}"] for name in ("writer", "batch", "row")) for one in there}
+    assert len(identities) == ORDERS, "a consumer of its own tells them apart"
+
+    whens = [(0, "before"), (1, "after")]
+    meddler.on_sink = killing(back, "in.arrived", whens, lambda: None)
+    lines = await until_done(back)
+    meddler.stop()
+    assert whens == []
+    arrived = queued(admin, "arrived")
+    assert sorted(arrived) == sorted((number % 3, str(number)) for number in range(ORDERS))
+    for customer in range(3):
+        numbers = [int(number) for one, number in arrived if one == customer]
+        assert numbers == sorted(numbers), "each customer's are in their order"
