@@ -52,8 +52,14 @@ def test_a_batch_is_described_in_a_line():
     assert describe(progress(source(caught_up, caught_up), name=None)) == "6f1c batch 12: 5,000 rows in 0.8 s; 0 behind"
 
 
+def test_of_a_kafka_topic_the_lag_is_told():
+    ends = {"endOffset": '{"orders":{"0":1,"1":4}}', "latestOffset": '{"orders":{"0":3,"1":4,"2":5}}'}
+    assert lag_of(progress(ends)) == {"orders": 7}
+    assert describe(progress(ends)).endswith("in 0.8 s; 7 behind (orders 7)")
+
+
 def test_of_other_sources_nothing_is_said():
-    for offset in ('{"orders":{"0":1}}', "17", "null", '{"v": 9}', "not JSON", None):
+    for offset in ("17", "null", '{"v": 9}', '{"orders":{"0":"x"}}', '{"a":{"b":1}}', "not JSON", None):
         assert (
             describe(progress({"endOffset": offset, "latestOffset": offset})) == "landing batch 12: 5,000 rows in 0.8 s"
         )

@@ -37,9 +37,10 @@ def _positions(offset: str | None) -> Mapping[tuple[str, int], int] | None:
     if (ours := _places(offset)) is not None:
         return ours.positions
     try:
-        return topic_positions(json.loads(offset or ""))
+        topics = topic_positions(json.loads(offset or ""))
     except (ValueError, AttributeError, RecursionError):
         return None
+    return topics if all(isinstance(at, int) for at in topics.values()) else None
 
 
 def lag_of(source: Mapping[str, Any]) -> dict[str, int] | None:

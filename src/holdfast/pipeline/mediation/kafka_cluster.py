@@ -65,7 +65,8 @@ def check_connector(spark: SparkSession) -> None:
         raise ConfigurationError(
             "Spark has no Kafka connector, which this pipeline needs",
             remedy=f"add --packages {CONNECTOR}:{spark.version} to the command, or --jars with its files. In a program "
-            "of yours, and with spark-submit, set spark.jars.packages to the same text",
+            "of yours, and with spark-submit, set spark.jars.packages to the same text. If Maven does not find this "
+            "version, use the newest one before it",
         ) from None
 
 
