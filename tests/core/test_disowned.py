@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from asked import Endpoint
 from sending import NEW, OLD, STEADY, Sending
 
 from holdfast.core.events import Delivered, Transmit
@@ -11,6 +12,8 @@ from holdfast.core.messages import (
     ANONYMOUS_EPR,
     CreateSequence,
     CreateSequenceResponse,
+    Fault,
+    Offer,
     Sequence,
     SequenceAcknowledgement,
 )
@@ -119,3 +122,34 @@ def test_an_acknowledgement_that_a_peer_calls_illegal_ends_nothing(versions: Ver
     (second,) = sending.take()
     sending.refuse(second, INVALID_ACKNOWLEDGEMENT, identifier=offered)
     assert not sending.protocol.inbound.destinations[offered].is_over
+
+
+# --- the other role: a requester ends the Sequence of its replies -----------------------------------------------------
+
+
+@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+@pytest.mark.parametrize("is_handled", [True, False], ids=["replied", "being handled"])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_requester_that_aborts_its_session_ends_both_sequences(rm: str, is_handled: bool, is_restarted: bool) -> None:
+    """WCF's Abort sends SequenceTerminated for the Sequence that it offered."""
+    endpoint = Endpoint(rm)
+    identifier = endpoint.create(offer=Offer("urn:o", ANONYMOUS_EPR if rm == "1.1" else None))
+    endpoint.send(identifier, 1)
+    endpoint.request(identifier, 2)
+    if is_handled:
+        endpoint.reply(2)
+    endpoint = endpoint.restart() if is_restarted else endpoint
+    endpoint.ask(fault=Fault(SEQUENCE_TERMINATED, "the user aborted", is_rm=True, identifier="urn:o"))
+    assert endpoint.protocol.inbound.destinations[identifier].is_over
+    assert endpoint.protocol.outbound.outboxes == {}
+    assert [(one.name, one.level) for one in endpoint.incidents[-2:]] == [
+        ("sequence abandoned", "info"),
+        ("sequence terminated", "info"),
+    ]
+    if not is_handled:
+        endpoint.reply(2)  # nobody wants it any more
+    answer = endpoint.send(identifier, 3)
+    assert answer is not None and answer.fault is not None and answer.fault.code == SEQUENCE_TERMINATED
+    endpoint.pass_time(3600.0)
+    assert endpoint.protocol.inbound.destinations == {}
+    assert endpoint.protocol.outbound.outboxes == {}

@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 import pytest
+from waiting import until
 from wcf.destination import contract_app, running_destination, text_of
 from wcf.grids import each_version, every_combination
 from wcf.live_client import PROGRAM, LiveWCFClient
@@ -87,6 +88,21 @@ async def test_an_operation_that_returns_nothing_and_a_typed_fault_reach_the_cli
     assert refused["said"] == "too late" and "it has left" in refused["detail"]
     assert [line["ok"] for line in said if "ok" in line] == ["open", "submit 1", "cancel 7", "price apple", "close"]
     assert orders.called == ["submit 1", "cancel 2", "cancel 3", "price 4"], "nobody called again"
+
+
+@each_version
+@pytest.mark.parametrize("script", ["notify 1; abort", "notify 1; echo 2; abort"])
+async def test_a_client_that_aborts_leaves_no_open_sequence(profile: Profile, script: str) -> None:
+    app = contract_app(":memory:", lambda message: None)
+    async with running_destination(app) as url:
+        contract = "both" if "echo" in script else "notify"
+        client = LiveWCFClient(url, contract=contract, **versions_of(profile))
+        await client.run(f"open; {script}")
+        protocol = app.engine.protocol
+        await until(lambda: [one.is_over for one in protocol.inbound.destinations.values()] == [True])
+        assert protocol.outbound.outboxes == {}
+        assert "sequence lost" not in app.incidents
+    assert client.failed == []
 
 
 async def run_over_a_bad_network(profile: Profile, faults: Faults, script: str, contract: str = "both") -> Any:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from holdfast.core.authority import Authority
-from holdfast.core.events import BackChannel, FaultReceived, Transmit
-from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
+from holdfast.core.events import BackChannel, FaultReceived, Incident, Transmit
+from holdfast.core.faults import SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.inbound import Inbound
 from holdfast.core.messages import (
     Acknowledge,
@@ -125,9 +125,21 @@ class Hearing:
                 self._outbound.exchanges.refused_for_acknowledgement(sent, destination.identifier, now)
         else:
             outbox = self._outbox_of(envelope, fault, sent, origin)
-            if outbox is not None and outbox.source is not None:
+            if outbox is not None and fault.is_rm and fault.code == SEQUENCE_TERMINATED and outbox.answers is not None:
+                self._abandoned(outbox, outbox.answers, fault, now)
+            elif outbox is not None and outbox.source is not None:
                 number = sent.number if sent is not None else 0
                 self._outbound.receive_fault(outbox, fault, number, now, envelope.relates_to)
+
+    def _abandoned(self, outbox: Outbox, answered: str, fault: Fault, now: float) -> None:
+        """The requester terminated the Sequence that it had offered for replies: it wants none, and sends nothing more
+        (WCF says so when its user calls Abort). The Sequence ``answered`` is over with it."""
+        detail = {"code": fault.code, "reason": fault.reason}
+        self._inbound.effects.append(Incident("sequence abandoned", answered, detail=detail))
+        self._outbound.close_outbox(outbox.key, now)
+        destination = self._inbound.destinations.get(answered)
+        if destination is not None:
+            self._inbound.fault_received(destination, fault.code, now)
 
     def _outbox_of(self, envelope: Envelope, fault: Fault, sent: Transmit | None, origin: Origin) -> Outbox | None:
         """The outbox of the Sequence that a fault is about; None for none, or one of another peer."""
