@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from holdfast.core.accepting import Accepting
+from holdfast.core.authority import Authority
 from holdfast.core.cursor import HandlerCursor
 from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.destination import RMDestination
 from holdfast.core.handling import Handling
 from holdfast.core.inbound import Inbound
 from holdfast.core.marking import Marking
+from holdfast.core.origin import Origin
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
 from holdfast.core.queues import HANDLER, Queue
@@ -430,6 +432,40 @@ def forget_after_a_crash_what_could_not_be_delivered(monkeypatch: pytest.MonkeyP
 @mutant("HandledOrDeadLetter")
 def forget_what_no_handler_could_handle(monkeypatch: pytest.MonkeyPatch) -> None:
     replace(monkeypatch, DeadLetters, "add", lambda self, record: 0)
+
+
+@mutant("StrangersAreIgnored")
+def count_an_acknowledgement_wherever_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(self: Authority, identifier: str, origin: Origin) -> Outbox | None:
+        return next(iter(self._outbound.named(identifier)), None)
+
+    replace(monkeypatch, Authority, "find", find)
+
+
+@mutant("StrangersAreIgnored")
+def let_any_certificate_use_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, Authority, "refusal", lambda self, envelope, origin: None)
+
+
+@mutant("StrangersAreIgnored", "NothingUnacknowledgedDropped", "Liveness")
+def forget_the_secret_of_an_address_at_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_state(cls: type[RMSource], state: Any, *rest: Any) -> RMSource:
+        return original(cls, {**state, "secret": ""}, *rest)  # type: ignore[no-any-return]
+
+    original = RMSource.from_state.__func__  # type: ignore[attr-defined]
+    replace(monkeypatch, RMSource, "from_state", classmethod(from_state))
+
+
+@mutant("EndsAreRemembered")
+def forget_at_a_restart_that_a_sequence_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_state(cls: type[RMDestination], state: Any, *rest: Any) -> RMDestination:
+        destination: RMDestination = original(cls, state, *rest)
+        if destination.state is DestinationState.CLOSED:
+            destination.state = DestinationState.CREATED
+        return destination
+
+    original = RMDestination.from_state.__func__  # type: ignore[attr-defined]
+    replace(monkeypatch, RMDestination, "from_state", classmethod(from_state))
 
 
 @mutant("HandledOrDeadLetter")

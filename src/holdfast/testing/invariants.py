@@ -25,7 +25,7 @@ from holdfast.core.policy import Delivery
 from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
-from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLES
+from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLES, DestinationState
 from holdfast.store.staged import appended
 from holdfast.testing.ledger import LAST_MESSAGE, DurableState, Queued, Where, is_reply, is_row, is_staged
 from holdfast.testing.node import INBOX, Node, saved_sequences
@@ -570,6 +570,17 @@ class IncompleteSequences(Invariant):
                 self.broken(f"{identifier} ended {state['behavior']} with {gaps} missing and queued {sorted(queued)}")
 
 
+class EndsAreRemembered(Invariant):
+    """A Sequence of which a durable state says that it is closed or terminated is never open again, over every
+    crash."""
+
+    def after(self, world: World, node: Node) -> None:
+        saved = world.ledger.disks[node.index].behaviors
+        for name, destination in node.protocol.inbound.destinations.items():
+            if destination.state is DestinationState.CREATED and name in saved and saved[name]["state"] != "created":
+                self.broken(f"{node.name} has {name} open, which is durably {saved[name]['state']}")
+
+
 class LegalMoves(Invariant):
     """A Sequence moves by its state table only."""
 
@@ -652,6 +663,7 @@ ALL_INVARIANTS: tuple[type[Invariant], ...] = (
     WrittenOnce,
     IncompleteSequences,
     LegalMoves,
+    EndsAreRemembered,
     TimersMakeProgress,
     Bounded,
 )

@@ -30,7 +30,7 @@ from holdfast.core.events import (
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.handling import Handling
 from holdfast.core.messages import Acknowledge, Envelope
-from holdfast.core.origin import Origin, secret_in
+from holdfast.core.origin import CERTIFIED, Origin, secret_in
 from holdfast.core.outbox import Outbox
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 INBOX = "inbox"
 USUAL_HANDLING = HandlingPolicy()
+STRANGER = -1
+"""Stands for the sender of a forged message, which is no endpoint of the world."""
 OUTBOX = "orders"
 """The key of the one outbox that the source's application fills."""
 FORWARD = "forward/"
@@ -130,6 +132,7 @@ class Setup:
         asked_only: Whether it acknowledges a message only if asked to, and answers with nothing otherwise, as Metro
             does with one that is sent again.
         hides_limit: Whether its MessageNumberRollover names no MaxMessageNumber, as CXF's does.
+        certified: Whether every sender shows a client certificate of its own.
         forwards: Whether it is a broker: without handlers, it sends on to the last endpoint what it receives.
     """
 
@@ -146,6 +149,7 @@ class Setup:
     trims: bool = False
     asked_only: bool = False
     hides_limit: bool = False
+    certified: bool = False
     forwards: bool = False
 
 
@@ -291,9 +295,14 @@ class Node:
 
     def receive(self, arrival: Arrival) -> None:
         """A request arrives."""
-        transmit = arrival.journey.transmit
-        origin = Origin(secret=secret_in(transmit.to))
-        self.protocol.receive(replace(transmit.envelope), BackChannel(arrival), self.now, origin=origin)
+        journey = arrival.journey
+        envelope = replace(journey.transmit.envelope)
+        self.protocol.receive(envelope, BackChannel(arrival), self.now, origin=self.origin_of(journey))
+
+    def origin_of(self, journey: Journey) -> Origin:
+        """Where a request came from, as its transport tells."""
+        party = f"{CERTIFIED}{journey.sender}" if self.setup.certified else ""
+        return Origin(secret=secret_in(journey.transmit.to), party=party)
 
     def conclude(self, journey: Journey, envelope: Envelope | None) -> None:
         """The answer to a request arrives."""

@@ -66,6 +66,8 @@ class Options:
         broker: What a broker that is between the two speaks to the destination; None: there is no broker.
         ends: How often somebody closes or terminates a Sequence at the destination.
         clock_jumps: Whether a restarted endpoint finds its wall clock moved.
+        strangers: How many forged messages arrive during the storm.
+        certified: Whether the endpoints show client certificates; the strangers show another one.
         asked_only: Whether the destination acknowledges only what it is asked for; never drawn.
         hides_limit: Whether its MessageNumberRollover says no limit; never drawn.
     """
@@ -114,6 +116,8 @@ class Options:
     broker_offers: bool = False
     writer: bool = False
     ends: int = 0
+    strangers: int = 0
+    certified: bool = False
     asked_only: bool = False
     hides_limit: bool = False
 
@@ -227,6 +231,17 @@ class Options:
             ends=0,
         )
 
+    def with_strangers(self, chance: random.Random) -> Options:
+        """Add forged messages to every sixth world. The source of most of these has a listener, where they arrive."""
+        if chance.random() >= 1 / 6:
+            return self
+        return replace(
+            self,
+            strangers=chance.choice((5, 20)),
+            certified=chance.random() < 0.5,
+            listener=self.listener or chance.random() < 0.7,
+        )
+
     @staticmethod
     def _network(chance: random.Random) -> NetworkFaults:
         def sometimes(*rates: float) -> float:
@@ -281,7 +296,9 @@ class Options:
         address = SOURCE_ADDRESS if self.listener else ""
         choices = ((self.versions, self.offer),)
         handling = HandlingPolicy(attempts=3, backoff=0.2, backoff_cap=2.0)
-        source = Setup(address, replies_policy, source_policy, handling, choices, batches=self.batches)
+        source = Setup(
+            address, replies_policy, source_policy, handling, choices, batches=self.batches, certified=self.certified
+        )
         destination = Setup(
             DESTINATION_ADDRESS,
             destination_policy,
@@ -295,6 +312,7 @@ class Options:
             trims=self.trims,
             asked_only=self.asked_only,
             hides_limit=self.hides_limit,
+            certified=self.certified,
         )
         if self.broker is None:
             return source, destination
@@ -306,6 +324,7 @@ class Options:
             partitions=self.partitions,
             batches=self.batches,
             trims=True,
+            certified=self.certified,
             forwards=True,
         )
         return source, broker, destination

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 
 from holdfast.core.events import BackChannel, ReadWanted, Respond
 from holdfast.core.messages import ANONYMOUS_EPR, Envelope
+from holdfast.core.origin import Origin
 from holdfast.core.protocol import RMProtocol
 from holdfast.store.memory import MemoryStore
 from holdfast.testing.invariants import InvariantViolation
@@ -30,11 +31,11 @@ class Heard:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._envelopes: dict[str, Envelope] = {}
+        self._envelopes: dict[str, tuple[Envelope, Origin]] = {}
 
-    def hear(self, envelope: Envelope) -> None:
-        """A request arrives."""
-        self._envelopes.setdefault(repr(envelope), replace(envelope))
+    def hear(self, envelope: Envelope, origin: Origin) -> None:
+        """A request arrives from there."""
+        self._envelopes.setdefault(repr(envelope), (replace(envelope), origin))
 
     def compare(self) -> bool:
         """See that a restart would change no answer; whether it could be seen: not while something is not durable,
@@ -48,8 +49,8 @@ class Heard:
         if not node.is_up or not is_resting:
             return False
         living, restarted = _Twin.living(node), _Twin.restarted(node)
-        for envelope in self._envelopes.values():
-            said, again = living.ask(envelope), restarted.ask(envelope)
+        for envelope, origin in self._envelopes.values():
+            said, again = living.ask(envelope, origin), restarted.ask(envelope, origin)
             if said != again:
                 what = f"{node.name} answers {describe(envelope)} with {said}, and after a restart with {again}"
                 raise InvariantViolation(INVARIANT, what)
@@ -98,10 +99,10 @@ class _Twin:
         twin._settle(BackChannel(object()))  # it takes nothing in before it has read what it needs
         return twin
 
-    def ask(self, envelope: Envelope) -> str:
+    def ask(self, envelope: Envelope, origin: Origin) -> str:
         """What it answers, in words; "nothing yet" if that takes time."""
         asker = BackChannel(object())
-        self._protocol.receive(replace(envelope), asker, self._now)
+        self._protocol.receive(replace(envelope), asker, self._now, origin=origin)
         return self._settle(asker)
 
     def _settle(self, asker: BackChannel) -> str:

@@ -19,6 +19,7 @@ _ROWS = (
     ("duplicate dropped", "duplicates dropped"),
     ("fault raised", "faults raised"),
     ("crashes", "crashes"),
+    ("forged", "messages forged by a stranger"),
     ("batches", "batches durable"),
     ("restarts compared", "destinations compared with restarted ones"),
     ("sequence created", "Sequences created"),

@@ -24,6 +24,7 @@ from holdfast.testing.node import Arrival, Journey, Node
 from holdfast.testing.options import Options
 from holdfast.testing.reader import Reader
 from holdfast.testing.restarted import Heard
+from holdfast.testing.strangers import Stranger
 from holdfast.testing.world import World
 from holdfast.testing.writer import Writer
 
@@ -101,6 +102,7 @@ class Simulator:
             drawn = drawn.turned_to_the_rare(random.Random(f"rare {seed}"))
             drawn = drawn.with_handlers(random.Random(f"reads of {seed}"))
             drawn = drawn.with_broker(random.Random(f"broker of {seed}"))
+            drawn = drawn.with_strangers(random.Random(f"strangers of {seed}"))
         self.options = drawn if loss is None else drawn.with_loss(loss)
         self.network = Network(self.options.network, self.random)
         self._trace = trace
@@ -168,6 +170,10 @@ class Simulator:
             self._reader.begin()
         if self._writer is not None:
             self._writer.begin()
+        if options.strangers:
+            stranger_chance = random.Random(f"strangers {self.seed}")
+            stranger = Stranger(self.world, self._at, stranger_chance, self._opened, is_certified=options.certified)
+            stranger.begin(options.strangers, options.storm)
         for number in range(options.messages):
             wants_reply = chance.random() < options.requests
             self._at(chance.random() * options.storm * 0.6, partial(self._submit, number, wants_reply))
@@ -425,11 +431,14 @@ class Simulator:
             return None
         self.world.note(lambda: f"#{journey.number} arrives at {node.name}")
         arrival = Arrival(journey, node.run, response_delay)
-        self._open[arrival] = None
+        self._opened(arrival)
         if node is self.world.nodes[-1]:
-            self._heard.hear(journey.transmit.envelope)
+            self._heard.hear(journey.transmit.envelope, node.origin_of(journey))
         node.receive(arrival)
         return node
+
+    def _opened(self, arrival: Arrival) -> None:
+        self._open[arrival] = None
 
     def respond(self, arrival: Arrival, envelope: Envelope | None) -> None:
         """See :class:`Surroundings`."""

@@ -12,7 +12,7 @@ from holdfast.core.retraction import RETRACTED
 from holdfast.testing.clock import SimClock
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
 from holdfast.testing.ledger import DurableState, Ledger, Words
-from holdfast.testing.node import FORWARD, INBOX, OUTBOX, Arrival, Journey, Node, Setup, Surroundings
+from holdfast.testing.node import FORWARD, INBOX, OUTBOX, STRANGER, Arrival, Journey, Node, Setup, Surroundings
 from holdfast.testing.words import describe
 
 SOURCE = 0
@@ -149,7 +149,7 @@ class World:
 
     def respond(self, node: Node, arrival: Arrival, envelope: Envelope | None) -> None:
         """An endpoint answers a request."""
-        if envelope is not None:
+        if envelope is not None and arrival.journey.sender != STRANGER:
             self._leaving(node, envelope)
         self.note(lambda: f"{node.name} answers #{arrival.journey.number} {describe(envelope)}")
         self.surroundings.respond(arrival, envelope)
