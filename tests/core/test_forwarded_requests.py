@@ -299,8 +299,9 @@ def test_a_one_way_message_without_a_reply_to_is_acknowledged_whenever_it_comes(
 
 
 @offers_or_not
-def test_a_route_says_that_a_message_without_a_reply_to_is_a_request(offers: bool) -> None:
-    chain = Chain()  # its service needs a ReplyTo
+@pytest.mark.parametrize("address", ["", BROKER])
+def test_a_route_says_that_a_message_without_a_reply_to_is_a_request(offers: bool, address: str) -> None:
+    chain = Chain(address=address)  # its service needs a ReplyTo
     requester = Plain(chain, offers=offers)
     for _ in range(2):
         assert requester.ask(expects=Expects.REQUEST) == (b"re 1", ((1, 1),), "urn:m:1")

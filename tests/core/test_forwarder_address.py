@@ -76,6 +76,29 @@ def test_a_request_that_is_acknowledged_and_not_answered_within_the_patience_is_
     assert len(chain.replies) == 2, "the late reply answers nothing any more"
 
 
+@pytest.mark.parametrize("secret", ["", "guess"])
+def test_an_acknowledgement_and_a_reply_without_the_secret_of_the_address_do_not_count(secret: str) -> None:
+    chain = Chain(address=BROKER)
+    chain.ask("zero")
+    chain.go()
+    chain.service.is_up = False
+    chain.ask("one")
+    chain.ask("two", wants_reply=False)
+    chain.go(5.0)
+    source = chain.forwarder.source
+    assert source is not None and source.identifier is not None and set(source.flight) == {2, 3}
+    forged = Envelope(chain.versions.soap, chain.versions.addressing, chain.versions.rm, control=Acknowledge())
+    forged.acknowledgements = (SequenceAcknowledgement(source.identifier, ((1, 3),)),)
+    chain.broker.protocol.receive(forged, None, chain.now, origin=Origin(secret=secret))
+    reply = Envelope(chain.versions.soap, chain.versions.addressing, chain.versions.rm, relates_to=source.unreplied[2])
+    reply.action, reply.body = "urn:reply", b"forged"
+    chain.broker.protocol.receive(reply, None, chain.now, origin=Origin(secret=secret))
+    chain.broker.settle()
+    assert set(source.flight) == {2, 3} and chain.replies == [("urn:m:zero", "re zero")]
+    ignored = [one for one in chain.broker.incidents if one.name == "unauthorized statement ignored"]
+    assert len(ignored) == 1
+
+
 @pytest.mark.parametrize("is_acknowledged", [False, True])
 def test_a_reply_that_comes_after_the_patience_counts_if_nothing_was_acknowledged_before(is_acknowledged: bool) -> None:
     # It acknowledges its request, too.
