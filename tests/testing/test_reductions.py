@@ -18,6 +18,8 @@ import pytest
 from holdfast.core.destination import RMDestination
 from holdfast.core.events import Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, Envelope
+from holdfast.core.policy import SourcePolicy
+from holdfast.core.source import RMSource
 from holdfast.core.versions import SOAP, Versions
 from holdfast.testing.explore import Explorer
 from holdfast.testing.invariants import InvariantViolation
@@ -158,8 +160,9 @@ def test_a_remembered_endpoint_is_what_it_was() -> None:
         situation.perform(next(situation.actions()))
     memory.missing(situation)  # puts both on the stage
     source, destination = memory.stage.world.nodes
-    assert source.protocol.outbound.is_anonymous
-    assert not destination.protocol.outbound.is_anonymous
+    new = RMSource("urn:new", "new", Versions("1.1"), SourcePolicy(), 0.0)
+    assert source.protocol.outbound.is_anonymous(new)
+    assert not destination.protocol.outbound.is_anonymous(new)
     assert source.setup.source_policy is source.protocol.outbound.policy
     for index, endpoint in enumerate(situation.endpoints):
         assert memory.stage.form(index) == endpoint.form
