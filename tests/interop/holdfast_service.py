@@ -14,7 +14,9 @@ import holdfast
 
 NAMESPACE = "urn:holdfast:interop"
 
-app = holdfast.Destination(store=os.environ["INTEROP_STORE"], assurance="exactly-once in-order")
+app = holdfast.Destination(
+    store=os.environ["INTEROP_STORE"], assurance="exactly-once in-order", allow_addresses=["http://127.0.0.1"]
+)
 
 
 def _record(operation: str, message: holdfast.Message) -> tuple[str, int, str]:

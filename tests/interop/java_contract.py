@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -48,9 +49,15 @@ async def connected(peer: JavaPeer, url: str, operation: Operation, **setup: Any
 
 
 class Shop:
-    """A destination that takes down what it is told."""
+    """A destination that takes down what it is told.
 
-    def __init__(self, store: Path) -> None:
+    Args:
+        store: directory of its store.
+        sleep: seconds that Echo takes to answer.
+    """
+
+    def __init__(self, store: Path, sleep: float = 0.0) -> None:
+        self._sleep = sleep
         self.numbers: list[int] = []
         self.app = holdfast.Destination(store, assurance="exactly-once in-order", allow_addresses=["http://127.0.0.1"])
         self.app.on(f"{NAMESPACE}/notify")(self._take)
@@ -62,8 +69,9 @@ class Shop:
         assert message.body.findtext(f"{{{NAMESPACE}}}body") == f'<{number}> & "quoted"'
         self.numbers.append(number)
 
-    def _echo(self, message: holdfast.Message) -> bytes:
+    async def _echo(self, message: holdfast.Message) -> bytes:
         self._take(message)
+        await asyncio.sleep(self._sleep)
         return message.body_bytes.replace(b"echo", b"echoResponse")
 
     def sequences(self, role: str) -> list[dict[str, Any]]:

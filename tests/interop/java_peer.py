@@ -1,4 +1,4 @@
-"""A Java stack as a live peer (Apache CXF, Metro): builds it with Maven, starts and ends it, tells it what to do.
+"""A Java stack as a live peer (CXF, Metro, Sandesha2): builds it with Maven, starts and ends it, tells it what to do.
 
 Owns a Java program in a process of its own, compiled at test time from ``java``, from the stack's own folder, and from
 the jars that the stack's ``pom.xml`` names. One process serves any number of callers and services. Knows nothing of

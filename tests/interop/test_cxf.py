@@ -7,17 +7,12 @@ Where CXF itself loses or repeats something, the test says so.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import java_peer
@@ -40,6 +35,7 @@ from java_contract import (
     values,
 )
 from java_peer import NAMESPACE, JavaPeer
+from served_process import Served
 from waiting import until
 from wcf.destination import running_destination
 
@@ -429,53 +425,6 @@ async def test_a_cxf_client_with_a_store_is_killed_and_what_it_had_sent_arrives_
             await until(lambda: len(shop.numbers) >= COUNT, PATIENCE)
             await until(lambda: any(one["ranges"] == f"1-{COUNT}" for one in shop.sequences("destination")), PATIENCE)
         assert shop.numbers == list(range(1, COUNT + 1))
-
-
-class Served:
-    """``holdfast serve`` in a process of its own, to be killed."""
-
-    def __init__(self, directory: Path) -> None:
-        self._log = directory / "log"
-        self._environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
-            "INTEROP_STORE": str(directory / "inbox"),
-            "INTEROP_LOG": str(self._log),
-        }
-        self._process: subprocess.Popen[str] | None = None
-        self.url = ""
-
-    def start(self) -> None:
-        """Start it, where it was before if it was."""
-        program = "from holdfast.cli.main import main; main()"
-        port = urlsplit(self.url).port if self.url else 0
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", program, "serve", "holdfast_service:app", "--port", str(port)],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=self._environment,
-        )
-        assert self._process.stdout is not None
-        word, _, self.url = self._process.stdout.readline().strip().rpartition(" ")
-        assert word == "listening on", f"holdfast serve ended with {self._process.poll()}"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
-        self._process.communicate()
-
-    def delivered(self) -> list[int]:
-        if not self._log.exists():
-            return []
-        lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.endswith("}")]
-        return [line["number"] for line in lines]
 
 
 async def call_on(caller: Any, service: Served, first: int, last: int) -> None:

@@ -46,7 +46,7 @@ public class Service implements Contract {
     /** Serves, each request after so many milliseconds, at the URL that is returned; port 0 takes a free one. */
     static String start(Arguments arguments) throws IOException {
         int port = arguments.number("port") == 0 ? Ports.free() : arguments.number("port");
-        String url = "http://127.0.0.1:" + port + "/service";
+        String url = "http://127.0.0.1:" + port + "/services/Service";
         Rm.publish(new Service(arguments.text("log"), arguments.number("sleep")), url, arguments);
         return url;
     }

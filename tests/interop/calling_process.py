@@ -1,0 +1,61 @@
+"""A program that sends the contract's messages to a peer, one after the other, and can be killed and started again.
+
+As a program: ``calling_process.py URL STORE LOG OPERATION RM COUNT``. Its log has a line for each message that it sent,
+or whose reply it has. Started again with the same log, it goes on behind the last one: a message that it had submitted
+before is the same message, by its MessageID.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from java_contract import HURRIED, PATIENCE, Operation, body, correct_reply, values
+from java_peer import NAMESPACE
+
+import holdfast
+
+
+async def _run(url: str, store: str, log: Path, operation: Operation, rm: str, count: int) -> None:
+    versions = holdfast.Versions(rm, "2005/08", "1.1")
+    async with holdfast.Source(url, store=store, versions=versions, policy=HURRIED) as source:
+        for number in range(len(written(log)) + 1, count + 1):
+            told = {"action": f"{NAMESPACE}/{operation}", "message_id": f"urn:call:{number}"}
+            if operation == "notify":
+                await source.send(body(operation, number), **told)
+            else:
+                async with await source.request(body(operation, number), timeout=PATIENCE, **told) as reply:
+                    assert values(reply) == correct_reply(number)
+            with log.open("a") as lines:
+                lines.write(f"{number}\n")
+        await source.flush(PATIENCE)
+        await source.end(timeout=PATIENCE)
+
+
+def written(log: Path) -> list[int]:
+    """The numbers in the log."""
+    return [int(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+@contextlib.contextmanager
+def calling_process(
+    url: str, directory: Path, operation: Operation, rm: str, count: int
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The program in a process of its own, killed at the end if it still runs. Its log is ``directory / "called"``."""
+    words = [url, directory / "outbox", directory / "called", operation, rm, count]
+    process = subprocess.Popen([sys.executable, __file__, *map(str, words)])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+if __name__ == "__main__":
+    _url, _store, _log, _operation, _rm, _count = sys.argv[1:]
+    assert _operation in ("notify", "echo")
+    asyncio.run(_run(_url, _store, Path(_log), _operation, _rm, int(_count)))
