@@ -353,6 +353,14 @@ def command_session(
         try:
             settings = {"spark.sql.streaming.numRecentProgressUpdates": "20", **(config or {})}
             spark = session(name, master, errors=errors, **settings)
+        except Exception as error:
+            if "JAVA_GATEWAY_EXITED" not in str(error) or "spark.jars.packages" not in settings:
+                raise
+            raise HoldfastError(
+                f"Spark did not start with the packages {settings['spark.jars.packages']}",
+                remedy="see why in the lines above; correct the coordinates, or fetch the jar files and name them by "
+                "--jars",
+            ) from error
         finally:
             os.close(errors)
         try:

@@ -173,3 +173,15 @@ def test_a_cluster_is_asked_for_before_spark_starts() -> None:
         knock(SourcePlan("s", kafka=f"127.0.0.1:{port}", topic=("t",)))
     with socket.create_server(("127.0.0.1", 0)) as there:
         knock(SinkPlan("s", kafka=f"127.0.0.1:{port},127.0.0.1:{there.getsockname()[1]}", topic="t"))
+
+
+def test_json_is_parsed_by_a_schema_alone() -> None:
+    told = Pipeline()
+    told.settings(name="hop", checkpoint="c")
+    told.source("incoming", kafka="k:1", topic="t")
+    told.step("read", input="incoming", parse={"json": True, "infer": 5})
+    told.sink("out", table="t")
+    told.route("read", "out")
+    told.dead_letters(table="dead")
+    with pytest.raises(ConfigurationMistakes, match="'infer' is of XML, and this is JSON"):
+        told.plan()

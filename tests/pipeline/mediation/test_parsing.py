@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.mediation.parsing import _Parser
+from holdfast.pipeline.mediation.parsing import _Parser, parse_json
 from holdfast.pipeline.mediation.problems import PROBLEMS, _Worker, check_column
 from holdfast.pipeline.mediation.xsd import XSD
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation" / "order.xsd"
 ORDER = (
@@ -106,3 +110,28 @@ def test_a_column_that_cannot_hold_xml_is_refused(name: str, what: str) -> None:
     check_column(Rows(), "T")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=what):
         check_column(Rows(), name)  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_json_is_read_by_a_schema_and_what_does_not_fit_is_a_problem(spark: SparkSession) -> None:
+    schema = "id BIGINT, amount DECIMAL(10,2), lines ARRAY<STRING>"
+    fits = {'{"id": 1, "amount": 2.50, "lines": ["a"]}': (1, Decimal("2.50"), ["a"]), '{"x": 0}': (None, None, None)}
+    wrong = ['{"id": "x"}', '{"id": 9223372036854775808}', '{"lines": {}}']
+    broken = ["", "{", '{"id": 1} and more', "<a/>", '{"id": NaN}', "[" * 100_000]
+    others = ["[1]", "5", "null", '[{"id": 1}, {"id": 2}]']
+    rows = spark.createDataFrame([(text,) for text in [*fits, *wrong, *broken, *others, None]], "body STRING")
+    for row in parse_json(rows, schema, into="o").collect():
+        text, told = row["body"], row["problems"]
+        if text in fits:
+            assert (tuple(row["o"]), told) == (fits[text], [])
+            continue
+        assert row["o"] is None, text
+        assert len(told) == 1
+        if text is None:
+            assert told == ["there is no JSON: the column is null"]
+        elif text in broken:
+            assert told[0].startswith("is not JSON: "), text
+        elif text in others:
+            assert told == ["is JSON, but not an object"]
+        else:
+            assert told[0].startswith("does not fit struct<id:bigint"), text

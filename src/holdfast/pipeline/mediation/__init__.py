@@ -5,7 +5,7 @@ What a file of ``holdfast pipeline run`` says in words are functions here, for n
 
 from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.inference import infer_schema
-from holdfast.pipeline.mediation.parsing import parse_xml, validate
+from holdfast.pipeline.mediation.parsing import parse_json, parse_xml, validate
 from holdfast.pipeline.mediation.problems import split
 from holdfast.pipeline.mediation.routing import Route, route
 from holdfast.pipeline.mediation.running import MediatedBatch, Mediation, run
@@ -19,6 +19,7 @@ __all__ = [
     "Pipeline",
     "Route",
     "infer_schema",
+    "parse_json",
     "parse_xml",
     "read_pipeline",
     "route",

@@ -191,6 +191,9 @@ def _of_xml(step: StepPlan, path: KeyPath) -> Iterator[Wrong]:
         if len(given) != 1:
             what = f"it has both {given[0]} and {given[1]}" if given else "it does not say what fields there are"
             yield (*path, "parse"), what, "Give it one of xsd, schema, schema_file and infer."
+        for key in ("xsd", "element", "infer", "lenient") if parse.json else ():
+            if getattr(parse, key):
+                yield (*path, "parse", key), f"'{key}' is of XML, and this is JSON", "Give it schema or schema_file."
         if parse.schema_file and (wrong := _of_a_schema_file(parse.schema_file)):
             yield (*path, "parse", "schema_file"), wrong, 'Write DDL, "id INT, …", or what StructType.json() gives.'
         if parse.xsd:

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.checks import format_of
 from holdfast.pipeline.mediation.graph import Graph, can_fail
-from holdfast.pipeline.mediation.parsing import parse_xml, validate
+from holdfast.pipeline.mediation.parsing import parse_json, parse_xml, validate
 from holdfast.pipeline.mediation.plan import ParsePlan, PipelinePlan, StepPlan, TablePlan
 from holdfast.pipeline.mediation.problems import PROBLEMS, split
 from holdfast.pipeline.mediation.writing import to_xml
@@ -122,6 +122,8 @@ class Frames:
             schema = schema_in(told.schema_file)
         if told.infer:
             schema = self.inferred[name]
+        if told.json:
+            return parse_json(rows, schema or "", column=told.column, into=told.into)
         return parse_xml(
             rows,
             xsd=told.xsd,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from holdfast.pipeline.reading import MAX_ELEMENTS
 from holdfast.pipeline.schemas import schema_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -65,6 +67,64 @@ def parse_xml(
     BodyReader(fields, lenient)  # refused here, not in a task
     parser = _Parser(fields, element, given if validate else None, tuple(lenient), max_elements)
     return with_column(rows, column, into, fields, parser)
+
+
+def parse_json(rows: DataFrame, schema: T.StructType | str, *, column: str = "body", into: str = "parsed") -> DataFrame:
+    """Rows with what their JSON holds as a struct, and with what is wrong in it added to ``problems``.
+
+    The JSON is read by Spark's ``from_json``. A field that is missing is null; a value that its type cannot hold is a
+    problem of the row, and the struct is null then.
+
+    Args:
+        rows: Any DataFrame, a stream's too.
+        schema: The fields, as DDL or as Spark's type.
+        column: Where the JSON is, a STRING.
+        into: The column for the struct.
+
+    Raises:
+        ConfigurationError: The schema cannot be used; there is no such column.
+    """
+    from pyspark.sql import functions as F
+
+    fields = schema_of(schema)
+    looked = with_column(rows.withColumn(_BEFORE, so_far(rows)), column, "", T.NullType(), _json_checker)
+    marked = T.StructType([*fields.fields, T.StructField(_CORRUPT, T.StringType())])
+    how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    read = F.from_json(F.col(f"`{column}`"), marked, how)
+    is_broken = F.size(PROBLEMS) > F.size(_BEFORE)
+    misfit = ~is_broken & (read.isNull() | read[_CORRUPT].isNotNull())
+    told = F.when(misfit, F.lit(f"does not fit {fields.simpleString()}"))
+    struct = F.struct(*[read[one.name].alias(one.name) for one in fields.fields])
+    made = {
+        into: F.when(~is_broken & ~misfit, struct),
+        PROBLEMS: F.concat(F.col(PROBLEMS), F.array_compact(F.array(told))),
+    }
+    return looked.withColumns(made).drop(_BEFORE)
+
+
+_CORRUPT, _BEFORE = "holdfast_corrupt", "holdfast_before"
+
+
+def _json_checker() -> Work:
+    """Made in a task: tells what is no JSON, or is none of an object. Spark passes over what follows a value."""
+
+    def problem(text: str | None) -> Reasons:
+        if text is None:
+            return ["there is no JSON: the column is null"]
+        try:
+            value = json.loads(text, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            return [f"is not JSON: {error}"]
+        return [] if isinstance(value, dict) else ["is JSON, but not an object"]
+
+    def work(column: pa.StringArray) -> tuple[None, Sequence[Reasons]]:
+        return None, [problem(text) for text in column.to_pylist()]
+
+    return work
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no value of JSON")
 
 
 def validate(

@@ -180,19 +180,21 @@ class ParsePlan:
     """XML read into columns: one struct. What says which is one of ``xsd``, ``schema``, ``schema_file`` and ``infer``.
 
     Args:
+        json: Read JSON instead, with the fields of ``schema`` or ``schema_file``.
         xsd: An XML Schema. The files it takes in are read, too, and none from a network.
         element: The element that is expected, ``{namespace}local`` or the local name; with an XSD that declares one
             element only it is that.
         schema: The fields, as DDL.
         schema_file: The same in a file, or as Spark's JSON of it, in which metadata can say more.
         infer: Infer the fields from so many messages, once: what comes of it is kept with the checkpoint.
-        column: Where the XML is.
+        column: Where the XML or JSON is.
         into: The column for the struct.
         validate: Hold the XML against the XSD, too.
         lenient: What is passed over instead of being a problem, as of ``holdfast land``.
         max_elements: XML with more elements is not read.
     """
 
+    json: Flag = False
     xsd: File | None = None
     element: Text = ""
     schema: Text = ""
