@@ -63,6 +63,7 @@ BLOCKS = [
     for page in sorted(DOCS.rglob("*.md"))
     if page.name not in OTHERS
     for number, block in enumerate(re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+    if "[sources." not in block  # a pipeline's
 ]
 
 

@@ -276,6 +276,27 @@ async def test_however_a_peer_ends_its_first_connection_the_hint_is_the_same(sch
     assert re.search(r"closed the connection|Connection reset by peer|Broken pipe", why)
 
 
+async def test_a_peer_that_has_answered_before_is_not_said_to_speak_something_else() -> None:
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.read(65536)
+        if asked == 1:
+            writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    asked = 0
+    server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    async with HTTPClient() as client:
+        await post(client, url, b"x", {})
+        with pytest.raises(TransportError, match="without an answer") as caught:
+            await post(client, url, b"x", {})
+    server.close()
+    assert "https" not in str(caught.value)
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=str)
 @pytest.mark.parametrize("seen", ["as soon as it is made", "afterwards"])
 async def test_a_server_that_wants_a_certificate_is_told_whenever_its_alert_is_seen(
@@ -379,6 +400,7 @@ class Owner(Pool):
     def __init__(self) -> None:
         self.max_response = 1000
         self.answers = KnownAnswers()
+        self.has_answered = False
         self.freed = 0
 
     def free(self, connection: ClientConnection) -> None:

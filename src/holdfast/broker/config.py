@@ -42,9 +42,9 @@ from holdfast.broker.destinations import nearness
 from holdfast.core.messages import Expects
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.retention import RetentionPolicy
-from holdfast.core.versions import ALL_VERSIONS, RM_OF_NAME, SOAP, Addressing, Versions
+from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, Versions
 from holdfast.endpoint.journal_policy import JournalPolicy
-from holdfast.endpoint.profiles import PROFILES
+from holdfast.endpoint.profiles import PREFERRED, PROFILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.wire import Limits
@@ -343,11 +343,10 @@ class ForwarderConfig:
         """What it speaks, or tries, the newest first."""
         if self.profile is not None:
             return (PROFILES[self.profile],)
-        newest = sorted(ALL_VERSIONS, key=lambda one: (one.soap.value, one.rm.value), reverse=True)
         rm = RM_OF_NAME[self.rm] if self.rm is not None else None
         return tuple(
             one
-            for one in newest
+            for one in PREFERRED
             if rm in (None, one.rm) and self.addressing in (None, one.addressing) and self.soap in (None, one.soap)
         )
 

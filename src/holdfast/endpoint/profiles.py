@@ -11,5 +11,5 @@ PROFILES = {
 }
 """What a named peer speaks by default: WSHttpBinding, WS2007HttpBinding, and Apache CXF's RMFeature."""
 
-PREFERRED = sorted(ALL_VERSIONS, key=lambda versions: (versions.soap.value, versions.rm.value), reverse=True)
-"""What a source tries of itself, first to last."""
+PREFERRED = sorted(ALL_VERSIONS, key=lambda one: (one.soap.value, one.addressing.value, one.rm.value), reverse=True)
+"""What a source or a forwarder tries of itself, first to last: what WCF's bindings speak comes first."""

@@ -135,7 +135,7 @@ class ClientConnection(asyncio.Protocol):
         if self._status or self._silent:
             reason = f"{call.url} closed the connection within its answer"
         else:
-            reason = why_not_answered(call.url, error, is_first=self.idle_since == 0.0)
+            reason = why_not_answered(call.url, error, is_first=not self.pool.has_answered)
         call.fail(reason, connected=True)
 
     def data_received(self, data: bytes) -> None:
@@ -260,6 +260,7 @@ class ClientConnection(asyncio.Protocol):
         call = self.call
         assert call is not None
         self.call = None
+        self.pool.has_answered = True
         # What came before the request was written whole was said without having read it.
         if is_plain and not self.transport.get_write_buffer_size():
             self.pool.free(self)

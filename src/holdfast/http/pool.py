@@ -61,6 +61,8 @@ class Pool:
         self.origin = origin
         self.max_response = limits.max_response
         self.answers = KnownAnswers()
+        self.has_answered = False
+        """Whether anything was ever answered: then it speaks what we speak."""
         self.room = room_of(asyncio.get_running_loop())
         self._proxy = proxy
         self._context = context
@@ -207,4 +209,4 @@ class Pool:
             return
         waiting, self._waiting = self._waiting, deque()
         for call in waiting:
-            call.fail(why_not_connected(call.url, error), connected=False)
+            call.fail(why_not_connected(call.url, error, is_first=not self.has_answered), connected=False)

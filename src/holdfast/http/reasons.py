@@ -8,8 +8,8 @@ import socket
 import ssl
 
 
-def why_not_connected(url: str, error: Exception) -> str:
-    """What kept us from connecting to ``url``."""
+def why_not_connected(url: str, error: Exception, *, is_first: bool) -> str:
+    """What kept us from connecting to ``url``; ``is_first``: nothing was ever answered from there."""
     match error:
         case ssl.SSLCertVerificationError():
             return f"no trusted TLS connection to {url}: {tls_reason(error)}{_what_to_trust(error)}"
@@ -18,7 +18,7 @@ def why_not_connected(url: str, error: Exception) -> str:
         case TimeoutError():
             return f"connecting to {url} took too long"
         case ConnectionResetError() | BrokenPipeError():
-            return f"cannot connect to {url}: {reason_of(error)}{_what_it_may_want(url)}"
+            return f"cannot connect to {url}: {reason_of(error)}{_what_it_may_want(url) if is_first else ''}"
         case OSError():
             return f"cannot connect to {url}: {reason_of(error)}"
         case _:
@@ -26,7 +26,7 @@ def why_not_connected(url: str, error: Exception) -> str:
 
 
 def why_not_answered(url: str, error: Exception | None, *, is_first: bool) -> str:
-    """What a peer may mean that took a request and ended the connection; ``is_first``: the first one on it."""
+    """What a peer may mean that took a request and ended the connection; ``is_first``: it never answered any."""
     if isinstance(error, OSError):
         reason = f"the connection to {url} broke: {reason_of(error)}"
     else:

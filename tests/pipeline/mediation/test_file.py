@@ -468,3 +468,18 @@ def test_the_pipeline_in_python_of_the_reference_has_no_mistake(tmp_path: Path) 
     (tmp_path / "orders.py").write_text(text)
     told = read_pipeline(tmp_path / "orders.py")
     assert [one.name for one in told.steps] == ["read_", "large"]
+
+
+OTHER_PAGES = {
+    f"{page.name}-{number}": block
+    for page in sorted((EXAMPLE.parents[1] / "docs").rglob("*.md"))
+    if page.name != "pipeline-file.md"  # it shows what needs files beside it
+    for number, block in enumerate(re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+    if "[sources." in block
+}
+
+
+@pytest.mark.parametrize("name", OTHER_PAGES)
+def test_every_pipeline_that_a_guide_shows_has_no_mistake(name: str, tmp_path: Path) -> None:
+    (tmp_path / "pipeline.toml").write_text(OTHER_PAGES[name])
+    assert read_pipeline(tmp_path / "pipeline.toml").sources
