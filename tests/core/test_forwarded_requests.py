@@ -298,6 +298,16 @@ def test_a_one_way_message_without_a_reply_to_is_acknowledged_whenever_it_comes(
     assert [one.name for one in chain.broker.incidents if one.level == "warning"] == []
 
 
+@pytest.mark.parametrize("expects", [None, Expects.REQUEST])
+def test_a_forwarder_with_an_address_brings_replies_to_requests_only(expects: Expects | None) -> None:
+    chain = knowing(address=BROKER)
+    requester = Plain(chain, offers=True)
+    assert requester.ask(expects=expects)[0] == (b"" if expects is None else b"re 1")
+    chain.go(5.0)
+    assert requester.ask(expects=expects)[0] == (b"" if expects is None else b"re 1")
+    assert chain.bodies == ["1"] and chain.forwarder.is_empty
+
+
 @offers_or_not
 @pytest.mark.parametrize("address", ["", BROKER])
 def test_a_route_says_that_a_message_without_a_reply_to_is_a_request(offers: bool, address: str) -> None:

@@ -185,11 +185,15 @@ def _of_routes(
 
 
 def _of_what_is_expected(said: Said) -> Iterator[Wrong]:
-    replied = {one.queue for one in said.get("forwarders", ()) if one.offer is not False}
+    replied = {one.queue for one in said.get("forwarders", ()) if one.may_reply}
     for index, route in enumerate(said.get("routes", ())):
         if route is not None and route.expects is Expects.REQUEST and replied.isdisjoint(route.queues):
             what = "no forwarder of these queues brings a reply"
-            yield ("routes", index, "expects"), what, 'Add a forwarder without offer = false, or write "one_way".'
+            yield (
+                ("routes", index, "expects"),
+                what,
+                'Add a forwarder that offers a Sequence or has an address, or write "one_way".',
+            )
 
 
 def _of_what_is_asked(path: KeyPath, route: RouteConfig, namespaces: Mapping[str, str]) -> Iterator[Wrong]:
