@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -73,6 +74,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))
+
+
+# --- a test that configures the log changes it for no other ------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """Undoes what ``configure_logs`` does: to the standard library's logger and to how a line is rendered."""
+    from holdfast.endpoint import logs
+
+    logger = logging.getLogger("holdfast")
+    before = logger.handlers[:], logger.level, logger.propagate, logs._render, logs._worker
+    yield
+    logger.handlers[:], level, logger.propagate, logs._render, logs._worker = before
+    logger.setLevel(level)
 
 
 # --- private database servers, one of a kind for each worker that needs one ---------------------------------------

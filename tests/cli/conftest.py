@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import subprocess
 import sys
@@ -139,12 +138,3 @@ def served(tmp_path: Path) -> Iterator[Served]:
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
-
-
-@pytest.fixture(autouse=True)
-def _log_as_before() -> Iterator[None]:
-    logger = logging.getLogger("holdfast")
-    before = logger.handlers[:], logger.level, logger.propagate
-    yield
-    logger.handlers[:], logger.propagate = before[0], before[2]
-    logger.setLevel(before[1])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,13 +127,3 @@ async def peer() -> AsyncIterator[MakePeer]:
     yield make
     for one in peers:
         await one.close()
-
-
-@pytest.fixture(autouse=True)
-def holdfast_log() -> Iterator[None]:
-    """Whatever a test does to the log is undone."""
-    logger = logging.getLogger("holdfast")
-    before = logger.handlers[:], logger.level, logger.propagate
-    yield
-    logger.handlers[:], logger.propagate = before[0], before[2]
-    logger.setLevel(before[1])
