@@ -114,6 +114,41 @@ table = "dead"
 """
 
 
+QUICK_HOP = """\
+name = "quick"
+checkpoint = "checkpoint"
+[sources.incoming]
+kafka = "{0}"
+topic = "quick-in"
+[[routes]]
+input = "incoming"
+to = "out"
+[sinks.out]
+kafka = "{0}"
+topic = "quick-out"
+key = "key"
+"""
+
+
+def test_a_pipeline_carries_records_of_a_topic_to_another_with_their_keys_headers_and_an_identity(
+    kafka: KafkaServer, jars: str, tmp_path: Path
+) -> None:
+    for topic in ("quick-in", "quick-out"):
+        kafka.create(topic, 1)
+    kafka.send("quick-in", 0, "<a/>", "k", message_id="urn:1", other="x")
+    kafka.send("quick-in", 0, None)
+    file = tmp_path / "quick.toml"
+    file.write_text(QUICK_HOP.format(kafka.address))
+    code, lines, errors = Driver(file, "--jars", jars).run("--available-now")
+    assert code == 0, errors
+    assert lines[-1]["cursors"] == {"incoming": {"quick-in": {"0": 2}}}
+    keyed, tombstone = sorted(kafka.records("quick-out"), key=lambda one: one.value is None)
+    assert (keyed.key, keyed.value, keyed.headers["message_id"]) == ("k", "<a/>", "urn:1")
+    assert (tombstone.value, tombstone.headers["holdfast_batch"]) == (None, "0")
+    assert tombstone.key == "/".join(tombstone.headers[f"holdfast_{name}"] for name in ("writer", "batch", "row"))
+
+
+@pytest.mark.nightly
 def test_a_topic_is_read_once_and_each_record_that_is_sent_has_an_identity_of_its_own(
     kafka: KafkaServer, jars: str, tmp_path: Path
 ) -> None:
