@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.messages import Acknowledge, Envelope, SequenceAcknowledgement
+from holdfast.core.messages import Acknowledge, Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.origin import Origin
 from holdfast.core.policy import ForwardingPolicy
 from tests.support.chain import BROKER, SERVICE, Chain
@@ -97,6 +97,26 @@ def test_an_acknowledgement_and_a_reply_without_the_secret_of_the_address_do_not
     assert set(source.flight) == {2, 3} and chain.replies == [("urn:m:zero", "re zero")]
     ignored = [one for one in chain.broker.incidents if one.name == "unauthorized statement ignored"]
     assert len(ignored) == 1
+
+
+@pytest.mark.parametrize("case", ["forged", "acknowledged", "refused"])
+def test_a_posted_fault_counts_only_from_the_destination_and_for_a_request_that_it_did_not_acknowledge(
+    case: str,
+) -> None:
+    chain = Chain(address=BROKER)
+    chain.service.is_handling = False
+    chain.ask("one")
+    chain.go(0.5)
+    if case == "acknowledged":
+        acknowledge_at_the_address(chain, 1)
+    source = chain.forwarder.source
+    assert source is not None
+    fault = Envelope(chain.versions.soap, chain.versions.addressing, chain.versions.rm, relates_to=source.unreplied[1])
+    fault.fault = Fault("Poison", "it cannot be read")
+    secret = "guess" if case == "forged" else source.secret
+    chain.broker.protocol.receive(fault, None, chain.now, origin=Origin(secret=secret))
+    chain.broker.settle()
+    assert bool(chain.forwarder.refusals) is (case == "refused")
 
 
 @pytest.mark.parametrize("is_acknowledged", [False, True])

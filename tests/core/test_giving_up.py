@@ -20,7 +20,7 @@ from holdfast.core.policy import (
     SourcePolicy,
 )
 from holdfast.core.versions import Versions
-from tests.support.chain import SERVICE, STEADY, Chain
+from tests.support.chain import BROKER, SERVICE, STEADY, Chain
 
 UNORDERED = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse("exactly-once"))
 IN_ORDER = SourcePolicy(retransmission=STEADY)
@@ -36,6 +36,7 @@ SERVICES: dict[str, dict[str, Any]] = {
     "discards what follows a gap": {"service_policy": DestinationPolicy(incomplete_sequence_behavior=DISCARD)},
     "speaks 1.0": {"versions": Versions("1.0")},
     "is offered nothing": {"forwarder_offers": False, "service_policy": AS_IT_COMES},
+    "posts its answers": {"address": BROKER, "service_policy": AS_IT_COMES},
 }
 KEEPS_ORDER = [name for name, options in SERVICES.items() if "service_policy" not in options or "gap" in name]
 

@@ -204,9 +204,14 @@ class Party:
 
     def receive(self, journey: Journey) -> None:
         """A request arrives."""
-        answer = self.answers(journey.transmit.envelope)
+        envelope = journey.transmit.envelope
+        answer = self.answers(envelope)
         if answer is not None:
-            self.chain.answer(journey, answer)
+            target = envelope.reply_to
+            is_posted = target is not None and not target.is_anonymous and not target.is_none
+            self.chain.answer(journey, None if is_posted else answer)
+            if target is not None and is_posted:
+                self.chain.carry(Journey(self, self.run, Transmit(target.address, answer)))
             return
         self.open.append(journey)
         origin = Origin(secret=secret_in(journey.transmit.to))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from holdfast.core.authority import Authority
@@ -125,11 +126,27 @@ class Hearing:
                 self._outbound.exchanges.refused_for_acknowledgement(sent, destination.identifier, now)
         else:
             outbox = self._outbox_of(envelope, fault, sent, origin)
+            number = sent.number if sent is not None else 0
+            if outbox is None and sent is None and not fault.is_rm:
+                outbox, number = self._refused_request(envelope, origin)
             if outbox is not None and fault.is_rm and fault.code == SEQUENCE_TERMINATED and outbox.answers is not None:
                 self._abandoned(outbox, outbox.answers, fault, now)
             elif outbox is not None and outbox.source is not None:
-                number = sent.number if sent is not None else 0
                 self._outbound.receive_fault(outbox, fault, number, now, envelope.relates_to)
+
+    def _refused_request(self, envelope: Envelope, origin: Origin) -> tuple[Outbox | None, int]:
+        """Return the outbox and number of the request that a posted fault refuses; None and 0 if it refuses none.
+
+        A destination posts the fault for a request that it does not accept to the request's FaultTo or ReplyTo address
+        (WS-Addressing 1.0 core, section 3.4). It accepted a request that it acknowledged.
+        """
+        found = self._outbound.request_of(envelope.relates_to, partial(self._authority.may_speak, origin=origin))
+        if found is not None:
+            outbox, number = found
+            entry = outbox.source.flight.get(number) if outbox.source is not None else None
+            if entry is not None and entry.was_lost:
+                return outbox, number
+        return None, 0
 
     def _abandoned(self, outbox: Outbox, answered: str, fault: Fault, now: float) -> None:
         """The requester terminated the Sequence that it had offered for replies: it wants none, and sends nothing more
