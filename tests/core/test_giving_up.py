@@ -149,6 +149,28 @@ def test_in_order_it_waits_for_somebody_unless_the_forwarder_may_decide() -> Non
     assert chain.letters == [] and chain.forwarder.stopped == "Poison"
 
 
+@pytest.mark.parametrize("address", ["", BROKER])
+@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+def test_a_message_that_the_service_is_still_storing_is_not_sent_in_the_next_sequence_too(
+    rm: str, address: str
+) -> None:
+    policy = DestinationPolicy(assurance=Assurance.parse("exactly-once"), reply_patience=0.05)
+    chain = Chain(policy=forwarding(), service_policy=policy, versions=Versions(rm), address=address)
+    chain.ask("m9", wants_reply=False)
+    chain.go(5.0)
+    batches: list[int] = []
+    durable = chain.service.durable
+    chain.service.durable = lambda: batches.append(0)  # type: ignore[method-assign]
+    chain.refuse("m0")
+    chain.ask("m0", "m1", "m2", wants_reply=False)
+    chain.go(40.0)
+    chain.service.durable = durable  # type: ignore[method-assign]
+    for _ in batches:
+        chain.later(chain.service, durable)
+    chain.go(200.0)
+    assert sorted(chain.bodies) == ["m1", "m2", "m9"] and len(chain.letters) == 1
+
+
 def test_several_that_are_refused_each_become_a_letter() -> None:
     chain = Chain(policy=forwarding(), service_policy=AS_IT_COMES)
     poison = ["m1", "m2", "m7", "m11"]

@@ -225,6 +225,8 @@ class GivingUp:
                     entry.waits_for = 0  # that one may never be acknowledged
                     flight.hurry(entry, now)
             return
+        if any(flight[number].exchanges for number in (*others, *quiet.refused)):
+            return  # the destination may still be storing one of them, and acknowledges it only after that
         if not quiet.is_asked and (
             others or source.sent_before > source.highest_sent or self._was_lost(outbox, quiet, flight)
         ):
