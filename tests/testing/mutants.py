@@ -16,7 +16,9 @@ from holdfast.core.authority import Authority
 from holdfast.core.cursor import HandlerCursor
 from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.destination import RMDestination
+from holdfast.core.giving_up import GivingUp
 from holdfast.core.handling import Handling
+from holdfast.core.hearing import Hearing
 from holdfast.core.inbound import Inbound
 from holdfast.core.marking import Marking
 from holdfast.core.origin import Origin
@@ -171,7 +173,7 @@ def copy_what_is_forwarded_into_a_queue_of_its_own(monkeypatch: pytest.MonkeyPat
     appended = replace(monkeypatch, Queue, "append", append)
 
 
-@mutant("RangesNeverShrink")
+@mutant("RangesNeverShrink", "ForwardedInOrder")
 def forget_a_range(monkeypatch: pytest.MonkeyPatch) -> None:
     def acknowledgement(self: RMDestination) -> Any:
         answer = original(self)
@@ -429,7 +431,7 @@ def forget_after_a_crash_what_could_not_be_delivered(monkeypatch: pytest.MonkeyP
     original = replace(monkeypatch, RMSource, "not_delivered", not_delivered)
 
 
-@mutant("HandledOrDeadLetter")
+@mutant("HandledOrDeadLetter", "NothingUnacknowledgedDropped")
 def forget_what_no_handler_could_handle(monkeypatch: pytest.MonkeyPatch) -> None:
     replace(monkeypatch, DeadLetters, "add", lambda self, record: 0)
 
@@ -466,6 +468,40 @@ def forget_at_a_restart_that_a_sequence_is_closed(monkeypatch: pytest.MonkeyPatc
 
     original = RMDestination.from_state.__func__  # type: ignore[attr-defined]
     replace(monkeypatch, RMDestination, "from_state", classmethod(from_state))
+
+
+@mutant("RefusedInOnePlace", "Liveness", "NothingUnacknowledgedDropped")
+def do_not_tell_the_requester_of_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, GivingUp, "_answer", lambda self, record, fault, now: None)
+
+
+@mutant("RefusedInOnePlace")
+def bury_a_message_at_its_first_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: GivingUp, outbox: Outbox, number: int, fault: Any, now: float, **_: Any) -> None:
+        original(self, outbox, number, fault, now, is_final=True)
+
+    original = replace(monkeypatch, GivingUp, "refused", refused)
+
+
+@mutant("NothingUnacknowledgedDropped", "Liveness")
+def pass_a_refused_message_without_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _bury(self: GivingUp, outbox: Outbox, offset: int, fault: Any, times: int, now: float) -> None:
+        self._answer(outbox.here[offset], fault, now)
+
+    replace(monkeypatch, GivingUp, "_bury", _bury)
+
+
+@mutant("StrangersAreIgnored")
+def count_a_posted_refusal_wherever_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _refused_request(self: Hearing, envelope: Any, _origin: Origin) -> Any:
+        return self._outbound.request_of(envelope.relates_to, lambda _outbox: True) or (None, 0)
+
+    replace(monkeypatch, Hearing, "_refused_request", _refused_request)
+
+
+@mutant("Liveness")
+def ignore_a_refusal_that_is_posted_to_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, Hearing, "_refused_request", lambda self, envelope, origin: (None, 0))
 
 
 @mutant("HandledOrDeadLetter")

@@ -25,9 +25,12 @@ def unfinished(world: World, *, may_stop: bool) -> str | None:
         return "the source has not ended"
     disk = ledger.disks[-1]
     queued = {record.body for records in disk.queues.values() for record in records}
+    buried = {letter.body for one in ledger.disks[1:-1] for letter in one.letters}
     discarded = {disk.records[key].body for key in disk.dropped}
     for record in ledger.disks[0].outbound[outbox_queue(OUTBOX)]:
-        if record.body not in queued and record.body not in discarded and not skips(destination):
+        if record.body in buried:
+            pass  # the service refuses it each time
+        elif record.body not in queued and record.body not in discarded and not skips(destination):
             return f"{record.body.decode()} has not reached the application"
         has_reply = b"r" + record.body[1:] in ledger.disks[0].replies
         if record.wants_reply and not has_reply and not ledger.is_discarded(record.body):
@@ -36,7 +39,8 @@ def unfinished(world: World, *, may_stop: bool) -> str | None:
         done = disk.done.get(partition)
         if done is None or not done.covers(len(records)):
             return "the handler is not done"
-    if any(not one.letters_over.covers(len(one.letters)) for one in ledger.disks):
+    handled = [ledger.disks[node.index] for node in world.nodes if not node.setup.forwards]
+    if any(not one.letters_over.covers(len(one.letters)) for one in handled):
         return "there are dead letters"
     for node in world.nodes:
         if node.setup.forwards and not all(one.is_empty for one in node.protocol.outbound.outboxes.values()):

@@ -29,10 +29,10 @@ from holdfast.core.events import (
 )
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.handling import Handling
-from holdfast.core.messages import Acknowledge, Envelope
+from holdfast.core.messages import Acknowledge, Envelope, Fault
 from holdfast.core.origin import CERTIFIED, Origin, secret_in
 from holdfast.core.outbox import Outbox
-from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue, ReadRecords
 from holdfast.core.records import Batch, Record
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from holdfast.testing.world import World
 
 INBOX = "inbox"
+REFUSED = Fault("Refused", "The service refuses this message.")
 USUAL_HANDLING = HandlingPolicy()
 STRANGER = -1
 """Stands for the sender of a forged message, which is no endpoint of the world."""
@@ -133,6 +134,7 @@ class Setup:
             does with one that is sent again.
         hides_limit: Whether its MessageNumberRollover names no MaxMessageNumber, as CXF's does.
         certified: Whether every sender shows a client certificate of its own.
+        forwarding: When a broker gives a message up; None: the default.
         forwards: Whether it is a broker: without handlers, it sends on to the last endpoint what it receives.
     """
 
@@ -150,6 +152,7 @@ class Setup:
     asked_only: bool = False
     hides_limit: bool = False
     certified: bool = False
+    forwarding: ForwardingPolicy | None = None
     forwards: bool = False
 
 
@@ -207,7 +210,8 @@ class Node:
     def _forward(self) -> None:
         to, queue = self.world.nodes[-1].setup.address, self.protocol.inbound.queue
         for partition in range(self.setup.partitions):
-            self.protocol.outbound.forward(f"{FORWARD}{partition}", to, [*self.setup.choices], queue, partition)
+            key, choices = f"{FORWARD}{partition}", [*self.setup.choices]
+            self.protocol.outbound.forward(key, to, choices, queue, partition, policy=self.setup.forwarding)
 
     def make_protocol(self, read: ReadRecords, new_identifier: Callable[[], str]) -> RMProtocol:
         """Its core, as it is before it has recovered."""
@@ -297,6 +301,11 @@ class Node:
         """A request arrives."""
         journey = arrival.journey
         envelope = replace(journey.transmit.envelope)
+        service = self.world.service
+        if service is not None and self is self.world.nodes[-1] and service.refuses(envelope):
+            self.world.count("messages refused")
+            self.protocol.refuse(envelope, replace(REFUSED), BackChannel(arrival))
+            return
         self.protocol.receive(envelope, BackChannel(arrival), self.now, origin=self.origin_of(journey))
 
     def origin_of(self, journey: Journey) -> Origin:

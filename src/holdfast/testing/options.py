@@ -13,6 +13,7 @@ from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.testing.network import PERFECT, NetworkFaults
 from holdfast.testing.node import Setup
+from holdfast.testing.refusals import FORWARDING
 
 SOURCE_ADDRESS = "http://source.test/"
 BROKER_ADDRESS = "http://broker.test/"
@@ -66,6 +67,8 @@ class Options:
         broker: What a broker that is between the two speaks to the destination; None: there is no broker.
         ends: How often somebody closes or terminates a Sequence at the destination.
         clock_jumps: Whether a restarted endpoint finds its wall clock moved.
+        refuses: The service behind the broker refuses every so many-th message each time, and the one before it once;
+            0: it refuses none.
         strangers: How many forged messages arrive during the storm.
         certified: Whether the endpoints show client certificates; the strangers show another one.
         asked_only: Whether the destination acknowledges only what it is asked for; never drawn.
@@ -116,6 +119,7 @@ class Options:
     broker_offers: bool = False
     writer: bool = False
     ends: int = 0
+    refuses: int = 0
     strangers: int = 0
     certified: bool = False
     asked_only: bool = False
@@ -231,6 +235,14 @@ class Options:
             ends=0,
         )
 
+    def with_refusals(self, chance: random.Random) -> Options:
+        """Let the service behind every other broker refuse messages."""
+        if self.broker is None or chance.random() >= 1 / 2:
+            return self
+        # A service that keeps order holds the requests behind a refused message: an operator decides about each.
+        assurance = Assurance(self.assurance.delivery, self.assurance.in_order and not self.requests)
+        return replace(self, refuses=chance.choice((2, 3, 5)), assurance=assurance, buffer=256, max_ranges=128)
+
     def with_strangers(self, chance: random.Random) -> Options:
         """Add forged messages to every sixth world. The source of most of these has a listener, where they arrive."""
         if chance.random() >= 1 / 6:
@@ -325,6 +337,7 @@ class Options:
             batches=self.batches,
             trims=True,
             certified=self.certified,
+            forwarding=FORWARDING if self.refuses else None,
             forwards=True,
         )
         return source, broker, destination

@@ -23,6 +23,7 @@ from holdfast.testing.network import PERFECT, Network
 from holdfast.testing.node import Arrival, Journey, Node
 from holdfast.testing.options import Options
 from holdfast.testing.reader import Reader
+from holdfast.testing.refusals import RefusedInOnePlace, RefusingService, not_buried
 from holdfast.testing.restarted import Heard
 from holdfast.testing.strangers import Stranger
 from holdfast.testing.world import World
@@ -102,6 +103,7 @@ class Simulator:
             drawn = drawn.turned_to_the_rare(random.Random(f"rare {seed}"))
             drawn = drawn.with_handlers(random.Random(f"reads of {seed}"))
             drawn = drawn.with_broker(random.Random(f"broker of {seed}"))
+            drawn = drawn.with_refusals(random.Random(f"refusals of {seed}"))
             drawn = drawn.with_strangers(random.Random(f"strangers of {seed}"))
         self.options = drawn if loss is None else drawn.with_loss(loss)
         self.network = Network(self.options.network, self.random)
@@ -110,10 +112,12 @@ class Simulator:
             self.options.setups(),
             self,
             self.random.random,
-            invariants=invariants,
+            invariants=(*invariants, RefusedInOnePlace) if self.options.refuses else invariants,
             build=build,
             trace=self._line if trace is not None else None,
         )
+        if self.options.refuses:
+            self.world.service = RefusingService(self.options.refuses)
         self.report = Report(seed, self.options, counts=self.world.counts)
         self._events: list[tuple[float, int, Callable[[], Node | None]]] = []
         self._scheduled = 0
@@ -217,6 +221,7 @@ class Simulator:
             if self.world.clock.now >= end:
                 raise InvariantViolation("Liveness", f"{missing}, {HEALING:g} s after the faults ended")
             self._resume_if_stopped()
+            self._resume_forwarders()
             for node in self.world.nodes:
                 self._retry_letters(node)
                 self.world.settle(node)
@@ -227,7 +232,8 @@ class Simulator:
             return "the reader has not read everything"
         if self._writer is not None and (missing := self._writer.missing()) is not None:
             return missing
-        return unfinished(self.world, may_stop=self.options.may_stop)
+        missing = unfinished(self.world, may_stop=self.options.may_stop)
+        return missing if missing is not None else not_buried(self.world)
 
     def _retry_letters(self, node: Node) -> Node | None:
         """Play an operator: have every dead letter of an endpoint handed over once more."""
@@ -239,6 +245,16 @@ class Simulator:
         self.world.note(lambda: f"somebody has {letters.count} dead letters of {node.name} tried again")
         node.handling.retry()
         return node
+
+    def _resume_forwarders(self) -> None:
+        """Play the operator of a broker: resume forwarders that stopped behind a refused message."""
+        if self.world.service is None:
+            return
+        broker = self.world.nodes[1]
+        for outbox in broker.protocol.outbound.outboxes.values():
+            if outbox.stopped:
+                self.world.note(lambda: "the operator resumes a forwarder of the broker")
+                broker.protocol.outbound.resume(outbox, [*broker.setup.choices], broker.now)
 
     def _resume_if_stopped(self) -> None:
         """Play the operator: a Sequence was lost and somebody was told; go on in a new one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.source import RMSource
 from holdfast.core.versions import Versions
 from holdfast.testing.invariants import InvariantViolation
-from holdfast.testing.node import STRANGER, Arrival, Journey, Node
+from holdfast.testing.node import REFUSED, STRANGER, Arrival, Journey, Node
 from holdfast.testing.reader import At
 from holdfast.testing.words import describe
 
@@ -130,6 +131,8 @@ class Stranger:
             kinds.append("nack")
         else:
             kinds += ["nack", "final", "close", "closed", "terminated"]
+        if source.unreplied:
+            kinds.append("refusal")
         kind = self._chance.choice(kinds)
         if kind in ("acknowledgement", "final"):
             said = SequenceAcknowledgement(identifier, ((1, highest),), final=kind == "final")
@@ -139,6 +142,9 @@ class Stranger:
             envelope.acknowledgements, envelope.control = (said,), Acknowledge()
         elif kind == "fault":
             envelope.fault = sequence_fault(self._chance.choice(FORGED_FAULTS), identifier)
+        elif kind == "refusal":
+            envelope.relates_to = self._chance.choice([*source.unreplied.values()])
+            envelope.fault = replace(REFUSED)
         else:
             envelope.control = CONTROLS[kind](identifier)
         return envelope
@@ -178,6 +184,7 @@ def _state_of(outbox: Outbox) -> dict[str, Any]:
         "in flight": [(number, entry.due) for number, entry in source.flight.items()],
         "awaited replies": sorted(source.unreplied),
         "last fault": source.last_fault,
+        "refusals": {offset: refusal.times for offset, refusal in outbox.refusals.items()},
         "stopped": outbox.stopped,
         "first": outbox.first,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from holdfast.core.events import Acknowledged, Delivered, Ended, Handle, Incident, Stopped, Submitted, Transmit
 from holdfast.core.messages import Envelope, SequenceAcknowledgement
@@ -14,6 +15,9 @@ from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViol
 from holdfast.testing.ledger import DurableState, Ledger, Words
 from holdfast.testing.node import FORWARD, INBOX, OUTBOX, STRANGER, Arrival, Journey, Node, Setup, Surroundings
 from holdfast.testing.words import describe
+
+if TYPE_CHECKING:
+    from holdfast.testing.refusals import RefusingService
 
 SOURCE = 0
 
@@ -76,6 +80,8 @@ class World:
         self.has_ended = False
         self.is_stopped = False
         self.submitted = 0
+        self.service: RefusingService | None = None
+        """Decides what the destination refuses; None: it refuses nothing."""
         self._journeys = 0
         names = ("source", "broker", "destination") if count > 2 else ("source", "destination")
         self.nodes = tuple(
@@ -225,6 +231,9 @@ class World:
         """An application is told that an outbox sends nothing more."""
         self.note(lambda: f"{node.name} has stopped {effect.key}: {effect.code}, {effect.reason}")
         self.count(f"stopped: {effect.code}")
+        if effect.key.startswith(FORWARD):
+            records = self.ledger.disks[node.index].sent_under(effect.key)
+            self.ledger.words[SOURCE].in_doubt.update(one.body for one in records[effect.first : effect.last + 1])
         if effect.key == OUTBOX:
             self.is_stopped = True
             self.ledger.words[node.index].stopped.append(effect.code)
