@@ -10,7 +10,7 @@ import pytest
 from holdfast.core.dead_letters import Origin
 from holdfast.core.events import Incident, Stopped
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, creation_refused
-from holdfast.core.messages import CreateSequence, Envelope, IncompleteSequenceBehavior
+from holdfast.core.messages import CreateSequence, Envelope, Fault, IncompleteSequenceBehavior, Sequence
 from holdfast.core.policy import (
     Assurance,
     DestinationPolicy,
@@ -333,3 +333,60 @@ def test_a_destination_that_grants_no_sequence_for_longer_than_the_patience_stop
     chain.broker.settle()
     chain.go(100.0)
     assert chain.bodies == ["m0"]
+
+
+def _declining(chain: Chain, *numbers: int) -> None:
+    """The service takes messages of these numbers, and answers each with a fault in the offered Sequence, as WCF does
+    for an exception in a one-way operation."""
+    said: list[int] = []
+
+    def write(answer: Envelope) -> None:
+        (acknowledged, *_) = answer.acknowledgements or (None,)
+        if acknowledged is None or answer.control is None:
+            return
+        for number in numbers:
+            if number not in said and any(lower <= number <= upper for lower, upper in acknowledged.ranges):
+                said.append(number)
+                assert chain.forwarder.source is not None and chain.forwarder.source.offer is not None
+                answer.control, answer.fault = None, Fault("Boom", "it threw", detail=b"<why/>")
+                answer.action = "http://www.w3.org/2005/08/addressing/fault"
+                answer.relates_to = f"urn:m:{number}"
+                answer.sequence = Sequence(chain.forwarder.source.offer, len(said))
+                return
+
+    chain.service.write = write
+
+
+@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+def test_what_the_service_refuses_though_its_destination_acknowledges_it_becomes_a_letter(rm: str) -> None:
+    chain = Chain(policy=forwarding(), versions=Versions(rm))
+    _declining(chain, 2)
+    chain.ask("1", wants_reply=False)
+    chain.go(1.0)
+    chain.ask("2", wants_reply=False)
+    chain.go(1.0)
+    chain.ask("3", wants_reply=False)
+    chain.go()
+    (letter,) = chain.letters
+    assert letter.record.body == b"2" and letter.reason == "it threw" and letter.origin is not None
+    assert (letter.origin.code, letter.origin.offset) == ("Boom", 1)
+    told = [one for one in chain.broker.incidents if one.name == "refused by the service"]
+    assert [(one.level, one.number) for one in told] == [("warning", 2)]
+    assert told[0].detail is not None and told[0].detail["message_id"] == "urn:m:2"
+    assert chain.bodies == ["1", "2", "3"] and chain.forwarder.is_empty and not chain.forwarder.stopped
+
+
+def test_in_order_nothing_follows_what_the_service_refused_until_somebody_decides() -> None:
+    chain = Chain(policy=forwarding(IN_ORDER))
+    _declining(chain, 1)
+    chain.ask("1", wants_reply=False)
+    chain.go(1.0)
+    chain.ask("2", wants_reply=False)
+    chain.go(1.0)
+    assert [letter.record.body for letter in chain.letters] == [b"1"]
+    (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
+    assert (stopped.code, stopped.reason) == ("Boom", "it threw") and chain.bodies == ["1"]
+    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.broker.settle()
+    chain.go()
+    assert chain.bodies == ["1", "2"] and chain.forwarder.is_empty and len(chain.letters) == 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from waiting import until
+from wcf import wire
 from wcf.grids import each_version, every_combination, every_contract
 from wcf.scripted_server import ScriptedWCFServer, Session
 from wcf.wire import CONTRACT_NS, ECHO, NOTIFY, Profile
@@ -241,6 +242,46 @@ async def test_an_applications_fault_reaches_the_caller_and_the_session_goes_on(
                 await echo(source, "no")
             assert await echo(source, "yes") == "yes"
         check_ended(server, 2)
+
+
+# --- what the service refuses though its destination has it ----------------------------------------------------------
+
+
+@every_combination
+async def test_a_one_way_message_that_the_service_refuses_is_told_with_code_reason_and_message_id(
+    profile: Profile, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        ScriptedWCFServer(profile, throws=["bad"]) as server,
+        running_source(server.url, profile, "twoway") as source,
+    ):
+        good = await notify(source, "1")
+        unknown = await source.send(operation("notify", "2"), action=f"{NOTIFY}2")
+        await source.flush()
+        assert await echo(source, "3") == "3"
+        thrown = await notify(source, "bad")
+        await source.flush()
+        assert await echo(source, "4") == "4"
+        assert good.fault is None and source.progress.declined == 2
+        assert isinstance(unknown.fault, holdfast.PeerFault) and unknown.fault.code == "ActionNotSupported"
+        assert isinstance(thrown.fault, holdfast.PeerFault) and str(thrown.fault).startswith("boom")
+    assert server.texts == ["1", "3", "4"]
+    told = [record for record in caplog.records if "refused by the service" in record.message]
+    assert [record.levelname for record in told] == ["WARNING", "WARNING"]
+    assert "ActionNotSupported" in told[0].message and str(unknown.message_id) in told[0].message
+    assert "cannot be processed at the receiver" in told[0].message and str(thrown.message_id) in told[1].message
+
+
+async def test_a_fault_that_is_repeated_is_told_once() -> None:
+    profile = wire.profile_of(holdfast.Versions())
+    async with (
+        ScriptedWCFServer(profile, drop_responses=["Notify2"]) as server,
+        running_source(server.url, profile, "twoway") as source,
+    ):
+        sent = await source.send(operation("notify", "2"), action=f"{NOTIFY}2")
+        await source.flush()
+        assert sent.fault is not None and source.progress.declined == 1
+        assert source.incidents["refused by the service"] == 1
 
 
 # --- the service goes away -------------------------------------------------------------------------------------------

@@ -382,6 +382,13 @@ async def _flush(source: Source, run: Run) -> None:
         _raise_refused(run)
         raise
     _raise_refused(run)
+    declined = source.progress.declined
+    if declined:
+        raise DeliveryError(
+            f"the service sent faults for {declined:,} of the messages, which its RM Destination acknowledged",
+            remedy='The log names them ("refused by the service"). They are not in the store any more: send them again '
+            "when the reason is mended.",
+        )
 
 
 def _raise_refused(run: Run) -> None:
@@ -417,6 +424,8 @@ def _look(run: Run, before: int) -> Shown:
     before_text = f"{before:,} from before, " if before or not run.files else ""
     text = f"{before_text}{f'{stored} stored, ' if run.files else ''}{seen.acknowledged:,} acknowledged, "
     text += f"{seen.resent:,} resent"
+    if seen.declined:
+        text += f", {seen.declined:,} refused by the service"
     if seen.problem:
         text += f"; {seen.problem}"
     total = before + run.total if run.total is not None else None

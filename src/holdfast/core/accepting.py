@@ -138,7 +138,9 @@ class Accepting:
                 self._outbound.forwarders.replied(*asked, envelope, now)
             elif asked is not None:
                 self._outbound.receive_reply(*asked)
-            elif is_application and not is_kept and not self._is_reply_kept(envelope, origin, now):
+            elif (
+                is_application and not is_kept and not self._is_reply_kept(envelope, origin, now) and not envelope.fault
+            ):
                 self._effects.append(Incident("unasked message dropped", destination.identifier, number))
         elif verdict is Verdict.DUPLICATE:
             self._effects.append(Incident("duplicate dropped", destination.identifier, number, "debug"))

@@ -164,6 +164,23 @@ class FaultReceived:
 
 
 @dataclass(slots=True)
+class Declined:
+    """The service sent a fault for a message that asks for no reply, and its destination acknowledges the message.
+
+    Args:
+        key: The outbox.
+        offset: Of the message in it, -1 if its acknowledgement came first.
+        message_id: The message's, None if the fault names none.
+        fault: What the service says.
+    """
+
+    key: str
+    offset: int
+    message_id: str | None
+    fault: Fault
+
+
+@dataclass(slots=True)
 class Discarded:
     """Somebody gave up the message at ``offset`` of the outbox ``key``: it is not sent, and that is durable."""
 
@@ -256,6 +273,7 @@ Effect = (
     | Acknowledged
     | NotQueued
     | FaultReceived
+    | Declined
     | Discarded
     | Unanswered
     | Unheard

@@ -26,6 +26,10 @@ class GivesUp(Protocol):
         """The destination refused message ``number``; ``is_final``: it will never take it."""
         ...
 
+    def declined(self, outbox: Outbox, number: int, fault: Fault, now: float) -> None:
+        """The service refused message ``number``, which its destination acknowledges."""
+        ...
+
     def acknowledged(self, outbox: Outbox, ack: SequenceAcknowledgement) -> None:
         """The destination says what it has, and that matters."""
         ...

@@ -171,6 +171,25 @@ class GivingUp:
             source.not_delivered(number, now)
         self._outbound.ready(outbox)
 
+    def declined(self, outbox: Outbox, number: int, fault: Fault, now: float) -> None:
+        """The service refused message ``number``, which its destination acknowledges: it cannot go again in its place,
+        so it becomes a letter whatever the policy says. Where that says to wait, nothing follows until somebody has
+        decided."""
+        source = outbox.source
+        assert source is not None, outbox.key
+        offset = outbox.offset_of(number)
+        record = outbox.record(offset)
+        if record is None or record.wants_reply or number not in source.flight or number == source.last_number:
+            return
+        times = source.flight[number].attempts
+        self._bury(outbox, offset, fault, times, now)
+        detail = {"forwarder": outbox.key, "offset": offset, "code": fault.code, "reason": fault.reason}
+        self._effects.append(
+            Incident("dead letter", source.identifier or "", number, "error", detail | {"attempts": times})
+        )
+        if _waits(outbox) and not outbox.stopped:
+            self._outbound.stop(outbox, fault.code, fault.reason, now, refused=(source.identifier or "", number))
+
     def _refuse_for_good(self, outbox: Outbox, source: RMSource, number: int, refusal: Refusal, now: float) -> None:
         fault = refusal.fault
         reason = fault.reason

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from holdfast.core.authority import Authority
-from holdfast.core.events import BackChannel, FaultReceived, Incident, Transmit
+from holdfast.core.events import BackChannel, Declined, FaultReceived, Incident, Transmit
 from holdfast.core.faults import SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.inbound import Inbound
 from holdfast.core.messages import (
@@ -147,6 +147,42 @@ class Hearing:
             if entry is not None and entry.was_lost:
                 return outbox, number
         return None, 0
+
+    def service_fault(self, envelope: Envelope, sent: Transmit | None, origin: Origin, now: float) -> None:
+        """A fault that a service sends for a message which asks for no reply. Its destination acknowledges the message
+        all the same, so nobody sends it again (WCF does both in one answer, as a message of the offered Sequence).
+
+        To be called before that acknowledgement is heard: afterwards the message is not here any more.
+        """
+        fault, sequence, relates_to = envelope.fault, envelope.sequence, envelope.relates_to
+        assert fault is not None
+        identifier = "" if sequence is None else sequence.identifier
+        may_answer = partial(self._authority.may_speak, origin=origin)
+        if self._outbound.request_of(relates_to, may_answer, identifier) is not None:
+            return
+        if sequence is not None:
+            destination = self._inbound.destinations.get(identifier)
+            outbox = self._outbound.by_offer.get(identifier)
+            if destination is None or sequence.message_number in destination.accepted:
+                return
+        else:
+            outbox = self._outbound.sources.get(sent.source) if sent is not None else None
+        source = outbox.source if outbox is not None else None
+        if outbox is None or source is None:
+            return
+        number = outbox.number_of(relates_to)
+        if relates_to is None and sent is not None and sent.source == source.local_id and sent.number in source.flight:
+            number = sent.number
+        if number == 0 and sequence is None:
+            return  # it was told when it came first
+        detail = {"key": outbox.key, "code": fault.code, "reason": fault.reason, "message_id": relates_to}
+        self._inbound.effects.append(
+            Incident("refused by the service", source.identifier or "", number, "warning", detail)
+        )
+        offset = outbox.offset_of(number) if number else -1
+        self._inbound.effects.append(Declined(outbox.key, offset, relates_to, fault))
+        if outbox.forwarding is not None and number:
+            self._outbound.forwarders.giving_up.declined(outbox, number, fault, now)
 
     def _abandoned(self, outbox: Outbox, answered: str, fault: Fault, now: float) -> None:
         """The requester terminated the Sequence that it had offered for replies: it wants none, and sends nothing more

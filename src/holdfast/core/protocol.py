@@ -266,6 +266,9 @@ class RMProtocol:
         problem = None
         if sent is not None and envelope.fault is not None:
             self.outbound.exchanges.refused(sent, envelope.fault)
+        is_application_fault = envelope.fault is not None and not envelope.fault.is_rm
+        if is_application_fault and (envelope.sequence is not None or is_reply(envelope, back_channel)):
+            self.hearing.service_fault(envelope, sent, origin, now)
         if envelope.acknowledgements:
             origin = origin if sent is not None else origin.naming(envelope)
             problem = self.hearing.acknowledgements(envelope, origin, now, sent)

@@ -21,6 +21,7 @@ from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.events import (
     Acknowledged,
     BackChannel,
+    Declined,
     Delivered,
     Discarded,
     Effect,
@@ -98,7 +99,7 @@ class Router(Protocol):
         ...
 
 
-_UNHEEDED = frozenset((Submitted, Acknowledged, Discarded, Ended, Unheard, NotQueued, FaultReceived))
+_UNHEEDED = frozenset((Submitted, Acknowledged, Declined, Discarded, Ended, Unheard, NotQueued, FaultReceived))
 """What a source is told, and what only the journal says: nobody here waits for it."""
 
 _UNTRACED = contextlib.nullcontext()

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
+from holdfast.core.events import Declined
 from holdfast.core.outbox import Outbox
 from holdfast.core.records import Record
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.message_ids import MessageIds
-from holdfast.exceptions import HoldfastError
+from holdfast.exceptions import HoldfastError, PeerFault
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Progress:
         acknowledged: Messages the destination has acknowledged since.
         outstanding: Messages durable here that are not acknowledged.
         resent: Transmissions of messages beyond the first.
+        declined: Messages that the service sent a fault for though they ask for no reply. They count as acknowledged.
         problem: Why nothing moves, "" while it does: the last failure of the transport, the last fault that the
             destination answered with, or that it answers with nothing again and again.
     """
@@ -31,7 +33,12 @@ class Progress:
     acknowledged: int = 0
     outstanding: int = 0
     resent: int = 0
+    declined: int = 0
     problem: str = ""
+
+
+DECLINED_KEPT = 1000
+"""For so many messages of a key a source knows the fault that the service sent."""
 
 
 @dataclass(eq=False)
@@ -43,6 +50,8 @@ class Lane:
     ids: MessageIds = field(init=False)
     submitted: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     acknowledged: dict[int, list[asyncio.Future[None]]] = field(default_factory=dict)
+    declined: dict[int, PeerFault] = field(default_factory=dict)
+    """By offset: the faults that the service sent for messages which it was not asked about, the last of them."""
     ended: asyncio.Future[None] | None = None
     stop_error: HoldfastError | None = None
 
@@ -82,6 +91,21 @@ class Lane:
             for future in waiting.pop(offset, ()):
                 if not future.done():
                     future.set_result(None)
+
+    def tell_ended(self) -> None:
+        """The Sequence that was to end has ended."""
+        if self.ended is not None and not self.ended.done():
+            self.ended.set_result(None)
+        self.ended = None
+
+    def tell_declined(self, effect: Declined, progress: Progress) -> None:
+        """The service refused the message at that offset, which it was not asked about."""
+        progress.declined += 1
+        if effect.offset >= 0:
+            fault = effect.fault
+            self.declined[effect.offset] = PeerFault(fault.reason, code=fault.code, detail=fault.detail)
+            if len(self.declined) > DECLINED_KEPT:
+                del self.declined[next(iter(self.declined))]
 
     def forget(self, offset: int, future: asyncio.Future[None]) -> None:
         """Somebody waits no more."""

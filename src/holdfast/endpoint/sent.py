@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.core.records import Record
     from holdfast.endpoint.lanes import Lane
     from holdfast.endpoint.source import Source
+    from holdfast.exceptions import PeerFault
     from holdfast.store import Store
     from holdfast.store.sql_outgoing import DBConnection
 
@@ -35,6 +36,16 @@ class Sent:
         self.message_id = message_id
         self.sequence_key = lane.outbox.key
         self.offset = offset
+
+    @property
+    def fault(self) -> PeerFault | None:
+        """The fault that the service sent for this message although nobody asked for a reply; None if none has come.
+
+        A service may refuse a message that its RM Destination has acknowledged: WCF does so for an action that it does
+        not know, and for an exception in a one-way operation. The fault often comes with the acknowledgement, and may
+        come later. This process keeps the last thousand of a key.
+        """
+        return self._lane.declined.get(self.offset)
 
     async def acknowledged(self, timeout: float | None = None) -> None:
         """Wait until the destination has it, durably if it is as good as ours.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
 
 from holdfast.core.events import (
     Acknowledged,
+    Declined,
     Delivered,
     Discarded,
     Effect,
@@ -696,6 +697,8 @@ class Source:
             self._discarded(effect)
         elif isinstance(effect, Unanswered):
             self._unanswered(effect)
+        elif isinstance(effect, Declined):
+            self._lanes[effect.key].tell_declined(effect, self.progress)
         elif isinstance(effect, FaultReceived):
             self.progress.problem = f"{self.to} answered with the fault {effect.fault.code}: {effect.fault.reason}"
         elif isinstance(effect, Unheard):
@@ -704,10 +707,7 @@ class Source:
         elif isinstance(effect, Stopped):
             self._stopped(effect)
         elif isinstance(effect, Ended):
-            lane = self._lanes[effect.key]
-            if lane.ended is not None and not lane.ended.done():
-                lane.ended.set_result(None)
-            lane.ended = None
+            self._lanes[effect.key].tell_ended()
         elif isinstance(effect, Incident):
             self.incidents[effect.name] += 1
             log_incident(effect)

@@ -24,7 +24,7 @@ from holdfast.endpoint.processors import Processor
 from holdfast.endpoint.replies import Reply
 from holdfast.endpoint.sent import Enqueued
 from holdfast.endpoint.source_options import SourceOptions
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, PeerFault
 from holdfast.http.outcome import Transport
 from holdfast.settings import check_seconds
 from holdfast.store import Store
@@ -73,6 +73,11 @@ class Sent:
         self.message_id = sent.message_id
         self.sequence_key = sent.sequence_key
         self.offset = sent.offset
+
+    @property
+    def fault(self) -> PeerFault | None:
+        """The fault that the service sent for this message; see :attr:`holdfast.Sent.fault`."""
+        return self._sent.fault
 
     def acknowledged(self, timeout: float | None = None) -> None:
         """Wait until the destination has it; arguments and errors as for :meth:`holdfast.Sent.acknowledged`."""

@@ -32,6 +32,9 @@ _REFUSED = (
 )
 
 
+_OPERATIONS = frozenset((wire.ECHO, wire.NOTIFY))
+
+
 @dataclass(slots=True)
 class Delivered:
     """One message as the application got it."""
@@ -55,6 +58,7 @@ class _Reply:
     content: str
     relates_to: str | None
     last: bool = False
+    status: int = 200
 
 
 @dataclass(slots=True)
@@ -116,6 +120,7 @@ class ScriptedWCFServer:
         drop_requests, drop_responses, loss_rate, seed: See ``Losses``; exchanges are numbered as they arrive.
         mutate: Rewrites each answer's body before it leaves, given what it answers: to make a wrong server.
         silent: Kinds of message it takes and answers with an empty 202: another way to be wrong.
+        throws: Texts of messages for which the operation throws, one-way ones too: the session is over then.
     """
 
     def __init__(
@@ -135,6 +140,7 @@ class ScriptedWCFServer:
         seed: int = 0,
         mutate: Callable[[str, bytes], bytes] | None = None,
         silent: Iterable[str] = (),
+        throws: Iterable[str] = (),
     ) -> None:
         if contract not in ("oneway", "twoway"):
             raise ValueError(f"contract is 'oneway' or 'twoway', not {contract!r}")
@@ -156,6 +162,7 @@ class ScriptedWCFServer:
         self._losses = Losses(drop_requests, drop_responses, loss_rate, seed)
         self._mutate = mutate
         self._silent = frozenset(silent)
+        self._throws = frozenset(throws)
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
         self._operations: set[asyncio.Task[None]] = set()
@@ -427,20 +434,21 @@ class ScriptedWCFServer:
         if header.last:
             session.last = number
         is_last_message = message.action == self.profile.action("LastMessage")
-        if not is_last_message:
-            self.delivered.append(
-                Delivered(session.identifier, number, message.action, message.body, message.message_id)
-            )
-        if self.two_way and (is_last_message or self._is_request(message)):
+        delivered = Delivered(session.identifier, number, message.action, message.body, message.message_id)
+        is_declined = not is_last_message and (message.action not in _OPERATIONS or delivered.text in self._throws)
+        if not is_last_message and not is_declined:
+            self.delivered.append(delivered)
+        if self.two_way and (is_last_message or is_declined or self._is_request(message)):
             session.replies[number] = asyncio.get_running_loop().create_future()
-            task = asyncio.create_task(self._operate(session, message, number))
+            operating = self._decline if is_declined else self._operate
+            task = asyncio.create_task(operating(session, message, number))
             self._operations.add(task)
             task.add_done_callback(self._operations.discard)
         return await self._repeat(session, number)
 
     def _is_request(self, message: wire.Read) -> bool:
-        """Whether the contract has a reply for it: only Notify is one-way, whatever headers it comes with."""
-        return message.action != wire.NOTIFY
+        """Whether the contract has a reply for it: Echo alone has one, whatever headers it comes with."""
+        return message.action == wire.ECHO
 
     def _check_addressing(self, session: Session, message: wire.Read) -> None:
         if not self.two_way or not self._is_request(message) or message.action == self.profile.action("LastMessage"):
@@ -464,6 +472,22 @@ class ScriptedWCFServer:
             reply = _Reply(session.sent_replies, f"{message.action}Response", content, message.message_id)
         session.replies[number].set_result(reply)
 
+    async def _decline(self, session: Session, message: wire.Read, number: int) -> None:
+        """The message is accepted. What the service says of it is the next message of the offered Sequence, also for
+        one that asks for no reply; after an exception the session takes nothing more."""
+        session.sent_replies += 1
+        if message.action not in _OPERATIONS:
+            reason = f"The message with Action '{message.action}' cannot be processed at the receiver"
+            fault = self._soap_fault("ActionNotSupported", reason, message.message_id)
+        else:
+            fault = self._soap_fault("InternalServiceFault", "boom", message.message_id)
+            session.closed = True
+        body = etree.fromstring(fault).find("{*}Body")
+        content = b"".join(etree.tostring(child) for child in body).decode()
+        action = self.profile.fault_action
+        reply = _Reply(session.sent_replies, action, content, message.message_id, status=500)
+        session.replies[number].set_result(reply)
+
     async def _repeat(self, session: Session, number: int) -> tuple[int, bytes]:
         """The answer to a message that was taken, however often it comes: its reply, or an acknowledgement."""
         future = session.replies.get(number)
@@ -478,7 +502,8 @@ class ScriptedWCFServer:
         if reply.relates_to is not None:
             headers.append(wire.relates_to(reply.relates_to))
         headers += self._anonymous_to()
-        return 200, wire.envelope(self.profile, headers, reply.content, application=bool(reply.content))
+        application = bool(reply.content) and reply.status == 200
+        return reply.status, wire.envelope(self.profile, headers, reply.content, application=application)
 
     def _close(self, session: Session, message: wire.Read) -> bytes:
         self._check_ending(session, message)
