@@ -9,6 +9,8 @@ from pathlib import Path
 from wcf.wire import COMBINATIONS, Profile
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "data" / "vectors" / "wcf"
+SERVER = DIRECTORY.with_name("wcf-server")
+"""Our own requests, and what WCF's server answered."""
 
 
 @dataclass(slots=True)
@@ -22,22 +24,22 @@ class Recorded:
     response: bytes
 
 
-def cases() -> list[str]:
+def cases(directory: Path = DIRECTORY) -> list[str]:
     """The names of the recorded cases. Raises FileNotFoundError when the vectors are not there: none is no result."""
-    names = sorted(path.name for path in DIRECTORY.iterdir() if path.is_dir())
+    names = sorted(path.name for path in directory.iterdir() if path.is_dir())
     if not names:
-        raise FileNotFoundError(f"no recorded case in {DIRECTORY}")
+        raise FileNotFoundError(f"no recorded case in {directory}")
     return names
 
 
-def load(case: str) -> list[Recorded]:
+def load(case: str, directory: Path = DIRECTORY) -> list[Recorded]:
     """The exchanges of one case, in order."""
     exchanges = []
-    for path in sorted((DIRECTORY / case).glob("*-req.http")):
+    for path in sorted((directory / case).glob("*-req.http")):
         answer = path.with_name(path.name.replace("-req", "-res"))
         request_head, request = _split(path.read_bytes())
         response_head, response = _split(answer.read_bytes()) if answer.exists() else (b"", b"")
-        exchanges.append(Recorded(int(path.name[:3]), request_head, request, response_head, response))
+        exchanges.append(Recorded(int(path.name.partition("-")[0]), request_head, request, response_head, response))
     return exchanges
 
 
