@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.main import main
+from holdfast.pipeline import mediation_job
 from holdfast.pipeline.mediation.running import MediatedBatch
 from holdfast.pipeline.mediation_job import _messages, _tell, pipeline
 
@@ -81,12 +83,44 @@ def test_check_tells_mistakes_in_sql_with_their_lines(
         (["check", str(EXAMPLE), "--set", "work"], "'work' is not NAME=VALUE"),
         (["run", "nowhere.toml"], "does not exist"),
         (["check", str(EXAMPLE), "--rows", "0"], "0 is not in the range"),
+        (["check", str(EXAMPLE), "--expect", "rows.jsonl"], "name their files by --with"),
+        (["check", str(EXAMPLE), "--dry-run", "--with", "1.xml"], "give one of the two"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: list[str], told: str) -> None:
     result = CliRunner().invoke(pipeline, arguments)
     assert result.exit_code == 2
     assert told in result.output
+
+
+def test_check_takes_the_files_that_a_shell_makes_of_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[object] = []
+    monkeypatch.setattr(mediation_job, "_test", lambda plan, told, expect, **_: taken.extend((told, expect)))
+    given = ["check", str(EXAMPLE), "--with", "1.xml", "2.xml", "--expect", "rows.jsonl", "--with", "other=3.xml"]
+    result = CliRunner().invoke(pipeline, given)
+    assert result.exit_code == 0, result.output
+    assert taken == [("1.xml", "2.xml", "other=3.xml"), "rows.jsonl"]
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_check_compares_rows_and_the_exit_code_says_whether_they_differ(tmp_path: Path) -> None:
+    messages = sorted(map(str, EXAMPLE.parent.glob("messages/*.xml")))
+
+    def check(*more: str) -> subprocess.CompletedProcess[str]:
+        given = [sys.executable, "-m", "holdfast", "pipeline", "check", str(EXAMPLE), "--with", *messages, *more]
+        return subprocess.run(given, capture_output=True, text=True, check=False)
+
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(check().stdout)
+    same = check("--expect", str(rows))
+    assert (same.returncode, same.stdout.splitlines()[0]) == (0, "sink first: 2 rows as expected")
+    rows.write_text(rows.read_text().replace("2000.00", "2001.00"))
+    other = check("--expect", str(rows))
+    assert other.returncode == 1
+    assert "<amount>2001.00</amount>" in other.stdout
+    assert other.stderr.endswith(f"the rows are not those of {rows}\n")
 
 
 @pytest.mark.parametrize("command", [[], ["run"], ["check"]])

@@ -9,10 +9,13 @@ import contextlib
 import dataclasses
 import json
 import queue
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -197,9 +200,35 @@ def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str]) -> Non
             print_line({"event": "batch", **dataclasses.asdict(batch)})
 
 
-@pipeline.command()
+class _Listing(click.Command):
+    """A command whose ``--with`` takes all values up to the next option, as a shell expands a pattern."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the option before each of its values."""
+        repeated: list[str] = []
+        is_listed = False
+        for before, one in pairwise(["", *args]):
+            is_listed = not one.startswith("-") and (is_listed or before == "--with")
+            repeated += ["--with", one] if is_listed and before != "--with" else [one]
+        return super().parse_args(ctx, repeated)
+
+
+@pipeline.command(cls=_Listing)
 @_FILE
 @_SET
+@click.option(
+    "--with",
+    "messages",
+    multiple=True,
+    metavar="FILES",
+    help="Make every step over these messages instead: files of XML, a body each, or .jsonl; NAME=FILES for one source "
+    "of several.",
+)
+@click.option(
+    "--expect",
+    type=click.Path(dir_okay=False),
+    help="Compare the rows that come of --with with those in this .jsonl file; without it they are printed so.",
+)
 @click.option("--dry-run", is_flag=True, help="Make every step over a sample of what the queues hold, with Spark.")
 @click.option("--rows", type=click.IntRange(min=1), default=20, show_default=True, help="Messages of that sample.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of lines.")
@@ -213,6 +242,8 @@ def check(
     rows: int,
     as_json: bool,
     away_seconds: float | None,
+    messages: tuple[str, ...],
+    expect: str | None,
     **arguments: Any,
 ) -> None:
     """Read the pipeline in FILE, and say what it would do; or every mistake in it.
@@ -220,17 +251,31 @@ def check(
     \b
     holdfast pipeline check orders.toml
     holdfast pipeline check orders.toml --dry-run --rows 100
+    holdfast pipeline check orders.toml --with messages/*.xml > rows.jsonl
+    holdfast pipeline check orders.toml --with messages/*.xml --expect rows.jsonl
 
     Without --dry-run nobody is asked, and Spark's parser looks at the syntax of SQL. With it, the columns of each step
     are told, some of its rows, and how many of the sample fail where; nothing is sent, written, or marked as read. With
     mistakes the exit code is 1.
+
+    --with tests the pipeline without a broker: the steps run over the messages in these files, and the rows of every
+    sink and the dead letters are printed, a line of JSON each. Keep these lines in a file, and --expect compares them
+    with those of a later run; if they differ, it shows how, and the exit code is 1. Delete a column from all lines of a
+    sink if it is not to be compared.
     """
     from holdfast.pipeline.mediation.file import read_pipeline
 
+    if expect is not None and not messages:
+        raise click.UsageError("--expect compares what comes of messages: name their files by --with")
+    if messages:
+        if dry_run:
+            raise click.UsageError("--dry-run reads what the queues hold, and --with reads files: give one of the two")
+        _test(read_pipeline(file, parameters), messages, expect, is_json=as_json, **arguments)
+        return
     plan = read_pipeline(file, parameters) if dry_run else read_pipeline(file, parameters, _syntax_mistakes)
     facts = _facts(plan)
     if dry_run:
-        from holdfast.pipeline.mediation.running import try_out
+        from holdfast.pipeline.mediation.samples import try_out
 
         config, name = jars_of(arguments), f"holdfast pipeline {plan.name}"
         with own_words(), _no_secrets(plan):
@@ -242,6 +287,29 @@ def check(
         return
     for line in _summary(facts):
         click.echo(line)
+
+
+def _test(plan: PipelinePlan, told: tuple[str, ...], expect: str | None, *, is_json: bool, **arguments: Any) -> None:
+    """Make a pipeline's rows of local messages, and compare or print them."""
+    from holdfast.pipeline.mediation.expectation import as_json, differences, lines_of, read_expectation, report
+    from holdfast.pipeline.mediation.fixtures import message_files, rows_of
+    from holdfast.pipeline.mediation.samples import made_of
+
+    files = message_files(told, plan)
+    expected = None if expect is None else read_expectation(Path(expect), [sink.name for sink in plan.sinks])
+    config, name = jars_of(arguments), f"holdfast pipeline {plan.name}"
+    with own_words(), command_session(name, remedy="nothing was changed", config=config, **arguments) as spark:
+        made = made_of(spark, plan, lambda session, source: rows_of(session, source, files[source.name]))
+    if expected is None:
+        for line in lines_of(made):
+            click.echo(line)
+        return
+    found = differences(expected, made)
+    for line in [as_json(made, found)] if is_json else report(made, found):
+        click.echo(line)
+    if found:
+        click.echo(f"holdfast: the rows are not those of {expect}", err=True)
+        sys.exit(1)
 
 
 def _syntax_mistakes(said: Mapping[str, Any]) -> list[Any]:

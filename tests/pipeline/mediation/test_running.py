@@ -17,7 +17,8 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.landing import read_landed
 from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
-from holdfast.pipeline.mediation.running import MediatedBatch, Mediation, run, try_out
+from holdfast.pipeline.mediation.running import MediatedBatch, Mediation, run
+from holdfast.pipeline.mediation.samples import try_out
 from holdfast.pipeline.mediation.settled import Settled
 from holdfast.pipeline.mediation.sinks import as_messages, write_table
 

@@ -143,3 +143,12 @@ def read_table(spark: SparkSession, table: TablePlan) -> DataFrame:
     if table.schema:
         reader = reader.schema(table.schema)
     return reader.load(table.path)
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """Return a new session, whose views no other session sees."""
+    from holdfast.pipeline.source import WsrmDataSource
+
+    made = spark.newSession()
+    made.dataSource.register(WsrmDataSource)
+    return made

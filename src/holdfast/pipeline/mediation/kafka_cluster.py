@@ -49,6 +49,18 @@ def knock(one: SourcePlan | SinkPlan) -> None:
     )
 
 
+def check_kafka(spark: SparkSession, plan: PipelinePlan) -> None:
+    """Check that Spark has the connector and the cluster has the topics, if the pipeline uses Kafka.
+
+    Raises:
+        ConfigurationError: One of them is missing.
+        ServerAway: The cluster does not answer.
+    """
+    if plan.of_kafka:
+        check_connector(spark)
+        check_topics(spark, plan)
+
+
 def check_connector(spark: SparkSession) -> None:
     """See that Spark has its Kafka connector.
 

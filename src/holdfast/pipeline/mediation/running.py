@@ -7,7 +7,7 @@ time; each takes it once. So a crash anywhere repeats the whole batch, and doubl
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 
-from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.checkpoints import origin, query_id, reader_of, refuse_foreign_data, settle, where_it_stands
 from holdfast.pipeline.errors import PipelineError
@@ -24,44 +23,37 @@ from holdfast.pipeline.landing import table_of
 from holdfast.pipeline.mediation import kafka_options
 from holdfast.pipeline.mediation.checks import source_options
 from holdfast.pipeline.mediation.file import read_pipeline
-from holdfast.pipeline.mediation.frames import Frames
+from holdfast.pipeline.mediation.frames import Frames, own_session
 from holdfast.pipeline.mediation.graph import Graph, Query
-from holdfast.pipeline.mediation.inference import infer_schema
-from holdfast.pipeline.mediation.kafka_cluster import check_connector, check_topics
-from holdfast.pipeline.mediation.kafka_records import as_records, as_rows, identified, send_records
+from holdfast.pipeline.mediation.kafka_cluster import check_kafka
+from holdfast.pipeline.mediation.kafka_records import as_rows, send_records
 from holdfast.pipeline.mediation.late_rows import dropped_rows, late_letters, rows_read
+from holdfast.pipeline.mediation.outputs import DEAD, SINK, output_of, outputs, union
 from holdfast.pipeline.mediation.parallel_jobs import side_by_side
-from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan, StepPlan
+from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan
 from holdfast.pipeline.mediation.repeated_records import each_once
-from holdfast.pipeline.mediation.routing import Route, taken, with_routes
+from holdfast.pipeline.mediation.samples import infer
 from holdfast.pipeline.mediation.settled import Settled
 from holdfast.pipeline.mediation.sinks import (
     absolute,
-    as_letters,
-    as_messages,
     forget_refused,
     refused_letters,
     send,
     sink_name,
     write_table,
 )
-from holdfast.pipeline.mediation.source_ranges import read_sample
 from holdfast.pipeline.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-_DEAD = "dead-letters"
-"""The output of rows that failed; no sink of a plan can be a directory of this name, for each has a prefix."""
 _LATE = "late"
 """What is settled of a batch beside its outputs: the rows that were too late for a step with state."""
 _DOUBLES = "doubles"
 """What is settled of a batch beside its outputs: the records that had been read before."""
 _SEEN = "seen"
 """The output with the records of a Kafka topic that the next batch is compared with."""
-_SINK = "sink-"
-"""Before the name by which a server knows a sink: what is settled for one is of no other."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +159,7 @@ def run(
         ConfigurationError: A step cannot be made; a table is another checkpoint's; there is nothing to infer from.
     """
     plan = pipeline if isinstance(pipeline, PipelinePlan) else read_pipeline(pipeline, parameters)
-    _check_kafka(spark, plan)
+    check_kafka(spark, plan)
     inferred = _inferred(spark, plan)
     mediation = Mediation(plan, spark)
     try:
@@ -181,12 +173,6 @@ def run(
         mediation.stop()
         raise
     return mediation
-
-
-def _check_kafka(spark: SparkSession, plan: PipelinePlan) -> None:
-    if plan.of_kafka:
-        check_connector(spark)
-        check_topics(spark, plan)
 
 
 def _checkpoint(plan: PipelinePlan, query: str) -> str:
@@ -213,7 +199,7 @@ def _start(
     on_batch: Callable[[MediatedBatch], None] | None,
 ) -> StreamingQuery:
     place = _checkpoint(plan, query.name)
-    session = _session(spark) if query.stream else spark
+    session = own_session(spark) if query.stream else spark
     if query.source.kafka is not None:
         options = kafka_options.source_options(query.source)
         rows = as_rows(session.readStream.format("kafka").options(**options).load())
@@ -241,15 +227,6 @@ def _running(session: SparkSession) -> StreamingQuery:
     """The query whose batch calls this."""
     name = session.sparkContext.getLocalProperty("sql.streaming.queryId")
     return session.streams.get(str(name))
-
-
-def _session(spark: SparkSession) -> SparkSession:
-    """One whose views are nobody else's."""
-    from holdfast.pipeline.source import WsrmDataSource
-
-    made = spark.newSession()
-    made.dataSource.register(WsrmDataSource)
-    return made
 
 
 class Work:
@@ -332,11 +309,11 @@ class Work:
             _DOUBLES,
             _SEEN,
             *map(self._output, self._query.sinks),
-            *([_DEAD] if self._plan.dead_letters is not None else ()),
+            *([DEAD] if self._plan.dead_letters is not None else ()),
         }
         for output, rows in counts.items():
             if rows and output not in known:
-                whose = "dead letters" if output == _DEAD else f"for the sink {output.removeprefix(_SINK)}"
+                whose = "dead letters" if output == DEAD else f"for the sink {output.removeprefix(SINK)}"
                 raise PipelineError(
                     f"{rows} rows of batch {number} are {whose}, as an earlier run has settled, and the pipeline "
                     f"{self._plan.name} has no such for {self._query.name} any more",
@@ -352,7 +329,7 @@ class Work:
             if many or (many is not None and sink.table and self._replaces()):
                 given.append(partial(self._give, sink, settled))
         refused = list(chain.from_iterable(side_by_side(settled.spark, given)))
-        return self._bury(settled, counts.get(_DEAD, 0), refused)
+        return self._bury(settled, counts.get(DEAD, 0), refused)
 
     def _give(self, sink: SinkPlan, settled: Settled) -> list[DataFrame]:
         """One sink's rows to it; the dead letters of those that a server refuses."""
@@ -386,66 +363,12 @@ class Work:
         return [] if found is None else [found]
 
     def _bury(self, settled: Settled, dead: int, refused: list[DataFrame]) -> int:
-        letters = [*([settled.read(_DEAD)] if dead else []), *refused]
+        letters = [*([settled.read(DEAD)] if dead else []), *refused]
         if not letters:
             return 0
         place = _graveyard(self._plan, self._query)
-        write_table(_union(letters), place, settled.batch, self._origin(settled))
+        write_table(union(letters), place, settled.batch, self._origin(settled))
         return dead + sum(int(rows.count()) for rows in refused)
-
-
-def output_of(plan: PipelinePlan, sink: SinkPlan) -> str:
-    """The name of what is settled for a sink."""
-    return _SINK + sink_name(plan, sink)
-
-
-def outputs(frames: Frames, query: Query, late: Sequence[DataFrame] = ()) -> dict[str, DataFrame]:
-    """What goes to each sink, and to the dead letters.
-
-    Args:
-        frames: With the rows of all steps.
-        query: Whose routes decide.
-        late: Dead letters of rows that no step of these has seen.
-    """
-    given: dict[str, list[DataFrame]] = {}
-    letters = [*late, *(as_letters(rows, step) for step, rows in frames.failed)]
-    sinks = {sink.name: sink for sink in query.sinks}
-    for name in dict.fromkeys(route.input for route in query.routes):
-        routes = [Route(one.to, one.when, one.onwards) for one in query.routes if one.input == name]
-        decided = frames.keep(with_routes(frames.rows[name], routes))
-        for sink in dict.fromkeys(one for route in routes for one in route.to):
-            rows = taken(decided, sink)
-            given.setdefault(sink, []).append(_as_sent(rows, sinks[sink]))
-        if frames.plan.dead_letters is not None and all(one.when for one in routes):
-            letters.append(as_letters(taken(decided, ""), name, _no_route()))
-    whole = {sink: _union(rows) for sink, rows in given.items()}
-    made = {
-        output_of(frames.plan, sinks[sink]): rows if sinks[sink].kafka is None else identified(rows)
-        for sink, rows in whole.items()
-    }
-    return {**made, _DEAD: _union(letters)} if letters else made
-
-
-def _as_sent(rows: DataFrame, sink: SinkPlan) -> DataFrame:
-    if sink.sends:
-        return as_messages(rows, sink)
-    return as_records(rows, sink) if sink.kafka is not None else rows
-
-
-def _no_route() -> Any:
-    from pyspark.sql import functions as F
-
-    return F.array(F.lit("no route takes it"))
-
-
-def _union(rows: list[DataFrame]) -> DataFrame:
-    whole = rows[0]
-    for more in rows[1:]:
-        whole = whole.unionByName(more, allowMissingColumns=True)
-    return whole
-
-
-# --- samples ----------------------------------------------------------------------------------------------------------
 
 
 def _inferred(spark: SparkSession, plan: PipelinePlan) -> dict[str, T.StructType]:
@@ -461,85 +384,3 @@ def _inferred(spark: SparkSession, plan: PipelinePlan) -> dict[str, T.StructType
             files.publish_text(spark, f"{directory}/{name}", fields.json())
         found[step.name] = T.StructType.fromJson(json.loads(files.read_text(spark, f"{directory}/{name}")))
     return found
-
-
-def infer(spark: SparkSession, plan: PipelinePlan, step: StepPlan, found: Mapping[str, T.StructType]) -> T.StructType:
-    """The fields of a step's XML, by a sample of what its source has now."""
-    assert step.parse is not None
-    assert step.parse.infer is not None
-    frames = sample(spark, plan, step.name, step.parse.infer, found)
-    bodies = frames.rows[step.input[0]].select(step.parse.column).limit(step.parse.infer).collect()
-    frames.release()
-    try:
-        return infer_schema(body for (body,) in bodies if body is not None)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"step {step.name}: {error.message}", remedy=error.remedy) from error
-
-
-def sample(
-    spark: SparkSession, plan: PipelinePlan, below: str | None, rows: int, inferred: Mapping[str, T.StructType]
-) -> Frames:
-    """The steps over so many messages of each source, as they lie there now; no cursor moves.
-
-    Args:
-        spark: A session.
-        plan: The pipeline.
-        below: The step that is not made any more; None: all are made.
-        rows: How many messages.
-        inferred: Step -> the fields that were inferred for it.
-    """
-    frames = Frames(plan, _session(spark), inferred)
-    for source in plan.sources:
-        frames.add(source.name, frames.keep(read_sample(frames.spark, source, rows)))
-    above = []
-    for step in plan.steps:
-        if step.name == below:
-            break
-        above.append(step)
-    frames.make(above)
-    return frames
-
-
-def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dict[str, Any]]:
-    """Each step's columns, first rows and failures over a sample of the queues; nothing is sent, kept or marked.
-
-    Args:
-        spark: A classic session.
-        plan: The pipeline.
-        rows: How many messages of each source.
-
-    Raises:
-        ConfigurationError: A step or a route cannot be made; says which.
-    """
-    from pyspark.sql import functions as F
-
-    _check_kafka(spark, plan)
-    inferred: dict[str, T.StructType] = {}
-    for step in plan.steps:
-        if step.parse is not None and step.parse.infer:
-            inferred[step.name] = infer(spark, plan, step, inferred)
-    frames = sample(spark, plan, None, rows, inferred)
-    told: dict[str, dict[str, Any]] = {}
-    wrong = dict(frames.failed)
-    for name, made in frames.rows.items():
-        kept = frames.keep(made)  # what is made of it is made of this
-        texts = kept.select(F.to_json(F.struct("*"))).collect()
-        reasons = wrong[name].select("problems").collect() if name in wrong else []
-        told[name] = {
-            "columns": made.schema.simpleString(),
-            "rows": len(texts),
-            "first": [json.loads(text) for (text,) in texts[:3]],
-            "failed": len(reasons),
-            "reasons": list(dict.fromkeys("; ".join(row[0]) for row in reasons))[:5],
-        }
-    for query in Graph(plan).queries():
-        for name, output in outputs(frames, query).items():
-            told[name.replace(f"{_SINK}{plan.name}.", "sink ")] = {
-                "columns": output.schema.simpleString(),
-                "rows": output.count(),
-                "first": [],
-                "failed": 0,
-                "reasons": [],
-            }
-    frames.release()
-    return told

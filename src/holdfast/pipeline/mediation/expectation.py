@@ -1,0 +1,185 @@
+"""The rows that a test of a pipeline expects, and how those that were made differ from them. Knows no Spark.
+
+A line is ``{"sink": NAME, "row": {…}}`` or ``{"dead_letter": {…}}``. The columns that any line of a sink has are
+compared in all rows of that sink; a line without one of them expects null. The order of rows is not compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.mediation.fixtures import json_lines
+
+Rows = Mapping[str, list[dict[str, Any]]]
+"""Sink -> its rows; under ``""`` the dead letters."""
+_FORM = 'write {"sink": "NAME", "row": {"body": "…"}} or {"dead_letter": {"step": "…"}}'
+SHOWN = 20
+"""Differences of a sink that are shown."""
+_LONG = 60
+"""Characters of a text that differs; of a longer one, what is around the first difference."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row that is missing, one that was not expected, or two that are alike but for some columns.
+
+    Args:
+        sink: The sink; "": the dead letters.
+        expected: The row that is missing, None if there is none.
+        found: The row that was not expected, None if there is none.
+    """
+
+    sink: str
+    expected: dict[str, Any] | None
+    found: dict[str, Any] | None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns in which two rows differ."""
+        expected, found = self.expected or {}, self.found or {}
+        return [one for one in {**expected, **found} if _frozen(expected.get(one)) != _frozen(found.get(one))]
+
+
+def read_expectation(file: Path, sinks: Iterable[str]) -> Rows:
+    """Read the rows that are expected.
+
+    Args:
+        file: The file, a JSON object on each line.
+        sinks: The pipeline's.
+
+    Raises:
+        ConfigurationError: A line has another form, or names no sink of the pipeline.
+    """
+    expected: dict[str, list[dict[str, Any]]] = {**{name: [] for name in sinks}, "": []}
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        remedy = "leave --expect away to have the rows printed, look at them, and keep them as this file"
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror}", remedy=remedy) from None
+    for number, line in json_lines(file, content):
+        row = line.get("row") if set(line) == {"sink", "row"} else line.get("dead_letter")
+        if not isinstance(row, dict) or (len(line) > 1 and "dead_letter" in line):
+            raise ConfigurationError(f"{file}:{number}: is no expected row", remedy=_FORM)
+        sink = line.get("sink", "")
+        if not isinstance(sink, str) or sink not in expected or ("sink" in line and not sink):
+            names = ", ".join(name for name in expected if name) or "none"
+            raise ConfigurationError(
+                f"{file}:{number}: the pipeline has no sink {json.dumps(sink)}", remedy=f"its sinks are {names}"
+            )
+        expected[sink].append(row)
+    return expected
+
+
+def lines_of(rows: Rows) -> Iterator[str]:
+    """Write rows as a file of expected ones."""
+    for sink, made in rows.items():
+        for row in made:
+            line = {"sink": sink, "row": row} if sink else {"dead_letter": row}
+            yield _text(line)
+
+
+def differences(expected: Rows, found: Rows) -> list[Difference]:
+    """Compare the rows of every sink. A missing row and an unexpected one that is most like it are one difference."""
+    return [one for sink in found for one in _of_a_sink(sink, expected.get(sink, []), found[sink])]
+
+
+def _of_a_sink(sink: str, expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> Iterator[Difference]:
+    names = dict.fromkeys(name for row in expected for name in row)
+    if expected:
+        found = [{name: row.get(name) for name in names} for row in found]
+    missing, more = _without(expected, found), _without(found, expected)
+    for row in missing:
+        same = [len(names) - len(Difference(sink, row, one).columns) for one in more[:SHOWN]]
+        is_alike = max(same, default=0) > 0 or (len(names) == 1 and bool(more))
+        yield Difference(sink, row, more.pop(same.index(max(same))) if is_alike else None)
+    for row in more:
+        yield Difference(sink, None, row)
+
+
+def _without(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that the others have not, or not as often."""
+    left = Counter(map(_frozen, others))
+    kept = []
+    for row in rows:
+        key = _frozen(row)
+        left[key] -= 1
+        if left[key] < 0:
+            kept.append(row)
+    return kept
+
+
+def _frozen(value: Any) -> Hashable:
+    """A value of JSON that can be compared and counted; a key that is null is as one that is missing."""
+    if isinstance(value, dict):
+        return frozenset((name, _frozen(one)) for name, one in value.items() if one is not None)
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    return ("bool", value) if isinstance(value, bool) else value
+
+
+def as_json(found: Rows, differing: list[Difference]) -> str:
+    """Tell the differences to a program: one object."""
+    rows = {sink or "dead_letters": len(made) for sink, made in found.items()}
+    told = [{"sink": one.sink or None, "expected": one.expected, "found": one.found} for one in differing]
+    return _text({"rows": rows, "differences": told})
+
+
+def report(found: Rows, differing: list[Difference]) -> Iterator[str]:
+    """Tell differences to a person: of each sink how many, then the rows."""
+    for sink, rows in found.items():
+        own = [one for one in differing if one.sink == sink]
+        name = f"sink {sink}" if sink else "dead letters"
+        if not own:
+            yield f"{name}: {_many(len(rows), 'row')} as expected"
+            continue
+        yield f"{name}: {_many(len(own), 'difference')} in {_many(len(rows), 'row')}"
+        for one in own[:SHOWN]:
+            yield from _shown(one)
+        if len(own) > SHOWN:
+            yield f"  … and {len(own) - SHOWN} more"
+
+
+def _shown(one: Difference) -> Iterator[str]:
+    if one.found is None:
+        yield f"  missing:    {_text(one.expected)}"
+    elif one.expected is None:
+        yield f"  unexpected: {_text(one.found)}"
+    else:
+        differing = one.columns
+        same = {name: value for name, value in one.expected.items() if name not in differing}
+        yield f"  a row differs{f': {_text(same)}' if same else ''}"
+        for name in differing:
+            expected, found = _apart(one.expected.get(name), one.found.get(name))
+            yield f"    {name} expected: {expected}"
+            yield f"    {name} found:    {found}"
+
+
+def _apart(expected: Any, found: Any) -> tuple[str, str]:
+    """Two values as texts; of long ones, from shortly before the first difference."""
+    one, other = _text(expected), _text(found)
+    if max(len(one), len(other)) <= _LONG:
+        return one, other
+    at = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), 0)
+    since = max(0, at - _LONG // 3)
+    cut = [text[since : since + 2 * _LONG] + ("…" if len(text) > since + 2 * _LONG else "") for text in (one, other)]
+    return ("…" if since else "") + cut[0], ("…" if since else "") + cut[1]
+
+
+def _text(value: Any) -> str:
+    """A value as JSON, its numbers with all of their digits."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(name)}: {_text(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,205 @@
+"""Messages in local files that stand for a pipeline's sources, and the rows that are expected of them.
+
+A file of XML is one message's body. A ``.jsonl`` file has a message on each line, by the columns of the source. What a
+file does not give is the same in every run, so that the rows that come of it can be compared.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lxml import etree
+
+from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.columns import Typed, chosen, spark_struct
+from holdfast.pipeline.mediation.checks import source_options
+from holdfast.pipeline.mediation.plan import PipelinePlan, SourcePlan
+from holdfast.pipeline.options import TABLES, ReadOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
+"""When the first message of a source was delivered; each further one a second later."""
+SEQUENCE = "urn:uuid:00000000-0000-0000-0000-000000000000"
+
+_KAFKA: list[Typed] = [
+    ("queue", "string", False),
+    ("partition", "integer", False),
+    ("offset", "long", False),
+    ("key", "string", True),
+    ("message_id", "string", True),
+    ("action", "string", True),
+    ("relates_to", "string", True),
+    ("reply_to", "string", True),
+    ("sequence", "string", True),
+    ("message_number", "long", True),
+    ("delivered_at", "timestamp", False),
+    ("body", "string", True),
+]
+"""The columns of a topic that a file can give; ``headers``, ``raw_key`` and ``raw_body`` are beside these."""
+_ENVELOPES = ("http://www.w3.org/2003/05/soap-envelope", "http://schemas.xmlsoap.org/soap/envelope/")
+_BY_KIND: Mapping[str, Any] = {"string": "", "integer": 0, "long": 0, "boolean": False, "timestamp": BEGIN}
+_PYTHON: Mapping[str, type] = {"string": str, "integer": int, "long": int, "boolean": bool, "timestamp": str}
+_HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, raw_key BINARY, raw_body BINARY"
+
+
+def message_files(told: Sequence[str], plan: PipelinePlan) -> dict[str, list[Path]]:
+    """Find the files of each source.
+
+    Args:
+        told: Paths or patterns, each behind ``NAME=`` of its source; a pipeline's only source need not be named.
+        plan: The pipeline.
+
+    Returns:
+        Source -> its files, in the order in which they were told; those of one pattern by their names.
+
+    Raises:
+        ConfigurationError: A file does not exist, or its source is not known.
+    """
+    names = [source.name for source in plan.sources]
+    found: dict[str, list[Path]] = {name: [] for name in names}
+    for one in told:
+        before, equals, after = one.partition("=")
+        is_named = bool(equals) and before in found
+        if not is_named and len(names) > 1:
+            raise ConfigurationError(
+                f"{one} names no source, and the pipeline has {len(names)}",
+                remedy=f"write {names[0]}={one}; the sources are {', '.join(names)}",
+            )
+        place = after if is_named else one
+        paths = [Path(place)] if Path(place).is_file() else [Path(path) for path in sorted(glob.glob(place))]
+        if not paths:
+            raise ConfigurationError(f"there is no file {place}", remedy="name a file of messages, or a pattern")
+        found[before if is_named else names[0]] += paths
+    return found
+
+
+def rows_of(spark: SparkSession, source: SourcePlan, files: Sequence[Path]) -> DataFrame:
+    """Make the rows that a source would have, if it held only the messages of these files.
+
+    Raises:
+        ConfigurationError: A file cannot be read as messages; names the line.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    columns = _columns(source)
+    names = [name for name, *_ in columns]
+    given = [one for file in files for one in _messages(file, columns, is_kafka=source.kafka is not None)]
+    rows = [_row(number, one, columns, source) for number, one in enumerate(given)]
+    values = [tuple(row[name] for name in names) for row in rows]
+    if source.kafka is None:
+        return spark.createDataFrame(values, spark_struct(columns))
+    more = T.StructType.fromDDL("told MAP<STRING, STRING>")
+    whole = T.StructType([*spark_struct(columns).fields, *more.fields])
+    told = [(*value, row["headers"]) for value, row in zip(values, rows, strict=True)]
+    entries = F.transform(
+        F.map_entries("told"),
+        lambda one: F.struct(one["key"].alias("key"), one["value"].cast("binary").alias("value")),
+    )
+    raw = [F.lit(None).cast("binary").alias(name) for name in ("raw_key", "raw_body")]
+    return spark.createDataFrame(told, whole).select(*names, entries.alias("headers"), *raw)
+
+
+def _columns(source: SourcePlan) -> list[Typed]:
+    if source.kafka is not None:
+        return _KAFKA
+    options = ReadOptions.parse(source_options(source))
+    return chosen(TABLES[options.read], options.names)
+
+
+def _messages(file: Path, columns: list[Typed], *, is_kafka: bool) -> Iterator[dict[str, Any]]:
+    """Read the messages of a file, each by the columns that it gives."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror}", remedy="name a file of messages") from None
+    if file.suffix != ".jsonl":
+        yield {"message_id": file.name, "body": _body(file, content)}
+        return
+    kinds = {name: kind for name, kind, _ in columns}
+    for number, one in json_lines(file, content):
+        for name, value in one.items():
+            if name == "headers" and is_kafka and isinstance(value, dict):
+                continue
+            if name not in kinds:
+                raise ConfigurationError(
+                    f"{file}:{number}: its source has no column {name!r}", remedy=f"the columns are {', '.join(kinds)}"
+                )
+            if value is not None and type(value) is not _PYTHON[kinds[name]]:
+                raise ConfigurationError(
+                    f"{file}:{number}: {name} is {json.dumps(value)}, not a {kinds[name]}", remedy="correct the line"
+                )
+            if isinstance(value, str) and kinds[name] == "timestamp":
+                one[name] = _time(value, f"{file}:{number}: {name}")
+        yield {"message_id": f"{file.name}:{number}", **one}
+
+
+def _time(text: str, where: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"{where} is {text!r}, not a time", remedy='write it as "2026-07-01T09:30:00Z"'
+        ) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def _body(file: Path, content: bytes) -> str:
+    """Decode a body: by its XML declaration, which a queue drops; what is not XML stays as it is."""
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
+    try:
+        root = etree.fromstring(content, parser)
+    except etree.XMLSyntaxError:
+        return content.decode(errors="replace")
+    if root.tag in {f"{{{namespace}}}Envelope" for namespace in _ENVELOPES}:
+        raise ConfigurationError(
+            f"{file} holds a SOAP envelope, and a message is what the envelope's Body holds",
+            remedy='write the element inside the Body; give an Action as "action" in a .jsonl file',
+        )
+    return etree.tostring(root, encoding="unicode", with_tail=False)
+
+
+def _row(number: int, given: Mapping[str, Any], columns: list[Typed], source: SourcePlan) -> dict[str, Any]:
+    """Fill a message's columns: what it gives, else what the message of this number has in every run."""
+    time = BEGIN + timedelta(seconds=number)
+    names = source.topic if source.kafka is not None else source.queue
+    usual = {
+        "queue": names[0] if names else "inbox",
+        "offset": number,
+        "sequence": SEQUENCE,
+        "message_number": number + 1,
+        "soap_version": "1.2",
+        "received_at": time,
+        "delivered_at": time,
+        "headers": {} if source.kafka is not None else "",
+    }
+    row = {name: usual.get(name, None if nullable else _BY_KIND[kind]) for name, kind, nullable in columns}
+    return {**row, **({"headers": {}} if source.kafka is not None else {}), **given}
+
+
+def json_lines(file: Path, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read a file of JSON objects, one on each line: the line's number and the object.
+
+    Raises:
+        ConfigurationError: A line is something else.
+    """
+    for number, line in enumerate(content.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            one = json.loads(line, parse_float=Decimal)
+        except (ValueError, RecursionError) as error:
+            raise ConfigurationError(
+                f"{file}:{number}: is not JSON: {error}", remedy="write one JSON object on each line"
+            ) from None
+        if not isinstance(one, dict):
+            raise ConfigurationError(f"{file}:{number}: is not a JSON object", remedy='write {"…": …} on each line')
+        yield number, one
