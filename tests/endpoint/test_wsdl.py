@@ -125,7 +125,7 @@ async def test_imports_lead_nowhere_else(tmp_path: Path) -> None:
         async with documents(found, []) as host:
             with pytest.raises(ConfigurationError, match="not followed to another place") as caught:
                 await Source.from_wsdl(f"{host}/")
-            assert "singleWsdl" in caught.value.remedy
+            assert f"{host}/?singleWsdl" in caught.value.remedy
             with pytest.raises(ConfigurationError, match="more than 50 documents"):
                 await Source.from_wsdl(f"{host}/0")
         (tmp_path / "main.wsdl").write_text(MAIN.format(imported=f"{other}/b", url="http://x/"))

@@ -244,6 +244,17 @@ async def test_an_applications_fault_reaches_the_caller_and_the_session_goes_on(
         check_ended(server, 2)
 
 
+@every_combination
+async def test_a_service_that_resets_the_connection_for_other_versions_is_found_all_the_same(profile: Profile) -> None:
+    async with (
+        ScriptedWCFServer(profile, resets=True) as server,
+        holdfast.Source(server.url, ":memory:", policy=QUICK) as source,
+    ):
+        assert await echo(source, "1") == "1"
+        await source.end(timeout=60)
+    assert server.texts == ["1"]
+
+
 # --- what the service refuses though its destination has it ----------------------------------------------------------
 
 

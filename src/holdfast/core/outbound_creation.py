@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.core.composing import Offered
-from holdfast.core.events import Incident
+from holdfast.core.events import Incident, Transmit
 from holdfast.core.exchanges import Happen
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
 from holdfast.core.grants import why_unusable
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 MOST_IGNORED_OFFERS = 3
 """Sequences in a row that are given up because the answer to a repeated CreateSequence accepted no Offer. The next
 Sequence is used as it is, as that of a destination that never accepts an Offer."""
+
+MOST_CUT = 4
+"""Connections that end without an answer to CreateSequence, in a row, before the next version is tried. A network that
+loses a fifth of all messages each way does so to one Sequence in sixty."""
 
 
 class OutboundCreation:
@@ -94,7 +98,7 @@ class OutboundCreation:
             outbound.by_offer.pop(source.offer, None)
             source.offer = None
         self._tell_versions(outbox, source)
-        outbox.ignored_offers = 0
+        outbox.ignored_offers = outbox.cut_creations = 0
         outbox.refused.clear()
         outbox.unwelcome = None
         source.behavior = response.incomplete_sequence_behavior
@@ -122,6 +126,28 @@ class OutboundCreation:
 
     def _opened(self, outbox: Outbox, source: RMSource, now: float) -> None:
         self._happen(outbox, source, SourceEvent.GRANT_DURABLE, now, NO_REASON)
+
+    def cut(self, sent: Transmit, now: float) -> None:
+        """A connection ended, or stayed silent, where a CreateSequence was to be answered. Instead of a refusal, a peer
+        may do that to a version that it does not speak (WCF's server does): after a few times the next one is tried.
+        Each is tried so once; then what came first is repeated, for the peer may just be away."""
+        outbox = self._outbound.sources.get(sent.source)
+        source = outbox.source if outbox is not None else None
+        if outbox is None or source is None or source.state is not SourceState.CREATING:
+            return
+        outbox.cut_creations += 1
+        versions = source.versions
+        left = [choice for choice in outbox.choices if choice not in outbox.refused]
+        count = len({one for one, _ in left})
+        if outbox.cut_creations % MOST_CUT or outbox.cut_creations > count * MOST_CUT or count == 1:
+            return
+        outbox.choices.sort(key=lambda choice: choice[0] == versions)
+        detail = {"key": outbox.key, "code": "no answer", "reason": "the peer ended the connection without an answer"}
+        self._outbound.effects.append(
+            Incident("sequence refused", level="debug", detail=detail | {"versions": versions.in_words})
+        )
+        self._outbound.drop(outbox, source, now)
+        self._outbound.ready(outbox)
 
     def refused(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         """Try the outbox's next choice after a refused CreateSequence; without one, ask again later or stop."""

@@ -195,6 +195,8 @@ class Outbox:
         """No request waits too long for its reply before then."""
         self.ignored_offers = 0
         """Sequences in a row whose Offer the destination did not accept, after a CreateSequence that was repeated."""
+        self.cut_creations = 0
+        """Times in a row that a connection ended without an answer to CreateSequence."""
         self.recovered_creation = ""
         """``local_id`` of the Sequence whose CreateSequence an earlier run may have sent."""
         self.unwelcome: Unwelcome | None = None

@@ -28,7 +28,8 @@ class RetransmissionPolicy:
     Args:
         initial: Seconds, while no round trip has been measured. 1 s is what RFC 6298 assumes.
         floor: Seconds; never sooner than this, so that a destination may delay its acknowledgements (200 ms is usual).
-        cap: Seconds; backoff stops growing here, so that a destination that is back is found soon.
+        cap: Seconds; backoff stops growing here, so that a destination that is back is found soon: who calls through a
+            broker or WCF waits a minute at most.
         jitter: Share of the delay that is drawn at random, so that many sources do not send in step.
         give_up_after: Seconds without any sign of life before a message is given up; None: never.
         max_retry_after: Seconds; a destination that answers 429 or 503 is left alone for as long as its Retry-After
@@ -40,7 +41,7 @@ class RetransmissionPolicy:
 
     initial: float = 1.0
     floor: float = 0.5
-    cap: float = 30.0
+    cap: float = 8.0
     jitter: float = 0.1
     give_up_after: float | None = None
     max_retry_after: float = 3600.0

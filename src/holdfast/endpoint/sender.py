@@ -230,6 +230,8 @@ class Sender:
             answers = []
             reason = f"{what.message}. {what.remedy}" if what.remedy else what.message
             self._failed(sent, reason, has_left=what.connected)
+            if isinstance(sent.envelope.control, CreateSequence) and what.connected and not what.status:
+                self._engine.protocol.outbound.creation.cut(sent, self._engine.clock())
         self._take_in(answers)
         self._engine.touch()
 

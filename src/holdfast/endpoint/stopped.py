@@ -172,7 +172,15 @@ def log_stopped(stopped: Stopped) -> None:
     if stopped.refused is not None:
         fields["sequence"], fields["message_number"] = stopped.refused
     name = "replies stopped" if forwarder_of(stopped.key) is None else "forwarder stopped"
-    log.error(name, **fields, remedy="What it has is safe. Put it right, then: holdfast outbox retry --admin URL")
+    remedy = "What it has is safe. Put it right, then: holdfast outbox retry --admin URL"
+    if stopped.first <= stopped.last:
+        which = f"the numbers {stopped.in_doubt}" if stopped.in_doubt else "some of them"
+        remedy = (
+            f"What it has is safe. Of that Sequence, {which} may have arrived: look at the destination. One that has: "
+            "holdfast outbox discard --admin URL. Then the others go on, twice if need be: "
+            "holdfast outbox retry --admin URL"
+        )
+    log.error(name, **fields, remedy=remedy)
 
 
 def unanswered_error(unanswered: Unanswered, to: str) -> DeliveryError:

@@ -81,7 +81,7 @@ async def read_description(location: str | Path, client: HTTPClient, headers: Ma
             if _origin(found) != _origin(first):
                 raise ConfigurationError(
                     f"{place} imports {imported}, which is not followed to another place",
-                    remedy="Give a WSDL that is one document: .NET has it at ?singleWsdl, or save all parts as files.",
+                    remedy=f"Give a WSDL that is one document: .NET's is {_single(first)}. Or save all parts as files.",
                 )
             if found not in seen:
                 seen.add(found)
@@ -89,6 +89,11 @@ async def read_description(location: str | Path, client: HTTPClient, headers: Ma
         if len(seen) > MOST_DOCUMENTS:
             raise ConfigurationError(f"{first} imports more than {MOST_DOCUMENTS} documents", remedy="Is it a WSDL?")
     return description
+
+
+def _single(location: str) -> str:
+    """Where .NET has the whole WSDL in one document."""
+    return f"{location.partition('?')[0]}?singleWsdl" if _is_url(location) else "?singleWsdl"
 
 
 def _is_url(location: str) -> bool:

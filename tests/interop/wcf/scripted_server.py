@@ -120,6 +120,7 @@ class ScriptedWCFServer:
         drop_requests, drop_responses, loss_rate, seed: See ``Losses``; exchanges are numbered as they arrive.
         mutate: Rewrites each answer's body before it leaves, given what it answers: to make a wrong server.
         silent: Kinds of message it takes and answers with an empty 202: another way to be wrong.
+        resets: Whether it resets the connection for a version that it does not speak, as the real one was seen to do.
         throws: Texts of messages for which the operation throws, one-way ones too: the session is over then.
     """
 
@@ -141,6 +142,7 @@ class ScriptedWCFServer:
         mutate: Callable[[str, bytes], bytes] | None = None,
         silent: Iterable[str] = (),
         throws: Iterable[str] = (),
+        resets: bool = False,
     ) -> None:
         if contract not in ("oneway", "twoway"):
             raise ValueError(f"contract is 'oneway' or 'twoway', not {contract!r}")
@@ -163,6 +165,7 @@ class ScriptedWCFServer:
         self._mutate = mutate
         self._silent = frozenset(silent)
         self._throws = frozenset(throws)
+        self._resets = resets
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
         self._operations: set[asyncio.Task[None]] = set()
@@ -256,7 +259,7 @@ class ScriptedWCFServer:
 
     def _unreadable(self, error: wire.NotAsWCFReads, body: bytes) -> tuple[int, bytes]:
         p = self.profile
-        if error.how == "reset":
+        if error.how == "reset" or self._resets:
             raise _Reset(error.reason)
         self.refusals.append(f"{error.how}: {error.reason}")
         if error.how == "content-type":
