@@ -569,13 +569,14 @@ METRICS = {
     "CounterMetricFamily": "counter",
     "GaugeMetricFamily": "gauge",
     "_histogram": "histogram",
+    "HistogramMetricFamily": "histogram",
 }
 
 
-def metrics() -> str:
-    """The table of metrics."""
+def metrics(file: str = "endpoint/metrics.py") -> str:
+    """The table of metrics of a file."""
     lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
-    for function, call in _calls("endpoint/metrics.py", *METRICS):
+    for function, call in _calls(file, *METRICS):
         texts = _texts(call)
         if len(texts) < 2:
             continue  # the helper itself
@@ -815,6 +816,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "pipeline keys": pipeline_keys,
     "pipeline example": pipeline_example,
     "metrics": metrics,
+    "pipeline metrics": partial(metrics, "pipeline/mediation/metrics.py"),
     "routes": routes,
     "incidents": incidents,
     "paper": paper,

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from holdfast.cli.main import main
 from holdfast.pipeline import mediation_job
-from holdfast.pipeline.mediation.running import MediatedBatch
+from holdfast.pipeline.mediation.batches import MediatedBatch
+from holdfast.pipeline.mediation.metrics import PipelineCollector
 from holdfast.pipeline.mediation_job import _messages, _tell, pipeline
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mediation" / "orders.toml"
@@ -135,7 +136,8 @@ def test_batches_are_told_that_have_rows_or_dropped_late_ones(capsys: pytest.Cap
     batches.put(MediatedBatch("orders", 4, 0, {"out": 0}, 0, 0, False))
     batches.put(MediatedBatch("orders", 5, 0, {"out": 0}, 2, 1, False))
     total = Counter({"rows orders": 2, "rows hourly": 6})
-    _tell(batches, total)
+    collector = PipelineCollector({"orders": ["out"]})
+    _tell(batches, total, collector)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         {
             "event": "batch",
@@ -147,6 +149,7 @@ def test_batches_are_told_that_have_rows_or_dropped_late_ones(capsys: pytest.Cap
             "late": 0,
             "repeated": False,
             "doubles": 0,
+            "seconds": 0.0,
         },
         {
             "event": "batch",
@@ -158,8 +161,12 @@ def test_batches_are_told_that_have_rows_or_dropped_late_ones(capsys: pytest.Cap
             "late": 1,
             "repeated": False,
             "doubles": 0,
+            "seconds": 0.0,
         },
     ]
     assert (total["rows orders"], total["dead"], total["late"]) == (7, 3, 1)
+    assert "holdfast_pipeline_dead_rows_total" in {
+        s.name for m in collector.collect() for s in m.samples if s.value == 3
+    }
     # each message once, though a step with state reads it as well
     assert _messages(total, {"orders": "orders", "hourly": "orders", "other": "returns"}) == 7

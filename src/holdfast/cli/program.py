@@ -125,10 +125,12 @@ def parse_address(text: str | None) -> tuple[str, int | None]:
     """
     if text is None:
         return "127.0.0.1", None
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
-        raise click.BadParameter(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8081 or 8081")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    from holdfast.endpoint.listening import listen_address
+
+    try:
+        return listen_address(text)
+    except ConfigurationError as error:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8081 or 8081") from error
 
 
 def server_tls(option: str, certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext | None:

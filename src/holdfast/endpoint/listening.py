@@ -13,6 +13,18 @@ from holdfast.http.reasons import reason_of
 from holdfast.http.server import HTTPServer
 
 
+def listen_address(text: str) -> tuple[str, int]:
+    """Read ``HOST:PORT``, ``[V6]:PORT``, ``:PORT`` or ``PORT``; without a host: 127.0.0.1.
+
+    Raises:
+        ConfigurationError: It is none of these.
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ConfigurationError(f"{text!r} is not HOST:PORT", remedy="Write it as 127.0.0.1:8081 or 8081.")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
 @contextlib.contextmanager
 def listening_at(host: str, port: int) -> Iterator[None]:
     """Around what begins to listen.

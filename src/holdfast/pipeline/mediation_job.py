@@ -41,8 +41,9 @@ from holdfast.pipeline.wording import AWAY, away_option, own_words
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from holdfast.pipeline.mediation.batches import MediatedBatch
+    from holdfast.pipeline.mediation.metrics import PipelineCollector
     from holdfast.pipeline.mediation.plan import PipelinePlan, SourcePlan
-    from holdfast.pipeline.mediation.running import MediatedBatch
 
 _SAFE = "what was sent and kept is safe; start again to go on"
 
@@ -51,6 +52,26 @@ _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False))
 _SET = click.option(
     "--set", "parameters", multiple=True, metavar="NAME=VALUE", callback=named_values, help="A parameter of the file."
 )
+
+
+def _address(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    from holdfast.endpoint.listening import listen_address
+
+    try:
+        return None if value is None else listen_address(value)
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error), context, option) from error
+
+
+@contextlib.contextmanager
+def _served(collector: PipelineCollector, host: str, port: int) -> Iterator[None]:
+    """Around what the collector counts: answers scrapes, and says where."""
+    from holdfast.pipeline.metrics_listener import MetricsListener
+
+    with MetricsListener(collector, host, port) as listener:
+        at = f"[{host}]" if ":" in host else host
+        click.echo(f"metrics at http://{at}:{listener.port}/metrics", err=True)
+        yield
 
 
 @click.group()
@@ -67,19 +88,33 @@ def pipeline() -> None:
 @_FILE
 @_SET
 @click.option("--available-now", is_flag=True, help="Take what is there now, then end.")
+@click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    callback=_address,
+    help="Serve metrics to Prometheus here; without HOST at 127.0.0.1.",
+)
 @away_option
 @jar_options
 @spark_options
 def run(
-    file: str, parameters: dict[str, str], available_now: bool, away_seconds: float | None, **arguments: Any
+    file: str,
+    parameters: dict[str, str],
+    available_now: bool,
+    metrics: tuple[str, int] | None,
+    away_seconds: float | None,
+    **arguments: Any,
 ) -> None:
     """Run the pipeline in FILE, TOML or Python, until Ctrl-C; may be killed and run again.
 
     \b
     holdfast pipeline run orders.toml --available-now
     holdfast pipeline run orders.toml --set broker=http://broker.example:8081 --master "local[4]"
+    holdfast pipeline run orders.toml --metrics 9100
     """
     from holdfast.pipeline.mediation.file import read_pipeline
+    from holdfast.pipeline.mediation.graph import Graph
+    from holdfast.pipeline.mediation.metrics import PipelineCollector
 
     stop = threading.Event()
     hear(stop)
@@ -88,8 +123,13 @@ def run(
     with own_words(), _no_secrets(plan):
         plan = _reached(plan, away_seconds, stop)
         name = f"holdfast pipeline {plan.name}"
-        with command_session(name, remedy=_SAFE, stop=stop, config=config, **arguments) as spark:
-            patiently(lambda: _run(spark, plan, available_now, stop, AWAY if away_seconds is None else away_seconds))
+        collector = PipelineCollector({one.name: [sink.name for sink in one.sinks] for one in Graph(plan).queries()})
+        with contextlib.ExitStack() as stack:
+            if metrics is not None:
+                stack.enter_context(_served(collector, *metrics))
+            spark = stack.enter_context(command_session(name, remedy=_SAFE, stop=stop, config=config, **arguments))
+            away = AWAY if away_seconds is None else away_seconds
+            patiently(lambda: _run(spark, plan, available_now, stop, away, collector))
 
 
 @contextlib.contextmanager
@@ -146,7 +186,14 @@ def _patient(plan: PipelinePlan, patience: dict[str, str]) -> PipelinePlan:
     )
 
 
-def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: threading.Event, away: float) -> None:
+def _run(
+    spark: SparkSession,
+    plan: PipelinePlan,
+    available_now: bool,
+    stop: threading.Event,
+    away: float,
+    collector: PipelineCollector,
+) -> None:
     from pyspark.errors import StreamingQueryException
 
     from holdfast.pipeline.mediation.graph import Graph
@@ -163,14 +210,16 @@ def _run(spark: SparkSession, plan: PipelinePlan, available_now: bool, stop: thr
         try:
             ended = mediation.wait(0.2)
         except StreamingQueryException as error:
-            _tell(batches, total)
+            _tell(batches, total, collector)
             told = sentence(str(error))
             raise HoldfastError(told, remedy=_SAFE) from error
-        _tell(batches, total)
+        _tell(batches, total, collector)
+        for name, query in mediation.queries.items():
+            collector.look(name, query.lastProgress)
         if stop.is_set() and not ended:
             mediation.stop()
             ended = True
-    _tell(batches, total)
+    _tell(batches, total, collector)
     sums = {
         "rows": _messages(total, sources),
         "dead": total["dead"],
@@ -188,10 +237,11 @@ def _messages(total: Mapping[str, int], sources: Mapping[str, str]) -> int:
     return most.total()
 
 
-def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str]) -> None:
+def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str], collector: PipelineCollector) -> None:
     """Print the batches that are done, and add them up: each query's rows by themselves."""
     while not batches.empty():
         batch = batches.get()
+        collector.add(batch)
         total[f"rows {batch.query}"] += batch.rows
         total["dead"] += batch.dead
         total["doubles"] += batch.doubles

@@ -6,31 +6,35 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds: the upper ends of the buckets; what took longer is in one more."""
+"""Seconds: the usual upper ends of the buckets; what took longer is in one more."""
 
 
 class Durations:
     """Of one kind of things.
+
+    Args:
+        bounds: Seconds, rising: the upper ends of the buckets.
 
     Attributes:
         counts: How many are in each bucket, and in none before.
         seconds: All of them together.
     """
 
-    __slots__ = ("counts", "seconds")
+    __slots__ = ("_bounds", "counts", "seconds")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
+    def __init__(self, bounds: tuple[float, ...] = BOUNDS) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.seconds = 0.0
 
     def add(self, seconds: float) -> None:
         """One more."""
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.counts[bisect_left(self._bounds, seconds)] += 1
         self.seconds += seconds
 
     def buckets(self) -> Iterator[tuple[str, float]]:
         """Upper end, as text, and how many took no longer, as Prometheus wants them."""
         below = 0
-        for bound, count in zip((*map(str, BOUNDS), "+Inf"), self.counts, strict=True):
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self.counts, strict=True):
             below += count
             yield bound, below

@@ -10,8 +10,9 @@ import pytest
 from fake_server import FakeServer, record
 
 from holdfast.pipeline.landing import read_landed
+from holdfast.pipeline.mediation.batches import MediatedBatch
 from holdfast.pipeline.mediation.file import Pipeline
-from holdfast.pipeline.mediation.running import MediatedBatch, run
+from holdfast.pipeline.mediation.running import run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

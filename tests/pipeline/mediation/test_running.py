@@ -16,8 +16,9 @@ from fake_server import FakeServer, record
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.landing import read_landed
+from holdfast.pipeline.mediation.batches import MediatedBatch
 from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
-from holdfast.pipeline.mediation.running import MediatedBatch, Mediation, run
+from holdfast.pipeline.mediation.running import Mediation, run
 from holdfast.pipeline.mediation.samples import try_out
 from holdfast.pipeline.mediation.settled import Settled
 from holdfast.pipeline.mediation.sinks import as_messages, write_table
@@ -85,6 +86,7 @@ def test_the_example_sends_each_order_one_way_and_keeps_what_fails_with_the_reas
     stood = here.run().settle()
     (batch,) = here.batches
     assert (batch.rows, batch.sinks, batch.dead, batch.repeated) == (8, {"first": 2, "others": 1}, 5, False)
+    assert batch.seconds > 0
     confirmation = '<confirmation xmlns="urn:example:orders" order="{}"><customer>{}</customer><amount>{}</amount>'
     first = [confirmation.format(1, "Ada", "10.00"), confirmation.format(3, "Bob", "2000.00")]
     assert sorted(body.partition("<pieces>")[0] for body in bodies(orders, "orders.first")) == first

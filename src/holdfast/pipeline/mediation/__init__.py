@@ -3,12 +3,13 @@
 What a file of ``holdfast pipeline run`` says in words are functions here, for notebooks and for pipelines in Python.
 """
 
+from holdfast.pipeline.mediation.batches import MediatedBatch
 from holdfast.pipeline.mediation.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.inference import infer_schema
 from holdfast.pipeline.mediation.parsing import parse_json, parse_xml, validate
 from holdfast.pipeline.mediation.problems import split
 from holdfast.pipeline.mediation.routing import Route, route
-from holdfast.pipeline.mediation.running import MediatedBatch, Mediation, run
+from holdfast.pipeline.mediation.running import Mediation, run
 from holdfast.pipeline.mediation.writing import to_xml
 from holdfast.pipeline.mediation.xsd import XSD
 

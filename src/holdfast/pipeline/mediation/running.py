@@ -7,8 +7,8 @@ time; each takes it once. So a crash anywhere repeats the whole batch, and doubl
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,6 +21,7 @@ from holdfast.pipeline.checkpoints import origin, query_id, reader_of, refuse_fo
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.landing import table_of
 from holdfast.pipeline.mediation import kafka_options
+from holdfast.pipeline.mediation.batches import MediatedBatch
 from holdfast.pipeline.mediation.checks import source_options
 from holdfast.pipeline.mediation.file import read_pipeline
 from holdfast.pipeline.mediation.frames import Frames, own_session
@@ -54,32 +55,6 @@ _DOUBLES = "doubles"
 """What is settled of a batch beside its outputs: the records that had been read before."""
 _SEEN = "seen"
 """The output with the records of a Kafka topic that the next batch is compared with."""
-
-
-@dataclass(frozen=True)
-class MediatedBatch:
-    """What came of a batch.
-
-    Args:
-        query: The query's name: the source's, or that of a step with state.
-        batch: Its number.
-        rows: Messages that it read from its source.
-        sinks: Sink -> the rows it was given.
-        doubles: Records of a Kafka topic that an earlier attempt of the sink that sent them had sent before: read once.
-        dead: Rows that went to the dead letters.
-        late: Rows that a step with state dropped, since they came later than its watermark: Spark's
-            ``numRowsDroppedByWatermark``, which counts rows of one group as one.
-        repeated: Whether an earlier attempt had settled it.
-    """
-
-    query: str
-    batch: int
-    rows: int
-    sinks: Mapping[str, int]
-    dead: int
-    late: int
-    repeated: bool
-    doubles: int = 0
 
 
 class Mediation:
@@ -254,6 +229,7 @@ class Work:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Make, settle and give out a batch; what another attempt has settled is only given out again."""
+        begun = time.monotonic()
         settled = Settled(batch.sparkSession, f"{self._checkpoint}/holdfast-settled", number)
         counts = settled.counts()
         repeated = counts is not None
@@ -265,7 +241,12 @@ class Work:
         if self._on_batch is not None:
             sinks = {sink.name: counts.get(self._output(sink), 0) for sink in self._query.sinks}
             told = {"late": counts.get(_LATE, 0), "doubles": counts.get(_DOUBLES, 0)}
-            self._on_batch(MediatedBatch(self._query.name, number, counts[""], sinks, dead, repeated=repeated, **told))
+            seconds = round(time.monotonic() - begun, 3)
+            self._on_batch(
+                MediatedBatch(
+                    self._query.name, number, counts[""], sinks, dead, repeated=repeated, seconds=seconds, **told
+                )
+            )
 
     def _settle(self, batch: DataFrame, settled: Settled) -> dict[str, int]:
         frames = Frames(self._plan, batch.sparkSession, self._inferred)
