@@ -235,6 +235,20 @@ INPUT = 'input = "orders"\n'
             "Give its name",
         ),
         (
+            step('sql = "SELECT * FROM orders JOIN t"\nstate = {}\n[tables.t]\npath = "t.csv"\nrefresh = "10m"'),
+            20,
+            "tables.t.refresh",
+            "the step 'one' has state, and reads its tables once",
+            "Leave refresh out",
+        ),
+        (
+            step('sql = "SELECT * FROM orders JOIN t"\n[tables.t]\npath = "t.csv"\nrefresh = "often"'),
+            19,
+            "tables.t.refresh",
+            '"often" is not a duration',
+            "Write it with its unit",
+        ),
+        (
             step('input = ["orders", "t"]\nvalidate.rules.a = "true"\n[tables.t]\npath = "t.csv"'),
             16,
             "steps.one.input",

@@ -287,6 +287,7 @@ def _of_the_whole(plan: PipelinePlan, *, is_kept: bool) -> Iterator[Wrong]:
         yield from _of_one_query(step, graph)
         if step.name not in used:
             yield ("steps", step.name), "nothing is made of it", "Write [[routes]] with input and to, or take it out."
+    yield from _of_what_is_kept(plan, graph)
     fed: dict[str, set[str]] = {}
     for one in plan.routes:
         for name in one.to:
@@ -303,6 +304,16 @@ def _of_the_whole(plan: PipelinePlan, *, is_kept: bool) -> Iterator[Wrong]:
             if all(one.when for one in own):
                 told = f"rows of '{name}' that no route takes have nowhere to go"
                 yield (), told, "Write a last route without a condition, or [dead_letters]."
+
+
+def _of_what_is_kept(plan: PipelinePlan, graph: Graph) -> Iterator[Wrong]:
+    """Tables that are to be read again from time to time, and are part of a stream, which reads them at its start."""
+    for table in plan.tables:
+        fed = [one.name for one in plan.steps if one.state is not None and table.name in graph.ancestors(one.name)]
+        if fed and table.refresh is not None:
+            told = f"the step '{fed[0]}' has state, and reads its tables once, when the run starts"
+            remedy = "Leave refresh out, or join the table in a step below that one."
+            yield ("tables", table.name, "refresh"), told, remedy
 
 
 def _of_one_query(step: StepPlan, graph: Graph) -> Iterator[Wrong]:

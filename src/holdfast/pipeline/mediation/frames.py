@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,12 +30,14 @@ class Frames:
         spark: The session whose views are its rows.
         inferred: Step -> the fields that were inferred for it.
         keeps: Whether what is looked at twice is kept until ``release``: not in a stream.
+        tables: Reads a table; None: as it is now.
     """
 
     plan: PipelinePlan
     spark: SparkSession
     inferred: Mapping[str, T.StructType]
     keeps: bool = True
+    tables: Callable[[SparkSession, TablePlan], DataFrame] | None = None
     rows: dict[str, DataFrame] = field(default_factory=dict)
     failed: list[tuple[str, DataFrame]] = field(default_factory=list)
     """Step, and its rows with problems."""
@@ -70,7 +72,7 @@ class Frames:
         for step in steps:
             for table in self.plan.tables:
                 if table.name in inputs[step.name] and table.name not in self.rows:
-                    self.add(table.name, read_table(self.spark, table))
+                    self.add(table.name, (self.tables or read_table)(self.spark, table))
             try:
                 made = self._made(step, inputs[step.name])
             except ConfigurationError as error:

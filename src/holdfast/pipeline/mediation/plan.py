@@ -158,7 +158,7 @@ class SourcePlan:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A table to join with. It is listed anew for each batch, so that it may grow meanwhile.
+    """A table to join with. It is read anew for each batch, so that it may change meanwhile, unless ``refresh`` is set.
 
     Args:
         name: What its rows are called.
@@ -166,6 +166,7 @@ class TablePlan:
         format: What it is; without it, what its name ends with says so.
         schema: Its columns, as DDL; without it they are looked up in the table, for each batch.
         options: Options of Spark's reader of that format.
+        refresh: Keep its rows in Spark's cache, and read it again when they are older than this.
     """
 
     name: RowsName
@@ -173,6 +174,7 @@ class TablePlan:
     format: TableFormat | None = None
     schema: Text = ""
     options: Texts | None = None
+    refresh: Duration | None = None
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from holdfast.pipeline.mediation.graph import Graph, Query
 from holdfast.pipeline.mediation.kafka_cluster import check_kafka
 from holdfast.pipeline.mediation.kafka_records import as_rows, send_records
 from holdfast.pipeline.mediation.late_rows import dropped_rows, late_letters, rows_read
+from holdfast.pipeline.mediation.lookups import Lookups
 from holdfast.pipeline.mediation.outputs import DEAD, SINK, output_of, outputs, union
 from holdfast.pipeline.mediation.parallel_jobs import side_by_side
 from holdfast.pipeline.mediation.plan import PipelinePlan, SinkPlan
@@ -68,6 +69,7 @@ class Mediation:
         self._plan, self._spark = plan, spark
         self.queries: dict[str, StreamingQuery] = {}
         self._of: dict[str, Query] = {}
+        self._lookups: list[Lookups] = []
 
     def wait(self, seconds: float) -> bool:
         """Wait so long, in seconds, or until all queries have ended; whether they have.
@@ -80,12 +82,19 @@ class Mediation:
         except Exception:
             self.stop()
             raise
+        if all(ended):
+            self._release()
         return all(ended)
 
     def stop(self) -> None:
         """End all queries. What is under way is repeated by the next run."""
         for query in self.queries.values():
             query.stop()
+        self._release()
+
+    def _release(self) -> None:
+        while self._lookups:
+            self._lookups.pop().release()
 
     def settle(self, away: float = 60.0) -> dict[str, Any]:
         """Move each query's cursor to what its checkpoint says is done: Spark leaves it a batch behind at a run's end.
@@ -142,7 +151,9 @@ def run(
             place = _checkpoint(plan, query.name)
             for path, kind in _tables(plan, query):
                 refuse_foreign_data(spark, table_of(spark, path, kind), path, place)
-            mediation.queries[query.name] = _start(spark, plan, query, inferred, available_now, on_batch)
+            lookups = Lookups()
+            mediation._lookups.append(lookups)
+            mediation.queries[query.name] = _start(spark, plan, query, inferred, available_now, on_batch, lookups)
             mediation._of[query.name] = query
     except BaseException:
         mediation.stop()
@@ -172,6 +183,7 @@ def _start(
     inferred: Mapping[str, T.StructType],
     available_now: bool,
     on_batch: Callable[[MediatedBatch], None] | None,
+    lookups: Lookups,
 ) -> StreamingQuery:
     place = _checkpoint(plan, query.name)
     session = own_session(spark) if query.stream else spark
@@ -194,7 +206,7 @@ def _start(
     writer = writer.option("checkpointLocation", place)
     every = f"{round(plan.interval * 1000)} milliseconds"
     writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=every)
-    work = Work(plan, query, inferred, on_batch, partial(_running, session))
+    work = Work(plan, query, inferred, on_batch, partial(_running, session), lookups)
     return writer.foreachBatch(work).start()
 
 
@@ -213,6 +225,7 @@ class Work:
         inferred: Step -> the fields that were inferred for it.
         on_batch: Who is told.
         running: The query itself; it exists once a batch runs.
+        lookups: The tables of its batches.
     """
 
     def __init__(
@@ -222,9 +235,10 @@ class Work:
         inferred: Mapping[str, T.StructType],
         on_batch: Callable[[MediatedBatch], None] | None,
         running: Callable[[], StreamingQuery],
+        lookups: Lookups,
     ) -> None:
         self._plan, self._query, self._inferred, self._on_batch = plan, query, inferred, on_batch
-        self._running = running
+        self._running, self._lookups = running, lookups
         self._checkpoint = _checkpoint(plan, query.name)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -249,7 +263,7 @@ class Work:
             )
 
     def _settle(self, batch: DataFrame, settled: Settled) -> dict[str, int]:
-        frames = Frames(self._plan, batch.sparkSession, self._inferred)
+        frames = Frames(self._plan, batch.sparkSession, self._inferred, tables=self._lookups.read)
         try:
             rows = frames.keep(batch)
             made = rows.count()
