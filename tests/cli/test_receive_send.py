@@ -377,12 +377,15 @@ def test_what_waits_in_memory_is_not_called_safe(run_out_of_time: Any, tmp_path:
     assert "--resume" not in result.err
 
 
-def test_a_request_that_is_refused_says_what_is_safe(run: Any, start: Any, tmp_path: Path) -> None:
+def test_a_refused_message_says_what_is_safe_a_refused_request_its_fault(run: Any, start: Any, tmp_path: Path) -> None:
     (tmp_path / "picky_module.py").write_text(
         "import holdfast\napp = holdfast.Destination(':memory:')\napp.on('urn:other')(print)\n"
     )
     url = start("serve", "picky_module:app", "--port", "0").url()
     result = run("send", "--to", url, "--request", *orders(tmp_path, 1))
+    assert result.code == 1
+    assert "a fault: No handler here takes the action 'urn:holdfast:message'." in result.err
+    result = run("send", "--to", url, *orders(tmp_path, 1))
     assert result.code == 1
     assert "ActionNotSupported" in result.err
     assert "holdfast send --resume --store outbox" in result.err

@@ -22,13 +22,16 @@ from holdfast import (
     Source,
     SourcePolicy,
 )
+from holdfast.core.faults import addressing_fault, not_understood
 from holdfast.core.messages import Fault
 from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.records import Record
-from holdfast.endpoint.dispatcher import passed_on
+from holdfast.core.versions import SOAP, Addressing
+from holdfast.endpoint.fault_replies import passed_on
 from holdfast.http.client import HTTPClient
 from holdfast.store.rocksdb import RocksDBStore
 from holdfast.testing.ports import free_ports
+from holdfast.wire.names import SOAP_NS, WSA_NS
 
 ACTION = "urn:test:submit"
 QUICK = HandlingPolicy(attempts=3, backoff=0.01, backoff_cap=0.02)
@@ -209,6 +212,28 @@ def test_a_service_s_own_code_and_detail_go_to_a_requester_of_either_soap_versio
         Message.from_record(reply).raise_for_fault()
     detail = etree.fromstring(caught.value.detail)
     assert (caught.value.code, detail.tag, detail.text) == ("OutOfStock", "{urn:c}left", "0")
+
+
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+@pytest.mark.parametrize("addressing", list(Addressing), ids=str)
+def test_a_fault_of_our_own_about_a_request_has_the_code_of_its_specification(
+    soap: str, addressing: Addressing
+) -> None:
+    record = Record("urn:s", 1, "urn:a", b"<a/>", 0.0, wants_reply=True, soap=soap)
+    envelope = SOAP_NS[SOAP(soap)]
+    for fault, namespace, action in (
+        (addressing_fault("ActionNotSupported", "no"), WSA_NS[addressing], f"{WSA_NS[addressing]}/fault"),
+        (not_understood(("{urn:x}h",)), envelope, f"{WSA_NS[Addressing.V2005_08]}/soap/fault"),
+    ):
+        reply = passed_on(record, fault, addressing)
+        assert reply is not None and reply.action == action
+        root = etree.fromstring(reply.body)
+        # SOAP 1.2 part 1, 5.4.6: a code of SOAP's own is the Value itself
+        path = "faultcode" if soap == "1.1" else ".//{*}Value" if namespace == envelope else ".//{*}Subcode/{*}Value"
+        value = root.find(path)
+        assert value is not None and value.text is not None
+        prefix, _, local = value.text.partition(":")
+        assert (value.nsmap[prefix], local) == (namespace, fault.code)
 
 
 async def test_a_request_whose_handler_returns_nothing_is_answered_with_an_empty_element(serve: Any) -> None:

@@ -90,6 +90,21 @@ async def test_an_operation_that_returns_nothing_and_a_typed_fault_reach_the_cli
     assert orders.called == ["submit 1", "cancel 2", "cancel 3", "price 4"], "nobody called again"
 
 
+@every_combination
+async def test_an_operation_that_nobody_handles_is_refused_and_the_session_continues(profile: Profile) -> None:
+    orders = Orders()
+    del orders.app.handlers[f"{ORDERS}/Submit"], orders.app.handlers[f"{ORDERS}/Price"]
+    async with running_destination(orders.app) as url:
+        client = LiveWCFClient(url, contract="orders", **versions_of(profile))
+        said = await client.run("open; submit 1; cancel 7; price apple; cancel 8; submit 2; cancel 9; close")
+    assert [line["failed"] for line in client.failed] == ["submit 1", "price apple", "submit 2"]
+    exceptions = {line["failed"].split()[0]: line["exception"] for line in client.failed}
+    assert exceptions == {"submit": "ProtocolException", "price": "ActionNotSupportedException"}
+    assert all("No handler here takes the action" in line["said"] for line in client.failed)
+    assert [line["ok"] for line in said if "ok" in line] == ["open", "cancel 7", "cancel 8", "cancel 9", "close"]
+    assert orders.called == ["cancel 2", "cancel 4", "cancel 6"]
+
+
 @each_version
 @pytest.mark.parametrize("script", ["notify 1; abort", "notify 1; echo 2; abort"])
 async def test_a_client_that_aborts_leaves_no_open_sequence(profile: Profile, script: str) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 from reads import take_effects
 
 from holdfast.core.events import Incident, Respond, Transmit
-from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Sequence
+from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Fault, Sequence
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.records import Record
-from holdfast.core.versions import Versions
+from holdfast.core.versions import Addressing, Versions
 from holdfast.store.memory import MemoryStore
 
 
@@ -31,6 +31,7 @@ class Endpoint:
         store: Where it keeps what it has.
         now: Seconds.
         allows: Which addresses it sends to.
+        tell: A fault as the reply to a request.
         policy: Of its destination.
     """
 
@@ -40,6 +41,7 @@ class Endpoint:
         store: MemoryStore | None = None,
         now: float = 0.0,
         allows: Callable[[str], bool] = never,
+        tell: Callable[[Record, Fault, Addressing], Record | None] = lambda _request, _fault, _wsa: None,
         **policy: Any,
     ) -> None:
         self.versions = Versions(rm)
@@ -50,6 +52,7 @@ class Endpoint:
         self.transmitted: list[Transmit] = []
         self.answers: dict[object, Envelope | None] = {}
         self.allows = allows
+        self.tell = tell
         self.policy = DestinationPolicy(**policy)
         self._policy = policy
         self.protocol = RMProtocol(
@@ -59,6 +62,7 @@ class Endpoint:
             lambda: 0.0,
             destination_policy=self.policy,
             allows=allows,
+            tell=tell,
         )
         self.protocol.recover(self.store.load(), now)
         self._see_to_effects()
@@ -70,7 +74,7 @@ class Endpoint:
     def restart(self, now: float | None = None) -> Endpoint:
         """What comes up after it was killed. It has a disk of its own, as that was left."""
         when = self.now if now is None else now
-        again = Endpoint(self.versions.rm.value, deepcopy(self.store), when, self.allows, **self._policy)
+        again = Endpoint(self.versions.rm.value, deepcopy(self.store), when, self.allows, self.tell, **self._policy)
         again.granted = self.granted
         return again
 
@@ -108,7 +112,7 @@ class Endpoint:
 
     def send(self, identifier: str, number: int, **fields: Any) -> Envelope | None:
         return self.ask(
-            sequence=Sequence(identifier, number), action="urn:a", body=b"<m%d/>" % number, durable=True, **fields
+            **{"sequence": Sequence(identifier, number), "action": "urn:a", "body": b"<m%d/>" % number, **fields}
         )
 
     def request(self, identifier: str, number: int) -> Envelope | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from holdfast.core.acknowledging import Acknowledging, asks
-from holdfast.core.answering import Answering
+from holdfast.core.answering import Answering, fault_fields
 from holdfast.core.authority import Authority
 from holdfast.core.destination import RMDestination, Verdict
 from holdfast.core.events import BackChannel, Incident
@@ -21,6 +21,7 @@ from holdfast.core.faults import (
     UNKNOWN_SEQUENCE,
     WSRM_REQUIRED,
     addressing_fault,
+    not_understood,
     sequence_fault,
 )
 from holdfast.core.inbound import Inbound
@@ -43,6 +44,12 @@ def _wants_reply(envelope: Envelope) -> bool:
     if envelope.reply_to is None or envelope.message_id is None or envelope.relates_to is not None:
         return False
     return not envelope.reply_to.is_none
+
+
+def _takes_fault(envelope: Envelope) -> bool:
+    """Whether the sender of a message that is refused wants to hear of it."""
+    target = envelope.fault_to or envelope.reply_to
+    return not (target is not None and target.is_none)
 
 
 class Accepting:
@@ -86,6 +93,19 @@ class Accepting:
         self.takes_only_replies = False
         """Whether nobody reads what comes but who asked for it: any other message is acknowledged and not kept."""
 
+    def refuses_within_sequence(self, envelope: Envelope, back_channel: BackChannel | None) -> bool:
+        """Whether a fault about this message is a reply in the offered Sequence, and the message itself is accepted.
+
+        WCF's server does so, and its client ends the whole session for a fault outside the Sequence. A one-way message
+        with a MessageID is refused outside: its sender can relate the fault to it, and keeps the message.
+        """
+        if back_channel is None or envelope.sequence is None or envelope.control is not None or envelope.relates_to:
+            return False
+        destination = self._inbound.destinations.get(envelope.sequence.identifier)
+        if destination is None or destination.offered is None:
+            return False
+        return envelope.message_id is None or _wants_reply(envelope)
+
     def receive(
         self, envelope: Envelope, back_channel: BackChannel | None, now: float, problem: Fault | None, origin: Origin
     ) -> None:
@@ -107,12 +127,13 @@ class Accepting:
         asked = self._request_of(envelope, origin, destination.identifier)
         is_passed_on = asked is not None and asked[0].forwarding is not None
         is_for_others = is_passed_on or self._outbound.is_offered_by_forwarder(destination.identifier)
-        if is_application:
-            fault = self._check_application_message(envelope)
-            if fault is None and asked is None and not is_for_others and isinstance(envelope.routed, Fault):
-                fault = envelope.routed  # a reply goes to who asked, whatever the routes say
-            if fault is not None and number not in destination.accepted:
-                self._answering.fault(envelope, fault, back_channel)
+        refused: Fault | None = None
+        if is_application and number not in destination.accepted:
+            refused = self._check_application_message(envelope)
+            if refused is None and asked is None and not is_for_others and isinstance(envelope.routed, Fault):
+                refused = envelope.routed  # a reply goes to who asked, whatever the routes say
+            if refused is not None and not self.refuses_within_sequence(envelope, back_channel):
+                self._answering.fault(envelope, refused, back_channel)
                 return
         if asked is not None and is_passed_on:
             again = partial(self._receive_again, envelope, back_channel, problem, origin)
@@ -121,8 +142,8 @@ class Accepting:
         if isinstance(envelope.routed, Routed) and envelope.routed.expects is Expects.ONE_WAY:
             envelope.reply_to = NONE_EPR  # the operator knows better than the message
         awaits_reply = back_channel is not None and is_application and not is_for_others
-        awaits_reply = awaits_reply and self._awaits_reply(envelope)
-        is_kept = not is_for_others and (asked is not None or not self.takes_only_replies)
+        awaits_reply = awaits_reply and (self._awaits_reply(envelope) if refused is None else _takes_fault(envelope))
+        is_kept = refused is None and not is_for_others and (asked is not None or not self.takes_only_replies)
         answered = back_channel if problem is None else None
         verdict = self._inbound.receive(destination, envelope, awaits_reply, answered, now, is_kept=is_kept)
         if isinstance(verdict, Fault):
@@ -130,7 +151,11 @@ class Accepting:
         elif verdict is _NEW:
             if problem is not None:
                 self._commit.then(partial(self._answer_problem, envelope, problem, back_channel, destination))
-            if not awaits_reply and back_channel is not None and _wants_reply(envelope):
+            if refused is not None:
+                fields = fault_fields(envelope, refused)
+                self._effects.append(Incident("message refused", destination.identifier, number, "warning", fields))
+                self._replies.refuse(destination, envelope, refused, now)
+            elif not awaits_reply and back_channel is not None and _wants_reply(envelope):
                 assert envelope.reply_to is not None
                 reply_to = envelope.reply_to.address
                 self._replies.tell_of_none(destination, number, envelope.action, reply_to)
@@ -138,10 +163,8 @@ class Accepting:
                 self._outbound.forwarders.replied(*asked, envelope, now)
             elif asked is not None:
                 self._outbound.receive_reply(*asked)
-            elif (
-                is_application and not is_kept and not self._is_reply_kept(envelope, origin, now) and not envelope.fault
-            ):
-                self._effects.append(Incident("unasked message dropped", destination.identifier, number))
+            elif refused is None and is_application and not (is_kept or self._is_reply_kept(envelope, origin, now)):
+                self._tell_of_unasked(envelope)
         elif verdict is Verdict.DUPLICATE:
             self._effects.append(Incident("duplicate dropped", destination.identifier, number, "debug"))
             self._replies.again(destination, number, back_channel, now, asked=asks(envelope, destination))
@@ -158,6 +181,13 @@ class Accepting:
     def _is_reply_kept(self, envelope: Envelope, origin: Origin, now: float) -> bool:
         query = origin.query
         return query is not None and self._outbound.forwarders.may_be_reply(query, envelope, now)
+
+    def _tell_of_unasked(self, envelope: Envelope) -> None:
+        sequence = envelope.sequence
+        assert sequence is not None
+        if not envelope.fault:
+            incident = Incident("unasked message dropped", sequence.identifier, sequence.message_number)
+            self._effects.append(incident)
 
     def _receive_again(
         self, envelope: Envelope, back_channel: BackChannel | None, problem: Fault | None, origin: Origin, now: float
@@ -197,6 +227,8 @@ class Accepting:
         self._answering.fault(envelope, fault, back_channel, acknowledgements=acknowledgements)
 
     def _check_application_message(self, envelope: Envelope) -> Fault | None:
+        if envelope.not_understood:
+            return not_understood(envelope.not_understood)
         if not self._accepts(envelope.action):
             reason = f"No handler here takes the action {envelope.action!r}."
             return addressing_fault(ACTION_NOT_SUPPORTED, reason)

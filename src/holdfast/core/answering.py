@@ -30,6 +30,13 @@ def response_to(request: Envelope, versions: Versions | None, control: Control) 
     return response
 
 
+def fault_fields(envelope: Envelope, fault: Fault) -> dict[str, str]:
+    """The fields of a log line about the fault that a message is refused with."""
+    if fault.is_rm:
+        return {"code": fault.code}
+    return {"code": fault.code, "action": envelope.action, "reason": fault.reason}
+
+
 class Answering:
     """Gives answers to whom they are for.
 
@@ -92,7 +99,7 @@ class Answering:
         sequence = envelope.sequence
         about = fault.identifier or (sequence.identifier if sequence is not None else "")
         number = sequence.message_number if sequence is not None and about == sequence.identifier else 0
-        self._effects.append(Incident("fault raised", about, number, level, {"code": fault.code}))
+        self._effects.append(Incident("fault raised", about, number, level, fault_fields(envelope, fault)))
         addressing = envelope.addressing or Addressing.V2005_08
         answer = Envelope(envelope.soap, addressing, envelope.rm or newest_rm(addressing))
         answer.fault = fault

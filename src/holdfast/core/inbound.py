@@ -180,7 +180,7 @@ class Inbound:
         else:
             if awaits_reply:
                 destination.awaiting.add(number)
-            record = self._record(destination, envelope, awaits_reply, now)
+            record = self.record_of(destination, envelope, awaits_reply, now)
             deliveries = self._place(destination, number, record, queues)
         self.commit.save(destination.identifier, destination)
         self.commit.then(partial(self._stored, destination, number, deliveries, envelope, back_channel, awaits_reply))
@@ -189,7 +189,8 @@ class Inbound:
         return verdict
 
     @staticmethod
-    def _record(destination: RMDestination, envelope: Envelope, awaits_reply: bool, now: float) -> Record:
+    def record_of(destination: RMDestination, envelope: Envelope, awaits_reply: bool, now: float) -> Record:
+        """Return what is kept of a message."""
         sequence = envelope.sequence
         assert sequence is not None
         return Record(

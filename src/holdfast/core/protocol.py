@@ -43,6 +43,7 @@ from holdfast.core.recovering import recover_outbound
 from holdfast.core.refusals import refusal
 from holdfast.core.replies import Replies
 from holdfast.core.staging import Staging
+from holdfast.core.versions import Addressing
 
 
 def _always(_value: str) -> bool:
@@ -51,6 +52,10 @@ def _always(_value: str) -> bool:
 
 def _never(_value: str) -> bool:
     return False
+
+
+def _tells_nothing(_request: Record, _fault: Fault, _addressing: Addressing) -> Record | None:
+    return None
 
 
 class RMProtocol:
@@ -69,6 +74,8 @@ class RMProtocol:
         accepts: Whether the application takes messages with this action.
         replies: Whether the application answers requests with this action; if not, they are acknowledged at once.
         always_replies: Whether this action is a request also where the message says nothing of a reply.
+        tell: A fault as the reply to a request that is refused within its Sequence, in that version of WS-Addressing;
+            None for one that wants no reply.
         local: The address the peer can send to; :data:`ANONYMOUS` for a source without a listener.
         handling: The handlers of the queue; None if it has none.
         forwarding: Those that send on what comes in; None if there may be none.
@@ -90,6 +97,7 @@ class RMProtocol:
         accepts: Callable[[str], bool] = _always,
         replies: Callable[[str], bool] = _always,
         always_replies: Callable[[str], bool] = _never,
+        tell: Callable[[Record, Fault, Addressing], Record | None] = _tells_nothing,
         local: str = ANONYMOUS,
         handling: Handling | None = None,
         forwarding: Forwarding | None = None,
@@ -116,7 +124,7 @@ class RMProtocol:
         self.answering = Answering(Addresses(allows), self.commit, self.effects)
         self.acknowledging: Acknowledging = Acknowledging(self.inbound, self.answering, self.effects)
         self.inbound.answers = self.replies = Replies(
-            self.inbound, self.outbound, self.acknowledging, self.answering, self.commit, self.effects
+            self.inbound, self.outbound, self.acknowledging, self.answering, self.commit, self.effects, tell
         )
         self.granting: Granting = Granting(self.inbound, self.outbound, self.replies, self.answering, new_identifier)
         self.authority = Authority(self.inbound, self.outbound, self.effects)
@@ -251,7 +259,7 @@ class RMProtocol:
         """
         if sent is not None:
             origin = Origin(sent.to, query=sent.query)
-        if envelope.not_understood:
+        if envelope.not_understood and not self.accepting.refuses_within_sequence(envelope, back_channel):
             self.answering.fault(envelope, not_understood(envelope.not_understood), back_channel)
             return
         if back_channel is not None and (not envelope.action or envelope.contradiction):

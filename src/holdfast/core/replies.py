@@ -7,6 +7,7 @@ their destination's to remember, durably: whatever shapes an answer here is read
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from functools import partial
 
 from holdfast.core.acknowledging import Acknowledging, asks
@@ -15,7 +16,7 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.destination import RMDestination
 from holdfast.core.events import BackChannel, Effect, Incident, Respond
 from holdfast.core.inbound import Inbound
-from holdfast.core.messages import ANONYMOUS, Envelope, LastMessage
+from holdfast.core.messages import ANONYMOUS, Envelope, Fault, LastMessage
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox
 from holdfast.core.records import Record
@@ -43,6 +44,7 @@ class Replies:
         answering: What answers that say nothing do.
         commit: What is said waits for it.
         effects: Where answers go.
+        tell: A fault as the reply to a request, in that version of WS-Addressing; None for one that wants no reply.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Replies:
         answering: Answering,
         commit: GroupCommit,
         effects: list[Effect],
+        tell: Callable[[Record, Fault, Addressing], Record | None],
     ) -> None:
         self._inbound = inbound
         self._outbound = outbound
@@ -60,6 +63,7 @@ class Replies:
         self._answering = answering
         self._commit = commit
         self._effects = effects
+        self._tell = tell
         self._waiting: dict[str, dict[int, list[tuple[BackChannel, bool]]]] = {}
         """Identifier -> message number -> those who wait for its answer, and whether they asked for an
         acknowledgement."""
@@ -87,6 +91,13 @@ class Replies:
         if reply is None or not self._keep(destination, record, reply, now):
             self._release(destination, number)
         self._commit.save(destination.identifier, destination)
+
+    def refuse(self, destination: RMDestination, envelope: Envelope, fault: Fault, now: float) -> None:
+        """Answer a message that was accepted and goes to no queue with a fault, as if a handler had raised it."""
+        assert envelope.sequence is not None
+        if envelope.sequence.message_number in destination.awaiting:
+            record = self._inbound.record_of(destination, envelope, True, now)
+            self.reply(record, self._tell(record, fault, destination.versions.addressing), now)
 
     def keep(self, record: Record, reply: Record, now: float) -> bool:
         """Keep a reply to a message that was acknowledged without one, for a repeat of that message.

@@ -56,9 +56,10 @@ from holdfast.endpoint.arguments import (
 )
 from holdfast.endpoint.decoding import OFF_LOOP
 from holdfast.endpoint.descriptors import outgoing
-from holdfast.endpoint.dispatcher import Dispatcher, Handler, MessageHandler, passed_on, set_aside
+from holdfast.endpoint.dispatcher import Dispatcher, Handler, MessageHandler
 from holdfast.endpoint.engine import Clock, Engine, in_thread, new_identifier, open_off_loop, patiently
 from holdfast.endpoint.envelopes import Elsewhere, Envelopes, refuse_as_soap
+from holdfast.endpoint.fault_replies import passed_on, set_aside
 from holdfast.endpoint.handlers import check_action, check_handler, check_transactions
 from holdfast.endpoint.http_media import refuse_unless_soap
 from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl

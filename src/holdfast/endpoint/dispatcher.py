@@ -17,13 +17,13 @@ from typing import Any, Protocol
 
 from holdfast.core.events import Handle
 from holdfast.core.handling import Handling
-from holdfast.core.messages import Fault
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.engine import Engine
 from holdfast.endpoint.failures import brief, reason_of
+from holdfast.endpoint.fault_replies import fault_reply
 from holdfast.endpoint.handlers import wants_connection
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, empty_response, fault_body
+from holdfast.endpoint.message import ApplicationFault, Body, Message, body_bytes, empty_response
 from holdfast.endpoint.tracing import Tracing
 from holdfast.exceptions import EnvelopeError
 from holdfast.store import Transaction, Transactional
@@ -42,8 +42,6 @@ MessageHandler = Callable[[Message], Result] | TransactionalHandler
 """What :meth:`holdfast.Destination.on` accepts, for type checkers."""
 Handler = Callable[..., Result]
 """The same for those who call it. Plain functions run in threads."""
-
-_SET_ASIDE = ApplicationFault("The service failed to handle the request; it has been set aside.", sender=False)
 
 
 class Dispatcher:
@@ -347,28 +345,3 @@ def _caused(what: str, error: BaseException) -> RuntimeError:
 
 class _NoReply(EnvelopeError):
     """What a handler returned cannot be sent. Another attempt would do its work again, and return the like."""
-
-
-def fault_reply(record: Record, fault: ApplicationFault) -> Record | None:
-    """The reply that tells a requester of a fault; None if nobody waits for one."""
-    if not record.wants_reply:
-        return None
-    # Where the requester speaks WS-Addressing 2004/08, that version's action is written instead.
-    action = fault.action or "http://www.w3.org/2005/08/addressing/soap/fault"
-    return Record("", 0, action, fault_body(fault, record.soap), record.received_at, soap=record.soap)
-
-
-def set_aside(record: Record) -> Record | None:
-    """What the requester of a message that is given up is told: nothing of what went wrong here."""
-    return fault_reply(record, _SET_ASIDE)
-
-
-def passed_on(record: Record, fault: Fault) -> Record | None:
-    """The reply that tells a requester of a fault that another service answered with, or that we answer with in its
-    place."""
-    code = f"{{{fault.code_namespace}}}{fault.code}" if fault.code_namespace else ""
-    try:
-        told = ApplicationFault(fault.reason, sender=fault.sender, detail=fault.detail, code=code)
-    except EnvelopeError:  # a fault may have several details, and ours has one
-        told = ApplicationFault(fault.reason, sender=fault.sender, code=code)
-    return fault_reply(record, told)

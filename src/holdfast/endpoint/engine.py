@@ -27,6 +27,7 @@ from holdfast.core.policy import DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue
 from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.endpoint.fault_replies import passed_on
 from holdfast.endpoint.heap import share_arenas
 from holdfast.endpoint.journal_events import Collector
 from holdfast.endpoint.logs import log
@@ -240,6 +241,7 @@ class Engine:
             accepts=accepts,
             replies=replies,
             always_replies=always_replies,
+            tell=passed_on,
             local=local,
             handling=handling,
             forwarding=forwarding,

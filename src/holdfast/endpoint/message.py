@@ -208,6 +208,9 @@ def fault_body(fault: ApplicationFault, soap: str) -> bytes:
     namespace = SOAP_NS[SOAP(soap)]
     prefixes = {"s": namespace} | ({"c": own.namespace} if own is not None and own.namespace else {})
     own_code = "" if own is None else f"c:{own.localname}" if own.namespace else own.localname
+    value = "s:Sender" if fault.sender else "s:Receiver"
+    if own is not None and own.namespace == namespace:  # a code of SOAP's own, such as MustUnderstand, has no Subcode
+        value, own_code = f"s:{own.localname}", f"s:{own.localname}" if is_1_1 else ""
     root = etree.Element(f"{{{namespace}}}Fault", nsmap=prefixes)
     if is_1_1:
         etree.SubElement(root, "faultcode").text = own_code or ("s:Client" if fault.sender else "s:Server")
@@ -215,7 +218,7 @@ def fault_body(fault: ApplicationFault, soap: str) -> bytes:
         detail = "detail"
     else:
         code = etree.SubElement(root, f"{{{namespace}}}Code")
-        etree.SubElement(code, f"{{{namespace}}}Value").text = "s:Sender" if fault.sender else "s:Receiver"
+        etree.SubElement(code, f"{{{namespace}}}Value").text = value
         if own_code:
             subcode = etree.SubElement(code, f"{{{namespace}}}Subcode")
             etree.SubElement(subcode, f"{{{namespace}}}Value").text = own_code

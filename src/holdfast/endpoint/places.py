@@ -10,8 +10,8 @@ from holdfast.core.retention import Search
 from holdfast.core.steering import Steering
 from holdfast.endpoint.admin_routes import Refused
 from holdfast.endpoint.admin_shapes import Reset
-from holdfast.endpoint.dispatcher import set_aside
 from holdfast.endpoint.engine import Engine
+from holdfast.endpoint.fault_replies import set_aside
 
 _REMEDY = 'One of {"to": "earliest"}, {"to": "latest"}, {"offset": 12, "partition": 0}, {"time": 1767225600}.'
 
