@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -75,6 +76,7 @@ async def test_one_way_messages_and_calls_of_one_session_arrive_once_and_in_orde
     assert client.failed == []
     assert [line["answer"] for line in said if str(line["ok"]).startswith("echo")] == [4, 5, 6, 8]
     assert [number for number, _ in handled] == list(range(1, 9))
+    assert [one.is_kept_alive for one in app.engine.protocol.inbound.destinations.values()] == [True]
 
 
 @every_combination
@@ -117,6 +119,32 @@ async def test_a_client_that_aborts_leaves_no_open_sequence(profile: Profile, sc
         await until(lambda: [one.is_over for one in protocol.inbound.destinations.values()] == [True])
         assert protocol.outbound.outboxes == {}
         assert "sequence lost" not in app.incidents
+    assert client.failed == []
+
+
+@each_version
+async def test_a_two_way_client_that_was_killed_leaves_no_open_sequence(profile: Profile) -> None:
+    app = contract_app(":memory:", lambda message: None, policy=holdfast.DestinationPolicy(keep_alive_timeout=1.0))
+    async with running_destination(app) as url:
+        await killed(LiveWCFClient(url, contract="both", **versions_of(profile)), "open; notify 1; echo 2; die")
+        protocol = app.engine.protocol
+        await until(lambda: [one.is_over for one in protocol.inbound.destinations.values()] == [True])
+        assert protocol.inbound.shares.open_count == 0
+
+
+async def killed(client: LiveWCFClient, script: str) -> None:
+    """Run a script whose last command kills the client."""
+    with contextlib.suppress(AssertionError):
+        await client.run(script)
+
+
+@each_version
+@pytest.mark.nightly
+async def test_a_two_way_client_that_only_waits_keeps_its_session(profile: Profile) -> None:
+    app = contract_app(":memory:", lambda message: None, policy=holdfast.DestinationPolicy(keep_alive_timeout=6.0))
+    async with running_destination(app) as url:
+        client = LiveWCFClient(url, contract="both", inactivity="6", **versions_of(profile))
+        await client.run("open; echo 1; sleep 15; echo 2; close")
     assert client.failed == []
 
 

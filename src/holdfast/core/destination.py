@@ -103,6 +103,7 @@ class RMDestination:
         "held",
         "held_bytes",
         "identifier",
+        "is_kept_alive",
         "is_short_of_bytes",
         "last_activity",
         "last_fault",
@@ -172,6 +173,8 @@ class RMDestination:
         self.last_activity = now
         self.ended_at: float | None = None
         self.last_fault = ""
+        self.is_kept_alive = False
+        """Whether its source is never silent for long while it runs."""
         self.disowned = False
         """Whether its source said that it is over, or unknown to it: then nothing is acknowledged to it any more."""
         self.suspended: str | None = None
@@ -520,9 +523,12 @@ class RMDestination:
         """When it expires, dies of inactivity, or may be forgotten; None: never (WS-RM 3.4)."""
         if self.ended_at is not None:
             return self.ended_at + self.policy.remember_terminated
-        idle = None
-        if self.policy.inactivity_timeout is not None:
-            idle = self.last_activity + self.policy.inactivity_timeout
+        timeout = self.policy.inactivity_timeout
+        if self.is_kept_alive and self.policy.keep_alive_timeout is not None:
+            timeout = (
+                self.policy.keep_alive_timeout if timeout is None else min(timeout, self.policy.keep_alive_timeout)
+            )
+        idle = None if timeout is None else self.last_activity + timeout
         if self.expires_at is None:
             return idle
         return self.expires_at if idle is None else min(idle, self.expires_at)
@@ -585,6 +591,7 @@ class RMDestination:
             "partition": self.partition,
             "behavior": self.behavior.value,
             "offered": self.offered,
+            "kept_alive": self.is_kept_alive,
             "state": DestinationState.CREATED.value,
             "accepted": [],
             "awaiting": [],
@@ -642,6 +649,7 @@ class RMDestination:
         destination.ended_at = None if state["ended_at"] is None else min(state["ended_at"], now)
         destination.last_fault = state["last_fault"]
         destination.disowned = state.get("disowned", False)
+        destination.is_kept_alive = state.get("kept_alive", False)
         destination.gap_reported = list(state["gaps"])
         destination.suspended = state.get("suspended")
         destination.routed = {number: names for number, *names in state.get("routed", ())}

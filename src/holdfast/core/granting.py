@@ -13,6 +13,7 @@ from holdfast.core.events import Incident
 from holdfast.core.faults import creation_refused
 from holdfast.core.inbound import Inbound
 from holdfast.core.incoming import Incoming
+from holdfast.core.keep_alive import is_kept_alive
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     CreateSequence,
@@ -22,6 +23,7 @@ from holdfast.core.messages import (
     Fault,
     Offer,
 )
+from holdfast.core.origin import Origin
 from holdfast.core.outbound import Outbound
 from holdfast.core.policy import for_forwarded_replies
 from holdfast.core.replies import Replies
@@ -64,7 +66,7 @@ class Granting:
             if fault is not None:
                 self._answering.fault(envelope, fault, incoming.back_channel)
                 return
-            destination = self._grant(envelope, create, incoming.origin.party, incoming.now)
+            destination = self._grant(envelope, create, incoming.origin, incoming.now)
         granted = CreateSequenceResponse(
             destination.identifier, destination.expires, destination.behavior, destination.accept_acks_to
         )
@@ -104,12 +106,13 @@ class Granting:
             return f"You have {of_party} open Sequences here, the limit for one peer."
         return ""
 
-    def _grant(self, envelope: Envelope, create: CreateSequence, party: str, now: float) -> RMDestination:
+    def _grant(self, envelope: Envelope, create: CreateSequence, origin: Origin, now: float) -> RMDestination:
         versions = envelope.versions
         assert versions is not None
         destination = RMDestination(self._new_identifier(), versions, create.acks_to, self._inbound.policy, now)
         destination.create_message_id = envelope.message_id or None
-        destination.party = party
+        destination.party = origin.party
+        destination.is_kept_alive = is_kept_alive(envelope, create, origin)
         destination.expires = self._life(create.expires)
         if destination.expires is not None:
             destination.expires_at = now + destination.expires

@@ -329,7 +329,8 @@ class Inbound:
         if destination.ended_at is None:
             destination.ended_at = now
             self.shares.closed(destination.party)
-            self.effects.append(Incident("sequence terminated", destination.identifier))
+            why = {"why": destination.last_fault} if destination.last_fault == TIME_IS_UP else None
+            self.effects.append(Incident("sequence terminated", destination.identifier, detail=why))
             self.answers.over(destination, by_source=by_source)
             self._deadlines.want(destination.identifier, destination.deadline())
             self.commit.save(destination.identifier, destination)

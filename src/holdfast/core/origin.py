@@ -48,6 +48,7 @@ class Origin:
         party: Who posted it: the owner of a client certificate (:data:`CERTIFIED`) or a network address; "" if unknown.
         names: Identifiers of the inbound Sequences that the message names.
         query: The forwarded message that it may be the reply to, though that one awaits none.
+        is_named: Whether its sender says which program it is, as HTTP's User-Agent does.
     """
 
     address: str = ""
@@ -55,6 +56,7 @@ class Origin:
     party: str = ""
     names: tuple[str, ...] = ()
     query: Record | None = None
+    is_named: bool = True
 
     def naming(self, envelope: Envelope) -> Origin:
         """Return the same origin with the inbound Sequences that a message names."""

@@ -63,6 +63,10 @@ class DestinationPolicy:
         inactivity_timeout: Seconds without a message of the Sequence after which it is ended; None: never. A day,
             since a durable source may come back after a night, and a source that never ends its Sequences (CXF
             does not in 1.1) must not fill the store.
+        keep_alive_timeout: The same for the Sequence of a two-way WCF client, which keeps nothing on disk, and while it
+            runs asks for an acknowledgement after every half of its InactivityTimeout (ten minutes unless configured).
+            If clients have an InactivityTimeout above an hour, raise this to more than half of it; None: as
+            ``inactivity_timeout``.
         max_expires: Seconds; a longer or endless Expires asked for is shortened to it; None: as asked.
         max_sequences: Open Sequences; the next CreateSequence is refused, and with 0 each one. About 2 KB
             of memory each.
@@ -98,6 +102,7 @@ class DestinationPolicy:
     acknowledgement_interval: float = 0.2
     acknowledgement_count: int = 8
     inactivity_timeout: float | None = 86_400.0
+    keep_alive_timeout: float | None = 1_800.0
     max_expires: float | None = None
     max_sequences: int = 20_000
     max_party_sequences: int = 10_000

@@ -41,4 +41,4 @@ def origin_of(request: Request, envelope: Envelope) -> Origin:
     speaks = envelope.control or envelope.fault or envelope.acknowledgements or envelope.relates_to
     if request.certificate is None and not speaks:
         return STRANGER
-    return Origin(secret=secret_in(request.target), party=party_of(request))
+    return Origin(secret=secret_in(request.target), party=party_of(request), is_named=b"user-agent" in request.headers)
