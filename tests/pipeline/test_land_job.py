@@ -244,7 +244,7 @@ def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(monkeyp
     reading = ("schema", "schema_file", "prefix", "lenient", "max_elements", "also", "element", "by_day", "table")
     given = dict.fromkeys((*reading, "interval", "max_rows_per_batch", "away_seconds"))
     arguments = dict.fromkeys(("broker", "queue", "checkpoint", "reader", "out"), "x") | given
-    arguments |= {"available_now": True, "until_rows": None}
+    arguments |= {"available_now": True, "until_rows": None, "types": {}}
     options = ReadOptions.parse({"broker": "http://127.0.0.1:9"})
     _land(None, arguments, options, threading.Event())  # type: ignore[arg-type]
     assert queries == []
@@ -325,6 +325,6 @@ def test_arguments_become_a_trigger_and_options_of_the_source():
     assert _source_options(dict.fromkeys(given)) == {}
 
 
-def test_the_help_shows_two_examples():
+def test_the_help_shows_examples():
     result = CliRunner().invoke(land_command, ["--help"])
-    assert result.output.count("holdfast land --broker") == 2
+    assert result.output.count("holdfast land --broker") == 3

@@ -160,9 +160,8 @@ def test_of_two_drivers_of_one_checkpoint_one_lands_a_batch_and_the_other_says_s
     out, parser = str(place.out), BodyColumns(ORDER)
     given: dict[str, Any] = {"broker": orders.url, "queue": "orders", "startingOffsets": '{"0": 80}'}
     rows = spark.read.format("wsrm").options(**given).load()
-    driver = landing._batch_writer(
-        ParquetTable(spark, out), out, str(place.checkpoint), parser, Layout(parser.schema), None
-    )
+    target = landing._Target("", out, ParquetTable(spark, out), parser, Layout(parser.schema))
+    driver = landing._batch_writer([target], None, str(place.checkpoint), None)
     real = landed_room.write_rows
 
     def and_the_other(*written: Any) -> None:

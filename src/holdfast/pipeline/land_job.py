@@ -6,8 +6,10 @@ Prints one line of JSON a batch. May be killed at any time and started again wit
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,6 +36,7 @@ from holdfast.pipeline.job import (
     table_options,
     tell_of_flags,
 )
+from holdfast.pipeline.message_types import OTHER, table_names
 from holdfast.pipeline.options import ReadOptions
 from holdfast.pipeline.session import check_spark
 from holdfast.pipeline.wording import away_option, own_words
@@ -44,8 +47,26 @@ if TYPE_CHECKING:
 
     from holdfast.pipeline.landing import LandedBatch
 
+_TYPE = re.compile(r"((?:\{[^{}]*\})?[^={}]+)=(.*\S.*)", re.DOTALL)
+
 DEFAULT_INTERVAL = 10.0
 """Seconds: a batch is a directory of files, and tables of many small files are slow to read."""
+
+
+def _types(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Callback of ``--type``: element -> its fields."""
+    found: dict[str, str] = {}
+    for value in values:
+        match = _TYPE.fullmatch(value)
+        if match is None or match[1] in found:
+            what = f"{value!r} is not ELEMENT=FIELDS" if match is None else f"{match[1]} is given twice"
+            raise click.BadParameter(what, context, option)
+        found[match[1]] = match[2]
+    try:
+        table_names(found)
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error), context, option) from error
+    return found
 
 
 @click.command()
@@ -68,6 +89,15 @@ DEFAULT_INTERVAL = 10.0
 @click.option("--until-rows", type=click.IntRange(min=1), help="End when so many messages have been landed in all.")
 @table_options
 @reading_options
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="ELEMENT=FIELDS",
+    callback=_types,
+    help="Land bodies of this element in a separate table below --out, with these fields; others are in the table "
+    "other.",
+)
 @spark_options
 def land_command(**arguments: Any) -> None:
     """Land queues as a Parquet or Delta table, each message exactly once.
@@ -76,6 +106,8 @@ def land_command(**arguments: Any) -> None:
     holdfast land --broker http://127.0.0.1:8081 --out landed --checkpoint landed.checkpoint --available-now
     holdfast land --broker http://127.0.0.1:8081 --queue orders --out orders --checkpoint orders.checkpoint \\
         --schema "carrier STRING, flight INT" --interval 10 --by-day delivered
+    holdfast land --broker http://127.0.0.1:8081 --out shop --checkpoint shop.checkpoint \\
+        --type "order=id INT, customer STRING" --type "{urn:example:shop}return=id INT, reason STRING"
     """
     stop = threading.Event()
     hear(stop)
@@ -97,6 +129,8 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
     check_schema(arguments)
+    if arguments["types"] and (arguments["schema"] or arguments["schema_file"] or arguments["element"]):
+        raise click.UsageError("--type has the fields of its element: leave --schema, --schema-file and --element out")
     check_spark()
     have_answer(lambda: look_at_queues(options), arguments["away_seconds"], stop)
     with job_session("holdfast land", arguments, stop) as spark:
@@ -109,7 +143,9 @@ def _land(spark: SparkSession, arguments: dict[str, Any], options: ReadOptions, 
     from holdfast.pipeline.landing import land
 
     place = {name: arguments[name] for name in ("broker", "checkpoint", "reader")}
-    landed = _landed_before(spark, arguments["out"])
+    types: dict[str, str] = arguments["types"]
+    tables = [f"/{name}" for name in (*table_names(types).values(), OTHER)] if types else [""]
+    landed = _landed_before(spark, [arguments["out"] + name for name in tables])
     before = sum(batch.flagged for batch in landed.values())
     written: dict[int, LandedBatch] = {}
     how: dict[str, Any] = {
@@ -121,6 +157,7 @@ def _land(spark: SparkSession, arguments: dict[str, Any], options: ReadOptions, 
         "on_batch": lambda batch: written.update({batch.batch: batch}),
         **table(arguments),
         **reading(arguments),
+        "types": types or None,
     }
     patiently(lambda: _follow(land(spark, **how), landed, written, arguments["until_rows"], stop))
     away = WAIT_AT_END if stop.is_set() else options.away
@@ -131,18 +168,25 @@ def _land(spark: SparkSession, arguments: dict[str, Any], options: ReadOptions, 
         tell_of_flags(flagged, rows, arguments["out"])
 
 
-def _landed_before(spark: SparkSession, out: str) -> dict[int, LandedBatch]:
+def _landed_before(spark: SparkSession, tables: list[str]) -> dict[int, LandedBatch]:
+    """Return the batches that were landed before, each with its rows of all tables."""
     from pyspark.sql import functions as F
 
     from holdfast.pipeline.body_columns import CORRUPT
     from holdfast.pipeline.landing import LandedBatch, read_landed
 
-    try:
-        landed = read_landed(spark, out)
-    except ConfigurationError:
-        return {}
-    counts = landed.groupBy("batch").agg(F.count("*").alias("rows"), F.count(CORRUPT).alias("flagged")).collect()
-    return {int(row["batch"]): LandedBatch(int(row["batch"]), row["rows"], row["flagged"], None) for row in counts}
+    rows: Counter[int] = Counter()
+    flagged: Counter[int] = Counter()
+    for out in tables:
+        try:
+            landed = read_landed(spark, out)
+        except ConfigurationError:
+            continue
+        counts = landed.groupBy("batch").agg(F.count("*").alias("rows"), F.count(CORRUPT).alias("flagged"))
+        for row in counts.collect():
+            rows[int(row["batch"])] += row["rows"]
+            flagged[int(row["batch"])] += row["flagged"]
+    return {batch: LandedBatch(batch, rows[batch], flagged[batch], None) for batch in rows}
 
 
 def _trigger(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -213,6 +257,7 @@ def _report(progress: Any, batch: LandedBatch, total: int) -> None:
             "batch": batch.batch,
             "rows": batch.rows,
             "total": total,
+            **({"tables": dict(batch.tables)} if batch.tables else {}),
             **flags(batch),
             "milliseconds": progress["durationMs"].get("triggerExecution"),
             "end": json.loads(source["endOffset"]),

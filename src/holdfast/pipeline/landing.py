@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.exceptions import ConfigurationError
@@ -17,6 +17,7 @@ from holdfast.pipeline.body_columns import CORRUPT, BodyColumns
 from holdfast.pipeline.checkpoints import is_there, origin, reader_of, refuse_foreign_data
 from holdfast.pipeline.delta import LOG, DeltaTable
 from holdfast.pipeline.landed import DAYS, Layout, ParquetTable, listed
+from holdfast.pipeline.message_types import OTHER, TABLE, TableNames, note_types, table_names, with_table
 from holdfast.pipeline.reading import MAX_ELEMENTS
 from holdfast.pipeline.schemas import schema_of
 
@@ -50,12 +51,31 @@ class LandedBatch:
         rows: Its rows.
         flagged: How many of them have a ``corrupt_record``.
         first_flagged: Queue, partition, offset and ``corrupt_record`` of the first of them.
+        tables: Its rows by table, if they were divided by their types.
     """
 
     batch: int
     rows: int
     flagged: int
     first_flagged: tuple[str, int, int, str] | None
+    tables: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """One table of a landing.
+
+    Args:
+        name: The directory below the landing's; "": that itself, for every message.
+        out: Its whole directory.
+        table, parser, layout: The table, and how its rows are made and lie there.
+    """
+
+    name: str
+    out: str
+    table: Table
+    parser: BodyColumns
+    layout: Layout
 
 
 def land(
@@ -76,6 +96,7 @@ def land(
     element: str = "",
     by_day: str | None = None,
     table: str = "parquet",
+    types: Mapping[str, StructType | str] | None = None,
     on_batch: Callable[[LandedBatch], None] | None = None,
 ) -> StreamingQuery:
     """Start a query that lands queues as a table below ``out``; read it with ``read_landed``.
@@ -104,6 +125,8 @@ def land(
         by_day: Partition the rows by the day, in UTC, on which they were "delivered" or "received", a column
             ``delivered_day`` or ``received_day``; None: not at all.
         table: "parquet", or "delta" where ``deltalake`` is installed.
+        types: Instead of ``schema`` and ``element``: the body's element -> its fields. Each type has a table
+            below ``out``, with the element's local name; all other messages are in the table ``other``.
         on_batch: Called after each batch that is landed, in the driver, in the query's own thread.
 
     Raises:
@@ -112,11 +135,23 @@ def land(
             that its new one cannot hold, see ``widening``; or the table there is of another kind, or partitioned
             otherwise; or nothing can be written there.
     """
-    parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements, also, element)
-    layout = _layout(parser, by_day)
-    landed = table_of(spark, out, table)
-    refuse_foreign_data(spark, landed, out, checkpoint, every=True)
-    landed.prepare(layout)
+
+    def target(name: str, fields: StructType | str | None, of: str) -> _Target:
+        parser = BodyColumns(schema_of(fields), prefix, lenient, max_elements, also, of)
+        place = f"{out}/{name}" if name else out
+        return _Target(name, place, table_of(spark, place, table), parser, _layout(parser, by_day))
+
+    names = table_names(types or ())
+    if types is None:
+        targets = [target("", schema, element)]
+    else:
+        _refuse_two_ways(spark, out, schema, element)
+        targets = [*(target(name, types[of], of) for of, name in names.items()), target(OTHER, None, "")]
+    for one in targets:
+        # A new type has no table yet. The table OTHER shows that the checkpoint and the directory go together.
+        every = one.name in ("", OTHER) or bool(one.table.begun())
+        refuse_foreign_data(spark, one.table, one.out, checkpoint, every=every)
+        one.table.prepare(one.layout)
     source = spark.readStream.format("wsrm").options(**dict(options or {}))
     place = {"broker": broker, **({"queue": queue} if queue else {}), "reader": reader or reader_of(spark, checkpoint)}
     stream = source.options(**place, **({"headers": "true"} if "headers" in also else {})).load()
@@ -124,7 +159,8 @@ def land(
     writer = writer.queryName(f"land-{queue or (options or {})['queuePattern']}")
     if trigger:
         writer = writer.trigger(**trigger)
-    return writer.foreachBatch(_batch_writer(landed, out, checkpoint, parser, layout, on_batch)).start()
+    divided = None if types is None else names
+    return writer.foreachBatch(_batch_writer(targets, divided, checkpoint, on_batch)).start()
 
 
 def _layout(parser: BodyColumns, by_day: str | None) -> Layout:
@@ -155,22 +191,68 @@ def table_of(spark: SparkSession, out: str, kind: str | None = None) -> Table:
     return kinds[there](spark, out)
 
 
+def _refuse_two_ways(spark: SparkSession, out: str, schema: StructType | str | None, element: str) -> None:
+    """See that messages are divided by types, or are all of one.
+
+    Raises:
+        ConfigurationError: Both is asked for, or the directory is a table.
+    """
+    if schema is not None or element:
+        raise ConfigurationError(
+            "types are given together with a schema or an element", remedy="give the fields of each type with the type"
+        )
+    if table_of(spark, out).begun():
+        raise ConfigurationError(
+            f"{out} is a table, and with types it is to hold a table of each",
+            remedy="name another directory, with a new checkpoint",
+        )
+
+
 def _batch_writer(
-    table: Table,
-    out: str,
+    targets: list[_Target],
+    divided: Mapping[str, str] | None,
     checkpoint: str,
-    parser: BodyColumns,
-    layout: Layout,
     on_batch: Callable[[LandedBatch], None] | None,
 ) -> Callable[[DataFrame, int], None]:
+    """What lands a batch.
+
+    Args:
+        targets: The tables.
+        divided: Element -> table, of the types by which messages are divided; None: there is one table.
+        checkpoint: The query's.
+        on_batch: Called after each batch.
+    """
+
     def write(batch: DataFrame, batch_id: int) -> None:
         told = origin(batch.sparkSession, checkpoint, batch_id)
-        done = is_there(table, batch_id, told, out)
-        landed = _there(table, batch_id) if done else _write(batch, table, batch_id, parser, layout, told)
+        messages = batch.select(*targets[0].parser.envelope.fieldNames())
+        if divided is not None:
+            note_types(batch.sparkSession, checkpoint, batch_id, divided)
+            messages = messages.mapInArrow(TableNames(divided), with_table(targets[0].parser.envelope)).persist()
+        try:
+            landed = {one.name: _landed_in(one, messages, batch_id, told) for one in targets}
+        finally:
+            if divided is not None:
+                messages.unpersist()
         if on_batch is not None:
-            on_batch(landed)
+            on_batch(landed[""] if divided is None else _together(batch_id, landed))
 
     return write
+
+
+def _landed_in(target: _Target, messages: DataFrame, batch: int, told: str) -> LandedBatch:
+    """Land one table's messages of a batch, unless an earlier attempt has landed them."""
+    if is_there(target.table, batch, told, target.out):
+        return _there(target.table, batch)
+    mine = messages.where(messages[TABLE] == target.name).drop(TABLE) if target.name else messages
+    return _write(mine, target.table, batch, target.parser, target.layout, told)
+
+
+def _together(batch: int, landed: Mapping[str, LandedBatch]) -> LandedBatch:
+    """What was landed with a batch in all tables."""
+    rows = {name: one.rows for name, one in landed.items()}
+    first = next((one.first_flagged for one in landed.values() if one.first_flagged), None)
+    return LandedBatch(batch, sum(rows.values()), sum(one.flagged for one in landed.values()), first, rows)
 
 
 def _there(table: Table, batch: int) -> LandedBatch:

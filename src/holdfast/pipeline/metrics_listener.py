@@ -1,4 +1,4 @@
-"""A listener that answers ``GET /metrics``, for a command that has no event loop of its own."""
+"""A listener that answers ``GET /metrics``, for a command without an event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS = HTTPLimits(max_body=1024, max_buffered=1024 * 1024, max_unsent=4 * 1024
 
 
 class MetricsListener:
-    """Serves a collector's metrics in a thread of its own, as a context.
+    """Serves a collector's metrics in a separate thread, as a context.
 
     Args:
         collector: What is served; it must answer at once, from any thread.

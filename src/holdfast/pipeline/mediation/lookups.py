@@ -52,8 +52,8 @@ class Lookups:
 def _cached(rows: DataFrame) -> DataFrame:
     """Read rows into the cache, whole, so that they are of one moment.
 
-    Spark finds what is cached by its plan, and two reads of one path have the same plan. The column makes each read one
-    of its own: another query, or the read after this one, must not find these rows.
+    Spark finds what is cached by its plan, and two reads of one path have the same plan. The column gives each
+    read a plan that no other has, so that another query, or the next read, does not find these rows.
     """
     from pyspark.sql import functions as F
 
