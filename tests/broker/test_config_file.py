@@ -175,7 +175,7 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         (
             FORWARDER + "policy.sending.retransmission.floor = '40s'",
             "forwarders.a.policy",
-            "together with policies: RetransmissionPolicy(floor=40) is above cap=30",
+            "together with policies: RetransmissionPolicy(floor=40) is above cap=8",
             "shortest",
         ),
         ("[policies.'*']\nsending.retransmission.cap = '100ms'", 'policies."*"', "above cap=0.1", "shortest"),

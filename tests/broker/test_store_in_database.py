@@ -13,7 +13,11 @@ from holdfast.broker.config_file import read_config
 
 async def test_the_password_of_the_database_is_read_from_its_file(database: Server, tmp_path: Path) -> None:
     for statement in {
-        "postgresql": (f"GRANT ALL ON SCHEMA public TO {GUARDED}",),
+        "postgresql": (
+            f"GRANT ALL ON SCHEMA public TO {GUARDED}",
+            f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {GUARDED}",  # those that another test has made
+            f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {GUARDED}",
+        ),
         "mariadb": (f"GRANT ALL ON holdfast.* TO {GUARDED}@localhost",),
     }[database.kind]:
         database.sql(statement)

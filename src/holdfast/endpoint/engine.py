@@ -41,6 +41,10 @@ _Result = TypeVar("_Result")
 HANGING_SECONDS = 5.0
 """A commit that takes longer is told in the log and by health: the disk does not answer."""
 
+PUT_OFF = 0.05
+"""Seconds that a batch is kept open which nobody waits for: what arrived, of what was sent. Whoever was told that may
+have more to store, which would wait for this sync else; a crash meanwhile has messages sent again that arrived."""
+
 _WATCH_SECONDS = 1.0
 _LONGEST_PAUSE = 2.0
 """Seconds between two attempts to open a store whose database is away."""
@@ -185,7 +189,10 @@ class Engine:
         self.journal: Collector | None = None
         """Who is told what is durable and what is to be done; None: nobody. To be set after :meth:`start`."""
         self._scheduled = False
-        self._is_put_off = False
+        self._put_off: Cancellable | None = None
+        """Ends the wait for a batch that somebody waits for, whose sync the open one is to share."""
+        self._is_due = False
+        """Whether the open batch goes as it is."""
         self._timer: Cancellable | None = None
         self._timer_at = 0.0
         self._idle: asyncio.Event | None = None
@@ -305,15 +312,25 @@ class Engine:
             self.protocol.outbound.pump(self.clock())
         self._see_to_effects()
         if not self._committing and self._wants_commit and self.failure is None:
-            if self._taken or self._alone or self.protocol.commit.is_waited_for or self._is_put_off:
-                self._is_put_off = False
+            if self._taken or self._alone or self.protocol.commit.is_waited_for or self._is_due:
+                self._end_put_off()
                 self._commit()
-            else:
-                self._is_put_off = True  # nobody waits for it: who was just told of what arrived may have more to store
-                self.touch()
+            elif self._put_off is None:
+                self._put_off = self.clock.call_at(self.clock() + PUT_OFF, self._put_off_over)
         self._set_timer()
         if not self._committing and not self._wants_commit:
             self._wake()
+
+    def _put_off_over(self) -> None:
+        self._put_off = None
+        self._is_due = True
+        self._turn()
+
+    def _end_put_off(self) -> None:
+        self._is_due = False
+        if self._put_off is not None:
+            self._put_off.cancel()
+            self._put_off = None
 
     def _see_to_effects(self) -> None:
         protocol = self.protocol
@@ -508,7 +525,8 @@ class Engine:
         if self.failure is not None:
             return False
         reads = self._reading is not None and self._reading.is_busy
-        return self._scheduled or self._committing or self._wants_commit or reads
+        wants_commit = self._wants_commit and self._put_off is None
+        return self._scheduled or self._committing or wants_commit or reads
 
     async def durable(self) -> None:
         """Wait until what has been asked for so far is durable.
@@ -536,6 +554,7 @@ class Engine:
         """Wait until nothing is waiting to become durable."""
         while (self._committing or self._wants_commit) and self.failure is None:
             idle = self._idle = self._idle or asyncio.Event()
+            self._is_due = True
             self.touch()
             await idle.wait()
 
@@ -563,6 +582,7 @@ class Engine:
             self._timer.cancel()
         if self._thread is not None:
             await self.settled()
+            self._end_put_off()
             if self._timer is not None:
                 self._timer.cancel()
         await self._end_threads()
