@@ -129,3 +129,15 @@ def test_a_message_looks_at_as_many_others_whatever_the_window() -> None:
         assert len(flight) >= window - 1
         looks.append(flight.looked_at / (3 * window))
     assert looks == [0, 0]
+
+
+def test_a_parked_number_is_not_sent_again_when_an_exchange_that_carried_it_fails_later() -> None:
+    flight = Flight()
+    flight.begin(1, None, 0.0)
+    flight.left(1, 1.0)
+    flight.wait(1, 1, math.inf)
+    flight.hurry(flight[1], 2.0)
+    assert flight[1].is_parked and flight.due(3.0, {1}) == []
+    flight[1].waits_for = 0
+    flight.hurry(flight[1], 4.0)
+    assert flight.due(5.0, {1}) == [1]

@@ -3,16 +3,19 @@ arrives once."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from holdfast.core.dead_letters import Origin
-from holdfast.core.events import Incident, Stopped
+from holdfast.core.dead_letters import Origin as LetterOrigin
+from holdfast.core.events import BackChannel, Incident, Stopped
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, creation_refused
 from holdfast.core.messages import CreateSequence, Envelope, Fault, IncompleteSequenceBehavior, Sequence
+from holdfast.core.origin import Origin
 from holdfast.core.policy import (
     Assurance,
+    CircuitPolicy,
     DestinationPolicy,
     ForwardingPolicy,
     OnExpired,
@@ -20,7 +23,7 @@ from holdfast.core.policy import (
     SourcePolicy,
 )
 from holdfast.core.versions import Versions
-from tests.support.chain import BROKER, SERVICE, STEADY, Chain
+from tests.support.chain import BROKER, SERVICE, STEADY, Chain, Journey
 
 UNORDERED = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse("exactly-once"))
 IN_ORDER = SourcePolicy(retransmission=STEADY)
@@ -64,7 +67,7 @@ def test_a_message_that_is_refused_for_good_becomes_a_letter_and_the_rest_goes_o
     assert told.number
     (letter,) = chain.letters
     assert letter.record.body == poison.encode() and letter.reason == "it cannot be read" and letter.attempts >= 3
-    assert letter.origin == Origin("inbox", 0, int(poison[1:]), "forward/x/0", "Poison")
+    assert letter.origin == LetterOrigin("inbox", 0, int(poison[1:]), "forward/x/0", "Poison")
     assert chain.forwarder.is_empty and not chain.forwarder.stopped
     if wants_reply:
         told = {f"urn:m:{body}": f"re {body}" for body in others} | {
@@ -91,6 +94,19 @@ def test_requests_that_a_service_which_keeps_order_may_hold_are_not_asked_twice_
     assert chain.bodies == [] and chain.letters == []
     (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
     assert stopped.code == "nobody knows what arrived" and "2 requests" in stopped.reason
+    chain.refuse()
+    chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
+    chain.go()
+    assert chain.bodies == ["m0", "m1", "m2"] and len(chain.replies) == 3
+
+
+@pytest.mark.parametrize("service", KEEPS_ORDER)
+def test_every_message_that_was_refused_goes_again_once_an_operator_resumes_the_forwarder(service: str) -> None:
+    chain = Chain(policy=forwarding(), **SERVICES[service])
+    chain.refuse("m0", "m2")
+    chain.ask("m0", "m1", "m2")
+    chain.go(400.0)
+    assert chain.forwarder.stopped and chain.letters == []
     chain.refuse()
     chain.broker.protocol.outbound.resume(chain.forwarder, [*chain.forwarder_choices], chain.now)
     chain.go()
@@ -169,6 +185,72 @@ def test_a_message_that_the_service_is_still_storing_is_not_sent_in_the_next_seq
         chain.later(chain.service, durable)
     chain.go(200.0)
     assert sorted(chain.bodies) == ["m1", "m2", "m9"] and len(chain.letters) == 1
+
+
+def test_a_request_that_is_refused_for_good_does_not_go_again_to_find_out_whether_its_destination_is_back() -> None:
+    chain = Chain(policy=forwarding(circuit=CircuitPolicy(failures=2, first=1.0, cap=4.0)))
+    chain.refuse("m0")
+    chain.ask("m0")
+    chain.go(1.0)
+    chain.service.is_up = False
+    chain.go(1.0)
+    chain.service.is_up = True
+    chain.go(60.0, until=lambda: chain.forwarder.quiet is not None)
+    chain.service.is_up = False
+    before = len(chain.journeys)
+    chain.go(60.0)
+    sent = [envelope for _, to, envelope in chain.journeys[before:] if to == SERVICE]
+    assert len(sent) > 3 and not [envelope for envelope in sent if envelope.sequence is not None]
+    chain.refuse()
+    chain.service.is_up = True
+    chain.go(60.0)
+    assert chain.bodies == [] and len(chain.letters) == 1
+
+
+def test_a_transmission_without_an_answer_counts_though_its_message_was_refused_in_an_earlier_sequence() -> None:
+    chain = Chain(policy=forwarding())
+    chain.refuse("m0", "m1")
+    chain.ask("m0", "m2", "m1", wants_reply=False)
+    chain.go(60.0, until=lambda: len(chain.letters) == 1)
+    receive, lost = chain.service.receive, []
+
+    def store_without_an_answer(journey: Journey) -> None:
+        envelope = journey.transmit.envelope
+        if lost or envelope.body != b"m1":
+            receive(journey)
+            return
+        lost.append(journey)
+        chain.fail(journey)
+        chain.service.protocol.receive(replace(envelope), BackChannel(object()), chain.now)
+
+    chain.service.receive = store_without_an_answer  # type: ignore[method-assign]
+    chain.go(120.0)
+    assert lost and chain.bodies == ["m2", "m1"] and [letter.record.body for letter in chain.letters] == [b"m0"]
+
+
+def test_a_late_fault_about_a_request_that_arrived_by_now_does_not_make_its_sequence_end_without_the_reply() -> None:
+    chain = Chain(policy=forwarding(), address=BROKER, service_policy=AS_IT_COMES)
+    chain.refuse("m0", "m1")
+    chain.service.is_handling = False
+    chain.ask("m0", "m1")
+    chain.go(0.2)
+    source = chain.forwarder.source
+    assert source is not None
+    fault = Envelope(chain.versions.soap, chain.versions.addressing, chain.versions.rm, relates_to=source.unreplied[2])
+    fault.fault = Fault("Poison", "it cannot be read")
+    chain.refuse("m0")
+    chain.go(60.0, until=lambda: chain.forwarder.quiet is not None)
+    chain.broker.protocol.receive(fault, None, chain.now, origin=Origin(secret=source.secret))
+    chain.broker.settle()
+    chain.go(5.0)
+    assert chain.letters == [] and source.identifier == chain.forwarder.source.identifier
+    chain.service.is_handling = True
+    chain.service.kill()
+    chain.go()
+    assert chain.bodies == ["m1"] and sorted(chain.replies) == [
+        ("urn:m:m0", "fault Poison: it cannot be read"),
+        ("urn:m:m1", "re m1"),
+    ]
 
 
 def test_several_that_are_refused_each_become_a_letter() -> None:
@@ -258,7 +340,7 @@ def test_what_was_never_sent_and_is_too_old_is_not_sent_and_its_requester_is_tol
     assert [told[f"urn:m:asked{number}"][:14] for number in (0, 1)] == ["fault expired:"] * 2
     assert len(chain.letters) == (202 if on_expired is OnExpired.DEAD_LETTER else 0)
     if chain.letters:
-        assert chain.letters[7].origin == Origin("inbox", 0, 7, "forward/x/0", "expired")
+        assert chain.letters[7].origin == LetterOrigin("inbox", 0, 7, "forward/x/0", "expired")
     sequences = {one.sequence.identifier for _, to, one in chain.journeys if to == SERVICE and one.sequence}
     assert len(sequences) == 1, "however many were too old"
     assert chain.forwarder.is_empty and chain.outbox.is_empty

@@ -178,9 +178,9 @@ class Circuits:
         source = outbox.source
         if source is not None:
             source.narrow()
-            lowest = source.flight.lowest
-            if lowest:
-                source.flight.hurry(source.flight[lowest], now)
+            entry = next((one for one in source.flight.values() if not one.is_parked), None)
+            if entry is not None:
+                source.flight.hurry(entry, now)
             elif source.due is not None:
                 source.due = min(source.due, now)
 

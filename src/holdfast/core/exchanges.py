@@ -67,8 +67,11 @@ class Exchanges:
         found = self._find(sent)
         if found is None or fault.identifier not in (None, found[1].identifier):
             return
+        entry = found[1].flight.get(sent.number)
         if event_of(fault, sent.number, found[1].versions.rm.can) in _ENDING:
             found[1].not_taken(sent.number)
+        elif entry is not None:
+            entry.faults += 1
 
     def awaits_certainty(self, outbox: Outbox) -> bool:
         """Whether it is not decided yet what is in doubt of a Sequence that its destination ended: with exactly-once
@@ -136,7 +139,6 @@ class Exchanges:
         number = source.last_number or 0
         entry = source.flight.get(number)
         if entry is not None:
-            entry.faults += 1
             self._leave_last_message(source, number)
             source.not_delivered(number, now)
         self._outbound.ready(outbox)
@@ -186,6 +188,7 @@ class Exchanges:
             self._outbound.effects.append(Incident("answer cannot be written", level="error", detail=detail))
             return
         outbox, source = found
+        source.not_taken(sent.number)
         if outbox.forwarding is not None and sent.number:
             fault = Fault(UNSENDABLE, reason, sender=False)
             self._outbound.forwarders.giving_up.refused(outbox, sent.number, fault, now, is_final=True)

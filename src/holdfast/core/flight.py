@@ -34,13 +34,24 @@ class InFlight:
     size: int = 0
     """Bytes of its body."""
     faults: int = 0
-    """How often it was answered with a fault, if it is a LastMessage."""
+    """Exchanges that carried it and were answered with a fault that does not end the Sequence."""
     arrived_at: float = math.inf
     """When it was acknowledged first, if it is a request, which stays in flight until its reply is here."""
     exchanges: int = 0
     """Open HTTP exchanges that carry it."""
     untaken: int = 0
     """Transmissions that the peer did not take: they never left, or its answer says that the Sequence is over."""
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it is not sent again: the destination refuses it for good, or was asked whether it arrived."""
+        return self.waits_for > 0 and self.due == math.inf
+
+    @property
+    def may_have_arrived(self) -> bool:
+        """Whether an exchange that carried it did not end with a fault. A posted fault does not say which transmission
+        it answers."""
+        return self.attempts > self.faults + self.untaken
 
     @property
     def was_lost(self) -> bool:
@@ -86,6 +97,13 @@ class Flight(dict[int, InFlight]):
         self.bytes += size
         self._leaving.add(number)
 
+    def begin_again(self, number: int, record: Record | None, now: float) -> None:
+        """``number``, which was removed, is to leave now, though higher ones are in flight."""
+        self.begin(number, record, now)
+        entries = sorted(self.items())
+        self.clear()
+        self.update(entries)
+
     def left(self, number: int, due: float) -> None:
         """``number`` leaves now; ``due`` is when it is sent again."""
         self._leaving.discard(number)
@@ -110,7 +128,9 @@ class Flight(dict[int, InFlight]):
             entry.arrived_at = min(entry.arrived_at, now)
 
     def hurry(self, entry: InFlight, due: float) -> None:
-        """Send that one again at ``due`` at the latest."""
+        """Send that one again at ``due`` at the latest, unless it is parked."""
+        if entry.is_parked:
+            return
         entry.due = min(entry.due, due)
         self._due_from = min(self._due_from, due)
 

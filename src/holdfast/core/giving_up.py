@@ -14,7 +14,6 @@ from functools import partial
 
 from holdfast.core.dead_letters import DeadLetters, Letter, Origin
 from holdfast.core.events import Discarded, Incident, ReadWanted
-from holdfast.core.flight import Flight
 from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.outbound import Outbound
 from holdfast.core.outbox import Outbox, Quiet, Refusal, Unwelcome
@@ -156,14 +155,14 @@ class GivingUp:
         assert source is not None and policy is not None, outbox.key
         if number not in source.flight or source.state not in _SENDING or outbox.stopped:
             return  # it is acknowledged, or given up, by now; or somebody is to decide
-        offset = outbox.offset_of(number)
+        offset, entry = outbox.offset_of(number), source.flight[number]
         refusal = outbox.refusals.setdefault(offset, Refusal(now, fault))
         refusal.fault = fault
         refusal.times += 1
         quiet = outbox.quiet
         if quiet is not None and number in quiet.named and not is_final:
             source.not_delivered(number, now)  # it has arrived, and is asked for until it is answered
-        elif quiet is not None and number not in quiet.refused and not is_final:
+        elif quiet is not None and number not in quiet.refused and not (is_final or entry.may_have_arrived):
             source.flight.remove(number)  # it is known not to have arrived, and has its chance in the next Sequence
         elif is_final or (refusal.times >= policy.refusals and now - refusal.first_at >= policy.patience):
             self._refuse_for_good(outbox, source, number, refusal, now)
@@ -246,9 +245,8 @@ class GivingUp:
             return
         if any(flight[number].exchanges for number in (*others, *quiet.refused)):
             return  # the destination may still be storing one of them, and acknowledges it only after that
-        if not quiet.is_asked and (
-            others or source.sent_before > source.highest_sent or self._was_lost(outbox, quiet, flight)
-        ):
+        was_lost = source.sent_before > source.highest_sent or any(flight[n].may_have_arrived for n in quiet.refused)
+        if not quiet.is_asked and (others or was_lost):
             quiet.is_asked = True
             for number in others:
                 flight.wait(number, number, math.inf)
@@ -259,7 +257,7 @@ class GivingUp:
         # A request that it has, and has not answered, may not be acknowledged. It is asked for until it is answered.
         for number in sorted(source.unreplied):
             if number not in flight and number in quiet.named:
-                flight.begin(number, outbox.record(outbox.offset_of(number)), now)
+                flight.begin_again(number, outbox.record(outbox.offset_of(number)), now)
                 requests.append(number)
         if not requests:
             self._give_up(outbox, source, quiet, now)
@@ -267,12 +265,6 @@ class GivingUp:
             self._do_without(outbox, source, quiet, requests, now)
         else:
             self._outbound.wake(outbox, quiet.until)
-
-    @staticmethod
-    def _was_lost(outbox: Outbox, quiet: Quiet, flight: Flight) -> bool:
-        """Whether one that is refused by now was transmitted besides with no such answer: then it may have arrived."""
-        times = {number: outbox.refusals[outbox.offset_of(number)].times for number in quiet.refused}
-        return any(flight[number].attempts > times[number] for number in quiet.refused)
 
     def _do_without(self, outbox: Outbox, source: RMSource, quiet: Quiet, requests: list[int], now: float) -> None:
         """Requests behind a refused message are not answered: a destination that keeps order may hold them until that
@@ -290,10 +282,14 @@ class GivingUp:
         quiet, outbox.quiet = outbox.quiet, None
         outbox.refusals.clear()
         assert quiet is not None
-        for entry in quiet.source.flight.values():
-            if entry.due == math.inf:
+        source = quiet.source
+        for entry in source.flight.values():
+            if entry.is_parked:
                 entry.waits_for = 0
-                quiet.source.flight.hurry(entry, now)
+                source.flight.hurry(entry, now)
+        for number in range(source.acknowledged.first_gap, source.next_number):
+            if number not in source.flight and number not in source.acknowledged:
+                source.flight.begin_again(number, outbox.record(outbox.offset_of(number)), now)
         self._outbound.stop(outbox, code, reason, now)
 
     def silent(self, outbox: Outbox, source: RMSource, now: float) -> None:
