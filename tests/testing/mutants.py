@@ -491,6 +491,39 @@ def pass_a_refused_message_without_a_dead_letter(monkeypatch: pytest.MonkeyPatch
     replace(monkeypatch, GivingUp, "_bury", _bury)
 
 
+@mutant("RefusedInOnePlace")
+def tell_the_requester_of_a_dead_letter_in_another_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _answer(self: GivingUp, record: Record, fault: Any, now: float) -> None:
+        self._commit.then(lambda later: original(self, record, fault, later))
+
+    original = replace(monkeypatch, GivingUp, "_answer", _answer)
+
+
+@mutant("RequeuedInOneBatch")
+def lose_a_dead_letter_that_is_requeued(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, GivingUp, "_requeue", lambda self, letter, found, now: self.letters.discard(letter))
+
+
+@mutant("RequeuedInOneBatch")
+def keep_a_dead_letter_that_is_requeued(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _requeue(self: GivingUp, letter: int, found: Any, now: float) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(DeadLetters, "discard", DeadLetters.forget_asked)
+            original(self, letter, found, now)
+
+    original = replace(monkeypatch, GivingUp, "_requeue", _requeue)
+
+
+@mutant("AtMostOnce", "ReplyBeforeAcknowledgement")
+def end_a_sequence_at_a_refusal_without_asking_what_else_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _ask_for_quiet(self: GivingUp, outbox: Outbox, *about: Any) -> None:
+        original(self, outbox, *about)
+        assert outbox.quiet is not None
+        outbox.quiet.is_asked = True
+
+    original = replace(monkeypatch, GivingUp, "_ask_for_quiet", _ask_for_quiet)
+
+
 @mutant("StrangersAreIgnored")
 def count_a_posted_refusal_wherever_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     def _refused_request(self: Hearing, envelope: Any, _origin: Origin) -> Any:

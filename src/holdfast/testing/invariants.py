@@ -6,6 +6,7 @@ endpoints; it never asks an endpoint whether it did right. Override the moments 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -105,6 +106,12 @@ def skips(node: Node) -> bool:
 def repeats(world: World) -> bool:
     """Whether the source sends again in a new Sequence by itself."""
     return world.nodes[0].setup.source_policy.assurance.delivery is Delivery.AT_LEAST_ONCE
+
+
+def is_requeued(world: World, body: bytes) -> bool:
+    """Whether a message was a dead letter of a broker: an operator may have put it into its queue again."""
+    brokers = (node.index for node in world.nodes if node.setup.forwards)
+    return any(letter.body == body for index in brokers for letter in world.ledger.disks[index].letters)
 
 
 def is_of_replies(world: World, node: Node, identifier: str) -> bool:
@@ -234,7 +241,8 @@ class ReplyBeforeAcknowledgement(Invariant):
         for number in numbers_of(acknowledgement):
             key = (acknowledgement.identifier, number)
             body = ledger.came_as(node.index, key)
-            if body in ledger.wants_reply and b"r" + body[1:] not in disk.replies and key not in disk.dropped:
+            wants_reply = body in ledger.wants_reply and (node.setup.forwards or not is_requeued(world, body))
+            if wants_reply and b"r" + body[1:] not in disk.replies and key not in disk.dropped:
                 self.broken(f"{node.name} acknowledges {number} of {acknowledgement.identifier} without its reply")
 
 
@@ -254,6 +262,8 @@ class ForwardedInOrder(Invariant):
         came = world.ledger.disks[broker.index].by_body
         arrived = world.ledger.disks[node.index].queues[0]
         for queued in arrived[self._seen :]:
+            if world.service is not None and queued.body in world.service.refused:
+                continue  # what followed it was accepted, and goes on without it
             sequence, number = came[queued.body]
             if number <= self._last.get(sequence, 0):
                 self.broken(
@@ -275,6 +285,8 @@ class AtMostOnce(Invariant):
         keys, bodies, seen = self._keys, self._bodies, self._seen
         for partition, records in world.ledger.disks[node.index].queues.items():
             for queued in records[seen.get(partition, 0) :]:
+                if node.setup.forwards and is_requeued(world, queued.body):
+                    continue  # the broker takes a dead letter back
                 key = (queued.sequence, queued.number)
                 if queued.sequence and key in keys:
                     self.broken(f"{node.name} delivers {queued.number} of {queued.sequence} twice")
@@ -309,11 +321,14 @@ class InOrder(Invariant):
         disk = world.ledger.disks[node.index]
         for partition, records in disk.queues.items():
             for queued in records[self._seen.get(partition, 0) :]:
+                if node.setup.forwards and is_requeued(world, queued.body):
+                    continue  # an operator puts a dead letter behind what is there
+                was_refused = world.service is not None and queued.body in world.service.refused
                 is_of_sink = node.setup.forwards and is_row(queued.body)  # its numbers are those of no Sequence of ours
                 if queued.sequence and not is_of_sink:
                     is_open = disk.behaviors[queued.sequence]["state"] == "created"
                     self._follow(node, queued.sequence, queued.number, is_open and not skips(node))
-                if not is_row(queued.body):
+                if not is_row(queued.body) and not was_refused:
                     self._follow_outbox(world, node, queued.body)
             self._seen[partition] = len(records)
 
@@ -381,13 +396,14 @@ class NothingUnacknowledgedDropped(Invariant):
     def __init__(self) -> None:
         self._checked: dict[str, int] = {}
         self._passed: dict[int, int] = {}
+        self._times: Counter[bytes] = Counter()
 
     def stored(self, world: World, node: Node, batch: Batch) -> None:
         disk = world.ledger.disks[node.index]
         for (queue, partition), offset in batch.trims.items():
             if queue == INBOX and node.setup.forwards:
                 for queued in disk.queues[partition][self._passed.get(partition, 0) : offset]:
-                    self._look(world, node, queued.body, "drops")
+                    self._drop(world, node, queued.body)
                 self._passed[partition] = offset
             if queue in (INBOX, DEAD_LETTERS) or is_staged(queue):
                 continue
@@ -396,12 +412,17 @@ class NothingUnacknowledgedDropped(Invariant):
             self._checked[queue] = disk.trimmed[queue]
 
     def reported(self, world: World, node: Node, body: bytes) -> None:
-        self._look(world, node, body, "reports as arrived")
+        if not (node.setup.forwards and is_requeued(world, body)):
+            self._look(world, node, body, "reports as arrived")
+
+    def _drop(self, world: World, node: Node, body: bytes) -> None:
+        """A broker drops a message, each time that it was in the queue: it has become a dead letter, or has arrived."""
+        self._times[body] += 1
+        letters = world.ledger.disks[node.index].letters
+        if [letter.body for letter in letters].count(body) < self._times[body]:
+            self._look(world, node, body, "drops")
 
     def _look(self, world: World, node: Node, body: bytes, verb: str) -> None:
-        disk = world.ledger.disks[node.index]
-        if node.setup.forwards and any(letter.body == body for letter in disk.letters):
-            return  # a dead letter need not arrive
         if not world.ledger.has_arrived(node.index - 1 if is_reply(body) else node.index + 1, body):
             self.broken(f"{node.name} {verb} {body.decode()}, which has not arrived")
         is_answered = b"r" + body[1:] in world.ledger.disks[node.index].replies
@@ -490,6 +511,8 @@ class DeadLettersOnce(Invariant):
         for number in [number for lower, upper in disk.letters_over for number in range(lower, upper + 1)]:
             if number in self._over:
                 continue
+            if node.setup.forwards:
+                continue  # it has no handlers: an operator requeues its dead letters
             failures = disk.outcomes.get((DEAD_LETTERS, 0, number - 1), 0)
             times = letters.count(disk.letters[number - 1])
             if failures == 0 or times != (0 if failures < 0 else 1):
@@ -541,7 +564,7 @@ class WrittenOnce(Invariant):
         for record in [*written, *(one[2] for one in batch.holds)]:
             if is_reply(record.body):
                 continue  # kept for its requester, beside what keeps it in order
-            if record.body in self._written:
+            if record.body in self._written and not is_requeued(world, record.body):
                 self.broken(f"{node.name} writes {record.body.decode()} a second time")
             self._written.add(record.body)
 

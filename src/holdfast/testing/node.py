@@ -28,6 +28,7 @@ from holdfast.core.events import (
     Transmit,
 )
 from holdfast.core.forwarding import Forwarding
+from holdfast.core.giving_up import GivingUp
 from holdfast.core.handling import Handling
 from holdfast.core.messages import Acknowledge, Envelope, Fault
 from holdfast.core.origin import CERTIFIED, Origin, secret_in
@@ -202,6 +203,7 @@ class Node:
             self.protocol.handling.start(now)
         if self.setup.forwards:
             self._forward()
+            self.giving_up.requeue_next(now)
         elif self.setup.choices:
             self.outbox = self.protocol.outbound.open(OUTBOX, self.world.nodes[1].setup.address, [*self.setup.choices])
             if self.end_wanted:
@@ -263,6 +265,13 @@ class Node:
         assert self.protocol.handling is not None
         return self.protocol.handling
 
+    @property
+    def giving_up(self) -> GivingUp:
+        """What a broker gives up, and requeues."""
+        giving_up = self.protocol.outbound.forwarders.giving_up
+        assert isinstance(giving_up, GivingUp)
+        return giving_up
+
     def crash(self, survivors: int) -> None:
         """Die. Of the batches on their way to the disk, the oldest ``survivors`` made it."""
         self.is_up = False
@@ -302,7 +311,7 @@ class Node:
         journey = arrival.journey
         envelope = replace(journey.transmit.envelope)
         service = self.world.service
-        if service is not None and self is self.world.nodes[-1] and service.refuses(envelope):
+        if service is not None and self is self.world.nodes[-1] and service.refuses(envelope.body, journey.number):
             self.world.count("messages refused")
             self.protocol.refuse(envelope, replace(REFUSED), BackChannel(arrival))
             return

@@ -69,6 +69,7 @@ class Options:
         clock_jumps: Whether a restarted endpoint finds its wall clock moved.
         refuses: The service behind the broker refuses every so many-th message each time, and the one before it once;
             0: it refuses none.
+        repaired: Whether somebody repairs that service after the storm.
         strangers: How many forged messages arrive during the storm.
         certified: Whether the endpoints show client certificates; the strangers show another one.
         asked_only: Whether the destination acknowledges only what it is asked for; never drawn.
@@ -120,6 +121,7 @@ class Options:
     writer: bool = False
     ends: int = 0
     refuses: int = 0
+    repaired: bool = False
     strangers: int = 0
     certified: bool = False
     asked_only: bool = False
@@ -239,9 +241,23 @@ class Options:
         """Let the service behind every other broker refuse messages."""
         if self.broker is None or chance.random() >= 1 / 2:
             return self
-        # A service that keeps order holds the requests behind a refused message: an operator decides about each.
-        assurance = Assurance(self.assurance.delivery, self.assurance.in_order and not self.requests)
-        return replace(self, refuses=chance.choice((2, 3, 5)), assurance=assurance, buffer=256, max_ranges=128)
+        repaired = chance.random() < 0.5
+        # A service that keeps order holds the requests behind a refused message: then the forwarder stops again and
+        # again until the service is repaired.
+        in_order = self.assurance.in_order and (repaired or not self.requests)
+        return replace(
+            self,
+            refuses=chance.choice((2, 3, 5)),
+            repaired=repaired,
+            assurance=Assurance(self.assurance.delivery, in_order),
+            # Several messages are under way, and answers are lost: otherwise there is no doubt about what arrived.
+            messages=max(self.messages, 8),
+            window=max(self.window, 4),
+            initial_window=4,
+            network=replace(self.network, lose_response=max(self.network.lose_response, 0.2), duplicate=0.0),
+            buffer=256,
+            max_ranges=128,
+        )
 
     def with_strangers(self, chance: random.Random) -> Options:
         """Add forged messages to every sixth world. The source of most of these has a listener, where they arrive."""

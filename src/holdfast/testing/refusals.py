@@ -1,27 +1,29 @@
-"""A simulated service that answers some messages with a fault: some once, some each time.
+"""A simulated service that answers some messages with a fault: some each time, others once.
 
 The broker in front of it retries. A message that the service refuses once must arrive. A message that it refuses each
-time must become one dead letter of the broker, and its requester must receive a reply.
+time must become one dead letter of the broker, and its requester must receive a reply. An operator requeues dead
+letters: each becomes a message of its queue again, and arrives once somebody has repaired the service.
+
+The network doubles nothing here, since a broker counts each fault. A request that was sent before the repair is refused
+whenever it arrives: with WS-RM 1.0, which has no final acknowledgement, a forwarder could not know what became of it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
-from holdfast.core.messages import Envelope
 from holdfast.core.policy import ForwardingPolicy, OnRefused
+from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
 from holdfast.testing.invariants import Invariant, letters_of
 from holdfast.testing.ledger import is_reply, is_row
-from holdfast.testing.node import Node
+from holdfast.testing.node import INBOX, Node
 
 if TYPE_CHECKING:
     from holdfast.testing.world import World
 
 TIMES = 3
-"""Refusals before the broker gives a message up. A message that is refused once has at most two: the network may double
-the fault."""
+"""Refusals before the broker gives a message up."""
 FORWARDING = ForwardingPolicy(refusals=TIMES, patience=0.5, on_refused=OnRefused.DEAD_LETTER)
 
 
@@ -34,19 +36,24 @@ class RefusingService:
 
     def __init__(self, every: int) -> None:
         self.every = every
-        self._arrivals: Counter[bytes] = Counter()
+        self.repaired_after: int | None = None
+        """The last request before somebody repaired the service; None: nobody has."""
+        self.refused: set[bytes] = set()
+        """Bodies of the messages that it has refused so far."""
 
-    def refuses(self, envelope: Envelope) -> bool:
-        """Whether the service refuses a message that arrives now."""
-        body = envelope.body
-        if not body.startswith(b"m"):
+    def refuses(self, body: bytes, journey: int) -> bool:
+        """Whether the service refuses a message that arrives with this request."""
+        is_repaired = self.repaired_after is not None and journey > self.repaired_after
+        if is_repaired or not body.startswith(b"m"):
             return False
-        self._arrivals[body] += 1
-        is_late = int(body[1:]) % self.every == self.every - 2
-        return self.is_for_good(body) or (is_late and self._arrivals[body] == 1)
+        is_next = int(body[1:]) % self.every == self.every - 2
+        is_refused = self.is_for_good(body) or (is_next and body not in self.refused)
+        if is_refused:
+            self.refused.add(body)
+        return is_refused
 
     def is_for_good(self, body: bytes) -> bool:
-        """Whether the service refuses a message each time."""
+        """Whether the service refuses a message each time, until it is repaired."""
         return not is_reply(body) and not is_row(body) and int(body[1:]) % self.every == self.every - 1
 
 
@@ -64,18 +71,49 @@ class RefusedInOnePlace(Invariant):
             body = letter.body.decode()
             if not service.is_for_good(letter.body):
                 self.broken(f"{body}, which the service refuses only once, becomes a dead letter of {node.name}")
-            if [one.body for one in disk.letters].count(letter.body) > 1:
-                self.broken(f"{body} becomes a dead letter of {node.name} twice")
+            numbers = [number for number, one in enumerate(disk.letters, 1) if one.body == letter.body]
+            if sum(number not in disk.letters_over for number in numbers) > 1:
+                self.broken(f"{body} is a dead letter of {node.name} twice")
             if letter.body in world.ledger.wants_reply and b"r" + letter.body[1:] not in disk.replies:
                 self.broken(f"{body} becomes a dead letter of {node.name} without a reply to its requester")
 
 
-def not_buried(world: World) -> str | None:
-    """Return which refused message is not a dead letter of the broker yet, in words; None if all are."""
+class RequeuedInOneBatch(Invariant):
+    """The batch that ends a broker's dead letter puts the message into its queue once, and no other batch does."""
+
+    def __init__(self) -> None:
+        self._over = AcknowledgementRanges()
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        if not node.setup.forwards:
+            return
+        disk = world.ledger.disks[node.index]
+        over = [number for lower, upper in disk.letters_over for number in range(lower, upper + 1)]
+        requeued = sorted(disk.letters[number - 1].body for number in over if number not in self._over)
+        self._over = disk.letters_over.copy()
+        known = {one.body for one in disk.letters}
+        queued = sorted(record.body for queue, _, _, record in batch.appends if queue == INBOX and record.body in known)
+        if queued != requeued:
+            self.broken(f"{node.name} queues {queued} again in the batch that ends the dead letters {requeued}")
+
+
+def dead_letters(world: World) -> set[bytes]:
+    """Return the bodies of the messages that are dead letters of the broker."""
+    found = set()
+    for node in world.nodes[1:-1]:
+        disk = world.ledger.disks[node.index]
+        found |= {one.body for number, one in enumerate(disk.letters, 1) if number not in disk.letters_over}
+    return found
+
+
+def unsettled(world: World) -> str | None:
+    """Return which refused message is where it should not be when all is over, in words; None if there is none."""
     service = world.service
     if service is None:
         return None
-    buried = {letter.body for letter in world.ledger.disks[1].letters}
+    buried = dead_letters(world)
+    if service.repaired_after is not None:
+        return f"{min(buried).decode()} is still a dead letter" if buried else None
     sent = [queued.body for records in world.ledger.disks[1].queues.values() for queued in records]
     missing = next((body for body in sent if service.is_for_good(body) and body not in buried), None)
     return None if missing is None else f"{missing.decode()}, which the service refuses, is no dead letter"

@@ -23,7 +23,7 @@ from holdfast.testing.network import PERFECT, Network
 from holdfast.testing.node import Arrival, Journey, Node
 from holdfast.testing.options import Options
 from holdfast.testing.reader import Reader
-from holdfast.testing.refusals import RefusedInOnePlace, RefusingService, not_buried
+from holdfast.testing.refusals import RefusedInOnePlace, RefusingService, RequeuedInOneBatch, unsettled
 from holdfast.testing.restarted import Heard
 from holdfast.testing.strangers import Stranger
 from holdfast.testing.world import World
@@ -112,7 +112,7 @@ class Simulator:
             self.options.setups(),
             self,
             self.random.random,
-            invariants=(*invariants, RefusedInOnePlace) if self.options.refuses else invariants,
+            invariants=(*invariants, RefusedInOnePlace, RequeuedInOneBatch) if self.options.refuses else invariants,
             build=build,
             trace=self._line if trace is not None else None,
         )
@@ -184,7 +184,7 @@ class Simulator:
         if chance.random() < 0.5:
             self._at(options.storm * (0.6 + 0.4 * chance.random()), self._end)
         for node in self.world.nodes:
-            for _ in range(2 if options.handler_failures else 0):
+            for _ in range(2 if options.handler_failures or (options.refuses and node.setup.forwards) else 0):
                 self._at(options.storm * self._read_chance.random(), partial(self._retry_letters, node))
         for _ in range(options.ends):
             self._at(options.storm * 0.6 * self.random.random(), self._end_inbound)
@@ -194,6 +194,8 @@ class Simulator:
     def _heal(self) -> None:
         self.world.note(lambda: "the storm is over: no more faults, everything must arrive")
         self._is_storm = False
+        if self.world.service is not None and self.options.repaired:
+            self.world.service.repaired_after = self.world.journeys
         self.network.faults = PERFECT
         if self._writer is not None:
             self._writer.heal()
@@ -223,7 +225,8 @@ class Simulator:
             self._resume_if_stopped()
             self._resume_forwarders()
             for node in self.world.nodes:
-                self._retry_letters(node)
+                if self.options.repaired or not node.setup.forwards:
+                    self._retry_letters(node)
                 self.world.settle(node)
             self._until(min(end, self.world.clock.now + 20.0), lambda: self._unfinished() is None)
 
@@ -233,17 +236,21 @@ class Simulator:
         if self._writer is not None and (missing := self._writer.missing()) is not None:
             return missing
         missing = unfinished(self.world, may_stop=self.options.may_stop)
-        return missing if missing is not None else not_buried(self.world)
+        return missing if missing is not None else unsettled(self.world)
 
     def _retry_letters(self, node: Node) -> Node | None:
-        """Play an operator: have every dead letter of an endpoint handed over once more."""
-        if node.setup.forwards:
-            return None  # it has no handlers
-        letters = node.handling.letters
-        if not node.is_up or letters.count == letters.asked:
+        """Play an operator: have every dead letter of an endpoint tried once more."""
+        if not node.is_up:
+            return None
+        letters = node.giving_up.letters if node.setup.forwards else node.handling.letters
+        if letters.count == letters.asked:
             return None
         self.world.note(lambda: f"somebody has {letters.count} dead letters of {node.name} tried again")
-        node.handling.retry()
+        if node.setup.forwards:
+            self.world.count("dead letters requeued")
+            node.giving_up.requeue()
+        else:
+            node.handling.retry()
         return node
 
     def _resume_forwarders(self) -> None:

@@ -82,7 +82,8 @@ class World:
         self.submitted = 0
         self.service: RefusingService | None = None
         """Decides what the destination refuses; None: it refuses nothing."""
-        self._journeys = 0
+        self.journeys = 0
+        """Requests that were sent so far."""
         names = ("source", "broker", "destination") if count > 2 else ("source", "destination")
         self.nodes = tuple(
             Node(index, name, setup, self, build) for index, (name, setup) in enumerate(zip(names, setups, strict=True))
@@ -145,8 +146,8 @@ class World:
         """An endpoint sends a request."""
         self._leaving(node, transmit.envelope)
         receiver = next(other for other in self.nodes if other.setup.address == transmit.to.partition("?")[0])
-        self._journeys += 1
-        journey = Journey(node.index, node.run, transmit, receiver.index, self._journeys)
+        self.journeys += 1
+        journey = Journey(node.index, node.run, transmit, receiver.index, self.journeys)
         self.note(lambda: f"{node.name} sends #{journey.number} {describe(transmit.envelope)}")
         self.count("requests")
         if transmit.number:
