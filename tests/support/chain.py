@@ -41,6 +41,10 @@ class Journey(NamedTuple):
     transmit: Transmit
 
 
+def void(_value: object) -> None:
+    """Drop what a call returned."""
+
+
 def fault_as_reply(record: Record, fault: Fault) -> Record | None:
     if not record.wants_reply:
         return None
@@ -67,9 +71,11 @@ class Party:
         policy: DestinationPolicy | None = None,
         partitions: int = 1,
         drops_passed: bool = False,
+        sessions: int = 0,
     ) -> None:
         self.chain = chain
         self.address = address
+        self.sessions = sessions
         self.partitions, self.drops_passed = partitions, drops_passed
         self.store = MemoryStore()
         self.local = address if is_listening else ANONYMOUS
@@ -103,6 +109,7 @@ class Party:
         self.pending.clear()
         self.letters = DeadLetters()
         self.queue = Queue("inbox", self.partitions, drops_passed=self.drops_passed, dead_letters=self.letters)
+        self.queue.divide(self.partitions, self.sessions)
         self.queue.is_handled = self.handler is not None
         handling = None
         if self.handler is not None:
@@ -237,6 +244,7 @@ class Chain:
         handler: Callable[[Record], Record | None] = echo,
         versions: Versions | None = None,
         service_policy: DestinationPolicy | None = None,
+        sessions: int = 0,
     ) -> None:
         self.now = 1_000.0
         self.events: deque[Callable[[], None]] = deque()
@@ -250,7 +258,7 @@ class Chain:
         self.parties: dict[str, Party] = {}
         self.handler = handler
         self.service = self.parties[SERVICE] = Party(self, SERVICE, handler=self._handle, policy=service_policy)
-        self.broker = self.parties[BROKER] = Party(self, BROKER, is_listening=listens[1])
+        self.broker = self.parties[BROKER] = Party(self, BROKER, is_listening=listens[1], sessions=sessions)
         self.broker.on_start = self._forward
         self._forward()
         self.requester = self.parties[REQUESTER] = Party(self, REQUESTER, is_listening=listens[0])
@@ -267,15 +275,25 @@ class Chain:
 
     def _forward(self) -> None:
         broker = self.broker if hasattr(self, "broker") else self.parties[BROKER]
-        self.forwarder: Outbox = broker.protocol.outbound.forward(
-            "forward/x/0",
-            SERVICE,
-            [*self.forwarder_choices],
-            broker.queue,
-            0,
-            policy=self.policy,
-            address=self.address,
-        )
+        choices = [*self.forwarder_choices]
+
+        def follow(partition: int) -> Outbox:
+            return broker.protocol.outbound.forward(
+                f"forward/x/{partition}",
+                SERVICE,
+                choices,
+                broker.queue,
+                partition,
+                policy=self.policy,
+                address=self.address,
+            )
+
+        self.forwarder: Outbox = follow(0)
+        for partition, one in enumerate(broker.queue.partitions):
+            if partition >= broker.queue.shared and one.end:
+                follow(partition)
+        if broker.protocol.sessions is not None:
+            broker.protocol.sessions.on_begin = lambda partition: void(follow(partition))
 
     def ask(self, *bodies: str, wants_reply: bool = True, message_id: str | None = None, key: str = "out") -> None:
         """The requester sends."""

@@ -12,7 +12,7 @@ import signal
 import ssl
 from collections.abc import Callable
 
-from holdfast.broker.config import BrokerConfig, ServerTLS
+from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig, ServerTLS
 from holdfast.broker.config_changes import what_changes
 from holdfast.broker.config_checks import check_config
 from holdfast.broker.forwarders import Forwarders
@@ -21,6 +21,7 @@ from holdfast.core.limit import QueueLimit
 from holdfast.endpoint.admin_token import read_token
 from holdfast.endpoint.destination import Destination
 from holdfast.endpoint.logs import log
+from holdfast.endpoint.partitioning import Partitioning
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.endpoint.supervisor import Post
 from holdfast.exceptions import ConfigurationError
@@ -61,7 +62,6 @@ class Broker:
             queue=first.name,
             further_queues=dict.fromkeys(one.name for one in further),
             router=_router(config, self.forwarders),
-            partitions=config.partitions,
             policy=config.sequences,
             source_policy=config.usual_policy(),
             source_policy_for=config.policy_for,
@@ -72,6 +72,7 @@ class Broker:
             journal=config.journal.policy() or False,
             staging=config.sinks,
         )
+        self.destination.partitioning = Partitioning(config.partitions, config.sessions, PARTITIONS, SESSIONS)
         for one in config.queues:
             queue = self.destination.queues[one.name]
             queue.retention, queue.drops_passed = one.retention_policy, one.retention is None

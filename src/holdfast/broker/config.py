@@ -31,6 +31,7 @@ from holdfast.broker.config_values import (
     Secret,
     SecretFile,
     SecretVariable,
+    SessionCount,
     Size,
     StorePlace,
     Text,
@@ -51,6 +52,11 @@ from holdfast.wire import Limits
 
 MAX_ROUTES = 1_000
 """Routes of a broker: a message that none of the first takes is compared with each."""
+
+PARTITIONS = 64
+"""Shared partitions of a queue in a new store, where nothing is said."""
+SESSIONS = 64
+"""Partitions for sessions of a queue in a new store, where nothing is said."""
 
 _PROFILE: Kind = one_of({name: name for name in PROFILES})
 _RM: Kind = one_of({name: name for name in RM_OF_NAME})
@@ -373,7 +379,11 @@ class BrokerConfig:
         store: Where everything is kept.
         store_password_file: The password of the database.
         store_password_env: The same, in an environment variable.
-        partitions: Of each queue, fixed when the store is made; a Sequence stays in one, so its order is kept.
+        partitions: Of each queue, for one-way messages; a Sequence stays in one, so its order is kept. Fixed when the
+            store is made; without it 64 in a new store, and as many as there are in another.
+        sessions: Partitions of each queue, behind those, for one client each that sends requests: it gets an outbound
+            Sequence of its own. A store may get more of them later, never fewer; without it 64 in a new store, and
+            as many as there are in another.
         workers: Processes that share the Sequences.
         allow_addresses: URLs at and below which a peer may name addresses for what it is sent, as of
             ``Destination(allow_addresses=...)``.
@@ -395,7 +405,8 @@ class BrokerConfig:
     store: StorePlace = "broker"
     store_password_file: SecretFile | None = None
     store_password_env: SecretVariable | None = None
-    partitions: Count = 4
+    partitions: Count | None = None
+    sessions: SessionCount | None = None
     workers: Count = 1
     allow_addresses: Urls = ()
     default_queue: QueueName | None = None

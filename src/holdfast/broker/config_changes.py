@@ -15,6 +15,7 @@ _FIXED = (
     "store_password_file",
     "store_password_env",
     "partitions",
+    "sessions",
     "workers",
     "listen.host",
     "listen.port",

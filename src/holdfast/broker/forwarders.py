@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from holdfast.broker.config import ForwarderConfig
 from holdfast.core.outbox import Choice, Outbox
@@ -22,6 +23,9 @@ from holdfast.http.tls import client_context
 
 PAUSED = "paused by the configuration"
 """Why a forwarder sends nothing whose configuration says so."""
+CONNECTIONS = 128
+"""Connections of a forwarder to its destination, at most. A request holds one until the service answers, so a service
+that is slow for some sessions must leave enough for the others."""
 UNCONFIGURED = "not in the configuration"
 """Why one sends nothing that the store knows and the configuration does not."""
 
@@ -41,6 +45,8 @@ class Forwarders:
 
     def __init__(self, configs: Iterable[ForwarderConfig]) -> None:
         self.configs = {config.name: config for config in configs}
+        self._choices = {name: choices_of(config) for name, config in self.configs.items()}
+        """One list for all outboxes of a forwarder: what one learns of its destination serves all."""
 
     def begin(self, destination: Destination) -> None:
         """Take up what the store knows of them, and open those that are new.
@@ -55,8 +61,7 @@ class Forwarders:
         for config in self.configs.values():
             if config.to not in destination.sender.ways:  # whoever sends there says the same of it
                 destination.sender.use(config.to, way_of(config))
-            self._begin_one(destination, config)
-        self._hold_back_others(destination)
+        self._begin_all(destination)
 
     def new_ways(self, other: Forwarders) -> dict[str, Way | None]:
         """Address -> how others than these post there, where that is not the same; None: as usual. A way that TLS is
@@ -80,9 +85,29 @@ class Forwarders:
         """
         for to, way in ways.items():
             destination.sender.use(to, way)
+        self._begin_all(destination)
+
+    def _begin_all(self, destination: Destination) -> None:
         for config in self.configs.values():
-            self._begin_one(destination, config)
+            queue = destination.queues[config.queue]
+            for partition, one in enumerate(queue.partitions):
+                if partition < queue.shared or one.end:  # the others once a session gets them
+                    self._begin_one(destination, config, partition)
+        sessions = destination.engine.protocol.sessions
+        if sessions is not None:
+            sessions.on_begin = partial(self._begin_session, destination)
         self._hold_back_others(destination)
+
+    def _begin_session(self, destination: Destination, partition: int) -> None:
+        protocol = destination.engine.protocol
+        outboxes = protocol.outbound.outboxes
+        for config in self.configs.values():
+            first = outboxes.get(forwarder_key(config.name, 0))
+            if first is None or forwarder_key(config.name, partition) in outboxes:
+                continue  # it was deleted, or follows that partition already
+            self._begin_one(destination, config, partition)
+            if first.suspended is not None:
+                Steering(protocol).suspend(outboxes[forwarder_key(config.name, partition)], first.suspended)
 
     def check(self, destination: Destination) -> None:
         """See that none of these is known to the store as another.
@@ -112,18 +137,20 @@ class Forwarders:
                     remedy="configure it again, or delete it: holdfast forwarders delete",
                 )
 
-    def _begin_one(self, destination: Destination, config: ForwarderConfig) -> None:
+    def _begin_one(self, destination: Destination, config: ForwarderConfig, partition: int) -> None:
         protocol = destination.engine.protocol
-        queue = destination.queues[config.queue]
-        choices = choices_of(config)
-        for partition in range(len(queue.partitions)):
-            key = forwarder_key(config.name, partition)
-            outbox = protocol.outbound.forward(
-                key, config.to, choices, queue, partition, policy=config.policy, address=config.address or ""
-            )
-            if outbox.to != config.to:
-                protocol.outbound.redirect(outbox, config.to)
-            self._pause(Steering(protocol), config, outbox, destination.engine.clock())
+        outbox = protocol.outbound.forward(
+            forwarder_key(config.name, partition),
+            config.to,
+            self._choices[config.name],
+            destination.queues[config.queue],
+            partition,
+            policy=config.policy,
+            address=config.address or "",
+        )
+        if outbox.to != config.to:
+            protocol.outbound.redirect(outbox, config.to)
+        self._pause(Steering(protocol), config, outbox, destination.engine.clock())
 
     @staticmethod
     def _pause(steering: Steering, config: ForwarderConfig, outbox: Outbox, now: float) -> None:
@@ -170,6 +197,7 @@ def way_of(config: ForwarderConfig) -> Way:
     tls = config.tls
     return Way(
         HTTPClient(
+            connections_per_host=CONNECTIONS,
             total_timeout=config.timeout,
             ssl_context=client_context(tls.ca, tls.certificate, tls.key) if tls is not None else None,
             proxy=config.proxy.location() if config.proxy is not None else None,

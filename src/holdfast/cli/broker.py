@@ -149,6 +149,7 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
     return {
         "store": _absolute(config.store),
         "partitions": config.partitions,
+        "sessions": config.sessions,
         "workers": config.workers,
         "listen": _url(config.listen.host, config.listen.port, config.listen.tls is not None),
         "admin": _url(config.admin.host, config.admin.port, config.admin.tls is not None)
@@ -173,9 +174,7 @@ def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:
 
 def _summary(config: BrokerConfig, *, with_addresses: bool = True) -> list[str]:
     facts = _facts(config)
-    lines = [
-        f"store       {facts['store']}, {_many(config.partitions, 'partition')}, {_many(config.workers, 'worker')}"
-    ]
+    lines = [f"store       {facts['store']}, {_partitions(config)}, {_many(config.workers, 'worker')}"]
     if with_addresses:
         lines += [f"listens     {facts['listen']}", f"admin       {facts['admin'] or 'none'}"]
     lines += [f"queue       {name}, keeps {retention}" for name, retention in facts["queues"].items()]
@@ -185,6 +184,15 @@ def _summary(config: BrokerConfig, *, with_addresses: bool = True) -> list[str]:
         for name, one in facts["forwarders"].items()
     ]
     return lines
+
+
+def _partitions(config: BrokerConfig) -> str:
+    from holdfast.broker.config import PARTITIONS, SESSIONS
+
+    shared = PARTITIONS if config.partitions is None else config.partitions
+    sessions = SESSIONS if config.sessions is None else config.sessions
+    is_left_to_store = config.partitions is None or config.sessions is None
+    return f"{_many(shared, 'partition')} and {sessions} for sessions{' if it is new' if is_left_to_store else ''}"
 
 
 def _many(count: int, what: str) -> str:

@@ -539,6 +539,7 @@ class RMDestination:
         """What to save, in the same batch as the messages it accepted."""
         # For every message: a copy of what was the same last time, and into it what has moved.
         state = (self._usual or self._usual_state()).copy()
+        state["partition"] = self.partition
         state["accepted"] = self.accepted.to_state()
         state["next_in_order"] = self.next_in_order
         state["last_activity"] = self.last_activity
@@ -588,7 +589,6 @@ class RMDestination:
             "created_at": self.created_at,
             "expires": self.expires,
             "expires_at": self.expires_at,
-            "partition": self.partition,
             "behavior": self.behavior.value,
             "offered": self.offered,
             "kept_alive": self.is_kept_alive,

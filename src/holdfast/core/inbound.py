@@ -76,6 +76,18 @@ class Handlers(Protocol):
         ...
 
 
+class Sessions(Protocol):
+    """What Inbound asks of whoever knows which partitions are for sessions."""
+
+    def begin(self, destination: RMDestination) -> int:
+        """Return the partition of a Sequence that turns out to be a session."""
+        ...
+
+    def end(self, destination: RMDestination) -> None:
+        """Everything of the Sequence is in its queues, if it was a session."""
+        ...
+
+
 class Inbound:
     """The receiving half of one side.
 
@@ -90,6 +102,8 @@ class Inbound:
 
     answers: Answers
     """Whoever answers the peers; to be set before anything comes."""
+    sessions: Sessions | None = None
+    """Whoever knows which partitions are for sessions, if any are."""
     handling: Handlers | None = None
     """Whoever hands over what is delivered, if the queue has handlers."""
 
@@ -122,7 +136,7 @@ class Inbound:
 
     def add(self, destination: RMDestination) -> None:
         """Take in a new Sequence, granted here or offered by us; saved with the open batch."""
-        destination.partition = crc32(destination.identifier.encode()) % len(self.queue.partitions)
+        destination.partition = crc32(destination.identifier.encode()) % self.queue.shared
         self._know(destination)
         self.commit.save_new(destination.identifier, destination, self.queue.name, destination.partition)
 
@@ -180,6 +194,8 @@ class Inbound:
         else:
             if awaits_reply:
                 destination.awaiting.add(number)
+            if queues and self.sessions is not None and destination.accepted.count == 1:
+                self._look_whether_session(self.sessions, destination, envelope, awaits_reply)
             record = self.record_of(destination, envelope, awaits_reply, now)
             deliveries = self._place(destination, number, record, queues)
         self.commit.save(destination.identifier, destination)
@@ -187,6 +203,25 @@ class Inbound:
         if destination.held or destination.marker is not None:
             self.held.release(destination, now)
         return verdict
+
+    def _look_whether_session(
+        self, sessions: Sessions, destination: RMDestination, envelope: Envelope, awaits_reply: bool
+    ) -> None:
+        """By its first message. WCF's one-way messages have neither MessageID nor ReplyTo; where it offered a Sequence
+        for replies, requests are to follow."""
+        is_wcf_one_way = envelope.message_id is None and envelope.reply_to is None
+        if awaits_reply or (destination.offered is not None and is_wcf_one_way):
+            destination.partition = sessions.begin(destination)
+            self.commit.save_new(destination.identifier, destination, self.queue.name, destination.partition)
+
+    def end_session(self, destination: RMDestination, now: float) -> None:
+        """Nothing of the Sequence comes any more: tell whoever follows it, once all of it is in its queues."""
+        if self.sessions is None:
+            return
+        if destination.is_releasing:
+            self.held.when_released(destination, partial(self.end_session, destination))
+        else:
+            self.sessions.end(destination)
 
     @staticmethod
     def record_of(destination: RMDestination, envelope: Envelope, awaits_reply: bool, now: float) -> Record:
@@ -332,6 +367,7 @@ class Inbound:
             why = {"why": destination.last_fault} if destination.last_fault == TIME_IS_UP else None
             self.effects.append(Incident("sequence terminated", destination.identifier, detail=why))
             self.answers.over(destination, by_source=by_source)
+            self.end_session(destination, now)
             self._deadlines.want(destination.identifier, destination.deadline())
             self.commit.save(destination.identifier, destination)
             self._remember_over(destination, now)
@@ -376,6 +412,8 @@ class Inbound:
         self.answers.forgotten(destination, now)
 
     def _forget(self, destination: RMDestination) -> None:
+        if self.sessions is not None:
+            self.sessions.end(destination)
         del self.destinations[destination.identifier]
         self.shares.forget(destination.identifier)
         self.creations.forget(destination)

@@ -14,7 +14,8 @@ from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.retention import MARKS, MEASURE_BYTES, RetentionPolicy, Search, Sizes, floors_by_size
 
 if TYPE_CHECKING:
-    from holdfast.core.queues import Partition, Queue
+    from holdfast.core.partitions import Partition
+    from holdfast.core.queues import Queue
 
 STEPS = 100
 """Records go by age in steps of a hundredth of it: that much older they may get."""

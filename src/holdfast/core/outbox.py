@@ -17,8 +17,9 @@ from typing import NamedTuple
 from holdfast.core.commit import Opened
 from holdfast.core.here import Here
 from holdfast.core.messages import Fault
+from holdfast.core.partitions import Partition
 from holdfast.core.policy import ForwardingPolicy, SourcePolicy
-from holdfast.core.queues import OUTBOUND, OUTBOX, Partition, Queue
+from holdfast.core.queues import OUTBOUND, OUTBOX, Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.source import RMSource
@@ -30,6 +31,9 @@ READ_AHEAD = 64
 three times as many are in memory."""
 
 _ENDING = (OutboxState.ENDING, OutboxState.SUSPENDED_ENDING, OutboxState.STOPPED_ENDING)
+
+MOST_CUTS = 256
+"""Offsets, at most, at which one Sequence is to end and the next to begin, while nothing can be sent."""
 
 SAVE_EVERY = 64
 """So many newly acknowledged messages are saved together; losing the newest costs as many retransmissions."""
@@ -185,6 +189,8 @@ class Outbox:
         """Offsets, each one higher, of records that no Sequence carries any more: given up by somebody, or known to
         have arrived in a Sequence that was given up. A Sequence ends before the first of them, the next begins behind.
         """
+        self.cuts: list[int] = []
+        """Offsets, ascending: no Sequence carries records from both sides of one. A session ended there."""
         self._records: Partition = queue.partitions[partition]
         self.here = Here()
         self.refusals: dict[int, Refusal] = {}
@@ -441,15 +447,37 @@ class Outbox:
         source = self.source
         if source is not None:
             end = self.run_end(source.start)
-            source.is_cut = end < self._records.durable_end
+            source.is_cut = end < self._records.durable_end or end in self.cuts
             source.available = end - source.start
 
     def run_end(self, start: int) -> int:
         """Where the records end that one Sequence can carry from ``start`` on."""
+        end = next((cut for cut in self.cuts if cut > start), self._records.durable_end)
         for lower, upper in self.left_out:
             if upper > start:
-                return min(self._records.durable_end, max(start, lower - 1))
-        return self._records.durable_end
+                end = min(end, max(start, lower - 1))
+                break
+        return min(end, self._records.durable_end)
+
+    def cut(self) -> bool:
+        """Let what comes from now on go in another Sequence than what is here. Whether that is to be saved."""
+        self._forget_passed_cuts()
+        end = self.end
+        if end <= self._begin or end in self.cuts or len(self.cuts) >= MOST_CUTS:
+            return False
+        self.cuts.append(end)
+        self.update_available()
+        return True
+
+    def _forget_passed_cuts(self) -> None:
+        begin = self._begin
+        self.cuts = [cut for cut in self.cuts if cut > begin]
+
+    @property
+    def _begin(self) -> int:
+        """Where the next Sequence, or the present one, may begin, also after a crash."""
+        begin = min(self.first, self._cursor.offsets[self.partition])
+        return begin if self.source is None else min(begin, self.source.start)
 
     def leave_out(self, first: int, last: int) -> None:
         """Records that no Sequence is to carry any more."""
@@ -463,9 +491,9 @@ class Outbox:
         for lower, upper in self.left_out:
             if lower <= self.first + 1:
                 self.first = max(self.first, upper)
-        begin = min(self.first, self._cursor.offsets[self.partition])
-        if self.source is not None:
-            begin = min(begin, self.source.start)
+        begin = self._begin
+        if self.cuts:
+            self._forget_passed_cuts()
         if any(upper <= begin for _, upper in self.left_out):
             self.left_out = AcknowledgementRanges(pair for pair in self.left_out if pair[1] > begin)
 
@@ -524,7 +552,7 @@ class Outbox:
     def rewind(self, offset: int, now: float) -> None:
         """Go back to an earlier record. All from there on is to be sent in Sequences that have not begun yet."""
         assert self.source is None, self.key
-        self.left_out = AcknowledgementRanges()
+        self.left_out, self.cuts = AcknowledgementRanges(), []
         self.first = self.queue.put_cursor(self.cursor, self.partition, offset, now)
 
     def leave_out_arrived(self) -> None:
@@ -593,6 +621,8 @@ class Outbox:
         choices = [[v.rm.value, v.addressing.value, v.soap.value, offer] for v, offer in self.choices]
         about: State = {"to": self.to, "choices": choices, "stopped": self.stopped}
         about["left_out"] = self.left_out.to_state()
+        if self.cuts:
+            about["cuts"] = list(self.cuts)
         return about if self.suspended is None else about | {"suspended": self.suspended}
 
     def recover(self, about: State) -> None:
@@ -602,6 +632,7 @@ class Outbox:
         elif isinstance(about.get("suspended"), str):
             self.suspend(about["suspended"])
         self.left_out = AcknowledgementRanges.from_state(about.get("left_out", []))
+        self.cuts = [cut for cut in about.get("cuts", ()) if type(cut) is int]
         # Nobody but a peer's request opens an outbox of replies again, so it must know what to speak.
         self.choices = [
             (Versions(rm, addressing, soap), offer) for rm, addressing, soap, offer in about.get("choices", ())

@@ -42,6 +42,7 @@ from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.recovering import recover_outbound
 from holdfast.core.refusals import refusal
 from holdfast.core.replies import Replies
+from holdfast.core.sessions import SessionPartitions
 from holdfast.core.staging import Staging
 from holdfast.core.versions import Addressing
 
@@ -126,6 +127,8 @@ class RMProtocol:
         self.inbound.answers = self.replies = Replies(
             self.inbound, self.outbound, self.acknowledging, self.answering, self.commit, self.effects, tell
         )
+        self.sessions = SessionPartitions(self.inbound, self.outbound) if queue.sessions else None
+        self.inbound.sessions = self.sessions
         self.granting: Granting = Granting(self.inbound, self.outbound, self.replies, self.answering, new_identifier)
         self.authority = Authority(self.inbound, self.outbound, self.effects)
         self.ending = Ending(self.inbound, self.outbound, self.authority, self.answering, self.commit, new_identifier)
@@ -207,6 +210,8 @@ class RMProtocol:
         recover_outbound(self.outbound, self.queues, snapshot, now)
         self.granting.recover()
         self.replies.recover(now)
+        if self.sessions is not None:
+            self.sessions.recover(now)
         self.staging.recover(snapshot, now)
         self.inbound.held.go_on(now)
 

@@ -23,9 +23,10 @@ from typing import Any
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect, Incident, ReadWanted, TakeRecords
 from holdfast.core.keeping import Keeping
+from holdfast.core.partitions import Grown, Partition
 from holdfast.core.ranges import AcknowledgementRanges, ranges_of
 from holdfast.core.records import Record, Snapshot, State
-from holdfast.core.retention import RetentionPolicy, Sizes
+from holdfast.core.retention import RetentionPolicy
 from holdfast.core.staged import Run
 from holdfast.exceptions import ConfigurationError
 
@@ -47,9 +48,6 @@ _READER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 ReadRecords = Callable[[str, int, int, int], list[tuple[int, Record]]]
 """``read(queue, partition, start, end)``: the records a store has there, ascending, as many as it cares to read."""
-
-Grown = Callable[[int, Record | None], None]
-"""``grown(offset, record)``: the record there is durable; None if it must be read from the store."""
 
 
 def check_reader(name: str) -> None:
@@ -106,45 +104,18 @@ class Cursor:
         return "outbound" if self.is_outbound else "reader" if self.is_readers else "handler"
 
 
-@dataclass(slots=True)
-class Partition:
-    """One append-only list of records.
-
-    Args:
-        first: The first offset that is there.
-        end: The offset of the next record accepted.
-        durable_end: Records below it are durable.
-        before: Fingerprint of the last record below ``first``, "" if it is not known.
-        expired: Below it the retention has let go.
-        lapsed: Below it no reader's cursor protects any more.
-        purged: Below it an operator wants nothing kept.
-        due: When to look again what has become too old; None: when something comes.
-        is_searched: Whether is being looked for what has become too old.
-        sizes: What its records take, where size counts.
-        is_cut: Whether records are being deleted: the last of them is read.
-        passed: The last record that a Sequence's owner has passed, and its offset; None if it is not in memory.
-        followers: Who is told of each record that is durable, by cursor.
-    """
-
-    first: int = 0
-    end: int = 0
-    durable_end: int = 0
-    before: str = ""
-    expired: int = 0
-    lapsed: int = 0
-    purged: int = 0
-    due: float | None = None
-    is_searched: bool = False
-    sizes: Sizes | None = None
-    is_cut: bool = False
-    passed: tuple[int, Record] | None = None
-    followers: dict[str, Grown] = field(default_factory=dict)
-
-
 def fingerprint_of(record: Record) -> str:
     """What tells a record from any other that could have been in its place: 16 hexadecimal digits."""
     what = (record.sequence, record.message_number, record.received_at.hex(), record.message_id, record.action)
     return blake2b(repr(what).encode() + record.body, digest_size=8).hexdigest()
+
+
+def divided(description: State) -> tuple[int, int]:
+    """Return how many shared partitions a queue has by its description, and how many for sessions."""
+    count, sessions = description.get("partitions"), description.get("sessions", 0)
+    if type(count) is not int or type(sessions) is not int or not 0 <= sessions < count:
+        return (count, 0) if type(count) is int and count > 0 else (0, 0)
+    return count - sessions, sessions
 
 
 class Queue:
@@ -184,7 +155,10 @@ class Queue:
         self.stored_partitions: int | None = None
         """How many the store says there are; None for a new queue."""
         self.cursors: dict[str, Cursor] = {}
+        self.sessions = 0
+        """How many of its partitions, the last ones, are for one session each; see :mod:`holdfast.core.sessions`."""
         self.partitions = [Partition() for _ in range(count)]
+        self._is_grown = False
         self._is_followed = False
         """Whether outbound Sequences follow it."""
         self._keeping: Keeping | None = None
@@ -202,6 +176,16 @@ class Queue:
         self._read = read
         if self.dead_letters is not None:
             self.dead_letters.join(commit, effects, read)
+
+    def divide(self, shared: int, sessions: int) -> None:
+        """Have so many shared partitions and, behind them, so many for sessions. Before it recovers."""
+        self.sessions = sessions
+        self.partitions = [Partition() for _ in range(shared + sessions)]
+
+    @property
+    def shared(self) -> int:
+        """The number of partitions that Sequences share; those for sessions follow."""
+        return len(self.partitions) - self.sessions
 
     # --- records --------------------------------------------------------------------------------------------------
 
@@ -592,6 +576,8 @@ class Queue:
     def describe_again(self) -> None:
         """Save what the store is to know of the queue itself."""
         state: State = {"kind": self.kind, "partitions": len(self.partitions)}
+        if self.sessions:
+            state["sessions"] = self.sessions
         if self.kind != OUTBOX:
             befores = {str(number): one.before for number, one in enumerate(self.partitions) if one.before}
             state |= {"epoch": self.epoch, "before": befores}
@@ -618,6 +604,8 @@ class Queue:
             self._keeping = Keeping(self, self.retention)
             self._keeping.recover(snapshot, now)
         self._look_again(now)
+        if self._is_grown:
+            self.describe_again()
         if self.dead_letters is not None:
             self.dead_letters.recover(snapshot, now)
 
@@ -631,7 +619,13 @@ class Queue:
             self._tell_aside("its description", "it gets a new epoch: readers must begin anew", state)
             return
         self.epoch = epoch
+        shared, sessions = divided(state)
         self.stored_partitions = count
+        if count == len(self.partitions):
+            self.sessions = sessions
+        elif shared == self.shared and sessions < self.sessions:
+            self.stored_partitions = len(self.partitions)  # more for sessions, behind all others
+            self._is_grown = True
         self.was_read = state.get("read") is True
         for number, one in enumerate(self.partitions):
             before = befores.get(str(number), "")

@@ -462,7 +462,7 @@ class Staging:
     def _gather(self, rows: Rows, start: int, number: int) -> tuple[dict[tuple[str, int], Gathered], str]:
         """What goes into which partition of which queue, from that row on, which gets that number."""
         gathered: dict[tuple[str, int], Gathered] = {}
-        count = len(self._inbound.queue.partitions)
+        count = self._inbound.queue.shared
         limited: dict[str, int] = {}
         """Queues with a limit -> how many more they take."""
         for (name, key_hash), place in islice(zip(rows.entries, rows.places, strict=True), start, None):
@@ -494,7 +494,7 @@ class Staging:
                 waits_for = queue
                 break
             assert part.first_number is not None, part.token
-            partition = crc32(record.sequence.encode()) % len(queue.partitions)
+            partition = crc32(record.sequence.encode()) % queue.shared
             size = len(record.body) + len(record.headers) + ROW_BYTES
             record.sequence, record.message_number = part.sequence, part.first_number + offset
             if record.message_id is None:

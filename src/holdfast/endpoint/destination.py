@@ -68,6 +68,7 @@ from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.letters import seal, unseal
 from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.parties import origin_of
+from holdfast.endpoint.partitioning import Partitioning
 from holdfast.endpoint.processors import Processor
 from holdfast.endpoint.readers import Readers
 from holdfast.endpoint.sender import Sender
@@ -213,7 +214,7 @@ class Destination:
         wsdl: str | Path | bytes | None = None,
         journal: bool | JournalPolicy = True,
     ):
-        check_whole("partitions", partitions)
+        self.partitioning = Partitioning(partitions)  # may be changed before it is started
         check_whole("concurrency", concurrency)
         check_store(store)
         check_class("policy", policy, DestinationPolicy)
@@ -449,6 +450,7 @@ class Destination:
             is_restored=self._restored and not (worker is not None and worker.is_restart),
             new_identifier=new_identifier if worker is None else worker.new_identifier,
             epochs={} if worker is None else worker.epochs,
+            divide=self._divide_queues,
         )
         if SOURCES_QUEUE in snapshot.queues and self.queue.name != SOURCES_QUEUE:
             raise ConfigurationError(
@@ -499,6 +501,11 @@ class Destination:
         journal, self.journal = self.journal, None
         if journal is not None:
             await journal.close()
+
+    def _divide_queues(self, snapshot: Snapshot) -> None:
+        worker = self.worker
+        first = worker.partitions if worker is not None else None
+        self.partitioning.divide(self.queues, snapshot, first, is_joined=worker is not None and worker.count > 1)
 
     def _check_queues(self, snapshot: Snapshot) -> None:
         """See that the queues are those that the store has."""

@@ -219,11 +219,13 @@ class Engine:
         is_restored: bool = False,
         new_identifier: Callable[[], str] = new_identifier,
         epochs: Mapping[str, str] = MappingProxyType({}),
+        divide: Callable[[Snapshot], None] = lambda _snapshot: None,
     ) -> Snapshot:
         """Recover what the store holds and run in the current loop; the arguments are :class:`RMProtocol`'s, and
         ``is_restored``: whether the store was put back to an earlier state, so that its queues need a new epoch,
         its sinks new identifiers and its forwarders new Sequences;
-        ``epochs``: those of queues that are made now, by name, where they are not to be random.
+        ``epochs``: those of queues that are made now, by name, where they are not to be random;
+        ``divide``: gives the queues the partitions that they have by what the store holds.
 
         Returns:
             What the store held.
@@ -235,6 +237,8 @@ class Engine:
                 "restored=True, so that nothing new gets a number or an offset that something else had.",
             )
         self._loop = asyncio.get_running_loop()
+        snapshot = self.store.load()
+        divide(snapshot)
         self.protocol = RMProtocol(
             queue,
             self.read,
@@ -254,7 +258,6 @@ class Engine:
             forwarding=forwarding,
             staging_policy=staging_policy,
         )
-        snapshot = self.store.load()
         self._thread = CommitThread(self.store, self._loop, self._durable, self._failed)
         self._reading = Reading(self.store, self._loop, self._read, self.fail)
         self.protocol.recover(snapshot, self.clock())

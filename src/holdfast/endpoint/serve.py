@@ -205,7 +205,8 @@ class Service:
     def facts(self) -> dict[str, Any]:
         """What is told of it once it serves."""
         epochs = {name: queue.epoch for name, queue in self.app.queues.items()}
-        return {"url": self.url, "admin_url": self.admin_url, "epochs": epochs}
+        partitions = (self.app.queue.shared, self.app.queue.sessions)
+        return {"url": self.url, "admin_url": self.admin_url, "epochs": epochs, "partitions": partitions}
 
     @property
     def admin_url(self) -> str:

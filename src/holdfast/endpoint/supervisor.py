@@ -221,7 +221,9 @@ class Supervisor:
             if other is not process:
                 other.inbox.close()
                 other.taking.close()
-        worker = Worker(process.number, self._count, self._facts.get("epochs", {}), is_restart=process.starts > 0)
+        epochs, partitions = self._facts.get("epochs", {}), self._facts.get("partitions")
+        first = tuple(partitions) if partitions is not None and process.number else None
+        worker = Worker(process.number, self._count, epochs, is_restart=process.starts > 0, partitions=first)
         place = Place(worker, self._paths, process.inbox, process.taking, tuple(self._giving), self._loads)
         return Post(place, theirs, self._directory.path, self._messages, self._admin, lambda: self._hang_ups)
 

@@ -36,12 +36,14 @@ class Worker:
         epochs: Of queues, by name: what a store that is made now takes, so that those who read the queues of all
             workers as one go on reading when there are more of them.
         is_restart: Whether this worker ran before, since its server was started.
+        partitions: How many shared partitions worker 0 has, and how many for sessions; None in worker 0.
     """
 
     number: int
     count: int
     epochs: Mapping[str, str] = field(default_factory=dict)
     is_restart: bool = False
+    partitions: tuple[int, int] | None = None
 
     def new_identifier(self) -> str:
         """A URI never used before, which says whose it is, and is not to be guessed: a UUID of version 8 (RFC 9562)

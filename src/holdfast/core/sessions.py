@@ -1,0 +1,86 @@
+"""Sessions: a partition, and so an outbound Sequence, for each inbound Sequence that carries requests.
+
+The last partitions of every queue are for sessions: one has at most one open session, unless there are more sessions
+than partitions. Where one ends, the outbound Sequences that follow its partition end too, and what the next session
+sends goes in new ones. So a destination sees a session of its own for each client, and none waits for another.
+
+Beyond the bound a session shares the partition that has the fewest. The outbound Sequence ends with the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from holdfast.core.destination import RMDestination
+from holdfast.core.inbound import Inbound
+from holdfast.core.outbound import Outbound
+from holdfast.core.outbox import Outbox
+from holdfast.core.queues import OUTBOUND
+
+
+class SessionPartitions:
+    """Which session has which partition, for an endpoint whose queues have partitions for sessions.
+
+    Nothing of it is saved: a Sequence says in which partition it is, and an outbox where its Sequences are to end.
+
+    Args:
+        inbound: The Sequences that come in.
+        outbound: Those that follow the queues.
+    """
+
+    def __init__(self, inbound: Inbound, outbound: Outbound) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        self.on_begin: Callable[[int], None] = lambda _partition: None
+        """Called with the partition of each new session: whoever forwards it may have to follow it first."""
+        self._first = inbound.queue.shared
+        self._partition_of: dict[str, int] = {}
+        """Identifier -> partition, of each open session."""
+        self._sessions_in = [0] * inbound.queue.sessions
+
+    def begin(self, destination: RMDestination) -> int:
+        """Choose the partition of a new session: without another session, and without an outbound Sequence that is
+        still open, as far as there is one."""
+        fewest = min(self._sessions_in)
+        there = [self._first + at for at, sessions in enumerate(self._sessions_in) if sessions == fewest]
+        partition = next((one for one in there if not self._is_followed(one)), there[0])
+        self._know(destination, partition)
+        self.on_begin(partition)
+        return partition
+
+    def end(self, destination: RMDestination) -> None:
+        """End the outbound Sequences of a session, with the open batch: everything of it is in its queues."""
+        partition = self._partition_of.pop(destination.identifier, None)
+        if partition is not None:
+            self._sessions_in[partition - self._first] -= 1
+            if not self._sessions_in[partition - self._first]:
+                self._cut(partition)
+
+    def recover(self, now: float) -> None:
+        """Once both halves have taken over what was stored: find which sessions are open, and end what none has."""
+        for destination in self._inbound.destinations.values():
+            if destination.partition >= self._first and (not destination.is_over or destination.is_releasing):
+                self._know(destination, destination.partition)
+                if destination.is_over:
+                    self._inbound.end_session(destination, now)
+        for at, sessions in enumerate(self._sessions_in):
+            if not sessions:
+                self._cut(self._first + at)
+
+    def _know(self, destination: RMDestination, partition: int) -> None:
+        self._partition_of[destination.identifier] = partition
+        self._sessions_in[partition - self._first] += 1
+
+    def _is_followed(self, partition: int) -> bool:
+        return any(one.source is not None or not one.is_empty for one in self._outboxes(partition))
+
+    def _cut(self, partition: int) -> None:
+        for outbox in self._outboxes(partition):
+            if outbox.cut():
+                outbox.save()
+                self._outbound.ready(outbox)
+
+    def _outboxes(self, partition: int) -> Iterator[Outbox]:
+        for queue in self._inbound.queues.values():
+            for name in queue.partitions[partition].followers:
+                yield self._outbound.outboxes[name.removeprefix(OUTBOUND)]
