@@ -7,7 +7,8 @@ from pathlib import Path
 
 import holdfast
 from holdfast.core import faults
-from holdfast.core.faults import REASONS, creation_refused, not_understood, sequence_fault
+from holdfast.core.faults import REASONS, creation_refused, not_reliable, not_understood, sequence_fault
+from holdfast.core.versions import Addressing
 from holdfast.exceptions import SEQUENCE_FAULTS
 
 SOURCE = Path(holdfast.__file__).parent
@@ -67,3 +68,16 @@ def constants(tree: ast.Module) -> list[ast.Constant]:
         for constant in ast.walk(node)
     }
     return [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in offered]
+
+
+WSSE = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd"
+
+
+def test_who_secures_messages_is_told_to_secure_the_transport() -> None:
+    assert "security mode to Transport" in not_understood((f"{{{WSSE}}}Security",)).reason
+    assert "security mode" not in not_understood(("{urn:x}Security",)).reason
+    for trust in ("http://schemas.xmlsoap.org/ws/2005/02/trust", "http://docs.oasis-open.org/ws-sx/ws-trust/200512"):
+        assert "security mode to Transport" in not_reliable(f"{trust}/RST/Issue", Addressing.V2005_08).reason
+    assert "ReliableSession.Enabled = true" in not_reliable("urn:a", Addressing.V2005_08).reason
+    assert not_reliable("urn:a", None).code == "WSRMRequired"
+    assert not_reliable("urn:a", Addressing.V2004_08).code == "ActionNotSupported"

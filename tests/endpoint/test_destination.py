@@ -329,7 +329,7 @@ async def test_a_message_without_reliable_messaging_is_told_how_to_enable_it(
     one = peer((await serve(app)).url, versions)
     answer = await one.say(action=ACTION, body=b"<a/>", rm=None)
     assert answer.fault == ("WSRMRequired" if versions.addressing is Addressing.V2005_08 else "ActionNotSupported")
-    assert "Enable reliable messaging at the sender (WCF: reliableSession" in answer.envelope.fault.reason
+    assert "Enable one at the sender. WCF: WSHttpBinding" in answer.envelope.fault.reason
     assert got == []
 
 
@@ -593,7 +593,7 @@ async def test_a_body_beyond_the_listeners_limit_is_refused_and_ends_nothing(ser
     app, _ = collecting()
     one = peer((await serve(app, limits=HTTPLimits(max_body=2000))).url)
     await one.create()
-    assert (await one.message(1, b"<a>" + b"x" * 3000 + b"</a>")).status == 400
+    assert (await one.message(1, b"<a>" + b"x" * 3000 + b"</a>")).status == 413
     assert (await one.message(1)).ranges == ((1, 1),)
 
 

@@ -244,7 +244,6 @@ async def test_what_is_wrong_with_tls_is_told_with_what_to_do() -> None:
         (contexts["good"], "https", ssl.create_default_context(), "trust its authority: --ca"),
         (contexts["expired"], "https", trust, "has expired; whoever runs it has to renew it"),
         (wants, "https", trust, "it may want a client certificate"),
-        (contexts["good"], "http", None, "it may speak https, not http"),
         (None, "https", trust, "it may speak http, not https"),
     ]
     for context, scheme, trusted, what in cases:

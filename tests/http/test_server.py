@@ -16,6 +16,7 @@ import trustme
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.descriptors import overflow
 from holdfast.http.known_heads import MAX_HEAD_BYTES, MAX_HEADS
+from holdfast.http.refusals import NEEDS_TLS
 from holdfast.http.server import (
     Exchange,
     Handler,
@@ -938,6 +939,8 @@ def test_tls(authority: trustme.CA, loop_factory: Any) -> None:
         async with serving(handler, ssl_context=context, max_body=100_000, linger_timeout=100) as server:
             async with connected(server) as plain:
                 plain.send(post(b"not TLS"))
+                status, _, content = await plain.answer()
+                assert (status, content.strip()) == (400, NEEDS_TLS.text.encode())
                 assert await plain.ended()
             async with connected(server, ssl=trust) as peer:
                 peer.send(post(b"x" * 100_000) + post(b"y"))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import trustme
+from waiting import until
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.server import Exchange, HTTPServer
@@ -97,3 +100,81 @@ def test_a_distinguished_name_is_written_as_rfc_4514_says() -> None:
 
 def test_a_name_that_is_too_long_is_not_cut_into_another_one() -> None:
     assert distinguished_name(((("commonName", "x" * 2000),),)) == ""
+
+
+async def refused_by(files: Path, speak: Callable[[int], Awaitable[None]]) -> tuple[HTTPServer, list[str]]:
+    """A server that demands certificates after a client spoke to it, and the reasons for which it refused one."""
+    told: list[str] = []
+    server = HTTPServer()
+    server.on_failed_handshake = lambda reason, peer: told.append(f"{peer} {reason}")
+    context = server_context(str(files / "server.pem"), client_ca=str(files / "ca.pem"))
+    await server.start(lambda exchange: exchange.respond(200), "127.0.0.1", 0, ssl_context=context)
+    try:
+        await speak(server.port)
+        await until(lambda: server.counters.refused["tls"] == 1 or not server.connections)
+    finally:
+        await server.close()
+    return server, told
+
+
+@pytest.mark.parametrize(
+    ("shown", "reason"),
+    [((), "the client showed no certificate"), (("client.pem", "client.key"), "certificate is not trusted: ")],
+    ids=["none", "untrusted"],
+)
+async def test_a_refused_certificate_is_told_with_its_peer(files: Path, shown: tuple[str, ...], reason: str) -> None:
+    client = trustme.CA().issue_cert("client@elsewhere.example")
+    client.private_key_pem.write_to_path(str(files / "client.key"))
+    client.cert_chain_pems[0].write_to_path(str(files / "client.pem"))
+    trust = client_context(str(files / "ca.pem"), *(str(files / name) for name in shown))
+
+    async def speak(port: int) -> None:
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+            await reader.read()
+            writer.close()
+
+    server, (told,) = await refused_by(files, speak)
+    assert told.startswith("127.0.0.1:") and reason in told
+    assert server.counters.refused["tls"] == 1
+
+
+async def test_plain_http_at_a_port_for_https_is_answered(files: Path) -> None:
+    answers: list[bytes] = []
+
+    async def speak(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: text/xml\r\nContent-Length: 1\r\n\r\nx")
+        answers.append(await reader.read())
+        writer.close()
+
+    server, told = await refused_by(files, speak)
+    (answer,) = answers
+    assert answer.startswith(b"HTTP/1.1 400 ") and b"this port speaks https" in answer
+    assert (server.counters.refused["tls"], told) == (1, [])
+
+
+@pytest.mark.parametrize("first", [b"", b"\x16", b"\x16\x03\x01\x00\x01x"])
+async def test_who_only_looks_whether_the_port_is_open_is_not_told(files: Path, first: bytes) -> None:
+    async def speak(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(first)
+        writer.write_eof()
+        await reader.read()
+        writer.close()
+
+    _, told = await refused_by(files, speak)
+    assert [one for one in told if "certificate" in one] == []
+
+
+async def test_tls_at_a_port_for_plain_http_is_told(files: Path) -> None:
+    refused: list[str] = []
+    server = HTTPServer()
+    server.refusing = lambda refusal, _headers, _peer: refused.append(refusal.text) or refusal  # type: ignore[func-returns-value]
+    await server.start(lambda exchange: exchange.respond(200), "127.0.0.1", 0)
+    try:
+        with pytest.raises(ssl.SSLError):
+            await asyncio.open_connection("127.0.0.1", server.port, ssl=client_context(str(files / "ca.pem")))
+    finally:
+        await server.close()
+    assert refused == ["this port speaks http: change https to http in the URL"]

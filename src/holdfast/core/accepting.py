@@ -6,7 +6,6 @@ A message that is taken goes to the inbound half, which stores it; its answer is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from holdfast.core.acknowledging import Acknowledging, asks
@@ -19,8 +18,8 @@ from holdfast.core.faults import (
     ONLY_ANONYMOUS_ADDRESS_SUPPORTED,
     TELLS_OF_END,
     UNKNOWN_SEQUENCE,
-    WSRM_REQUIRED,
     addressing_fault,
+    not_reliable,
     not_understood,
     sequence_fault,
 )
@@ -35,7 +34,6 @@ from holdfast.core.replies import Replies
 from holdfast.core.states import SettlingAction, SettlingEvent
 from holdfast.core.versions import Addressing
 
-_HOW_TO_ENABLE = "Enable reliable messaging at the sender (WCF: reliableSession; CXF: the reliableMessaging feature)."
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 
 
@@ -267,13 +265,7 @@ class Accepting:
         if envelope.acknowledgements or envelope.ack_requested:
             self._acknowledging.answer(incoming)
         elif back_channel is not None:
-            fault = sequence_fault(WSRM_REQUIRED)  # WS-RM 4.8
-            reason = f"{fault.reason}. {_HOW_TO_ENABLE}"
-            if envelope.addressing is Addressing.V2004_08:
-                fault = addressing_fault(ACTION_NOT_SUPPORTED, reason)
-            else:
-                fault = replace(fault, reason=reason)
-            self._answering.fault(envelope, fault, back_channel)
+            self._answering.fault(envelope, not_reliable(envelope.action, envelope.addressing), back_channel)
 
     def _receive_plain_reply(self, incoming: Incoming, outbox: Outbox, number: int) -> None:
         envelope = incoming.envelope

@@ -6,8 +6,11 @@ Sequence to stands in the state tables; how it is written is the business of ``w
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast import exceptions
 from holdfast.core.messages import Fault
+from holdfast.core.versions import Addressing
 
 # --- WS-RM 4 (1.0 for the last) ---------------------------------------------------------------------------------
 
@@ -74,6 +77,31 @@ def addressing_fault(code: str, reason: str) -> Fault:
     return Fault(code, reason, is_addressing=True)
 
 
+_WS_SECURITY = "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd}Security"
+_WS_TRUST = ("http://schemas.xmlsoap.org/ws/2005/02/trust/", "http://docs.oasis-open.org/ws-sx/ws-trust/")
+_NO_MESSAGE_SECURITY = (
+    "This endpoint does not speak WS-Security. Set the client's security mode to Transport (https) or None "
+    '(WCF: <security mode="Transport" />).'
+)
+_HOW_TO_ENABLE = (
+    "This endpoint takes messages of reliable sessions only. Enable one at the sender. WCF: WSHttpBinding or "
+    "WS2007HttpBinding with ReliableSession.Enabled = true; BasicHttpBinding has none. CXF: reliableMessaging."
+)
+
+
 def not_understood(names: tuple[str, ...]) -> Fault:
     """MustUnderstand, for headers that nobody here knows (SOAP 1.2 part 1, 5.4.8)."""
-    return Fault(MUST_UNDERSTAND, f"Nobody here understands the header {' '.join(names)}.")
+    reason = f"Nobody here understands the header {' '.join(names)}."
+    if _WS_SECURITY in names:
+        reason = f"{reason} {_NO_MESSAGE_SECURITY}"
+    return Fault(MUST_UNDERSTAND, reason)
+
+
+def not_reliable(action: str, addressing: Addressing | None) -> Fault:
+    """Return the fault for a message without RM headers (WS-RM 4.8), which says what to change at its sender."""
+    fault = sequence_fault(WSRM_REQUIRED)
+    # WCF's security modes Message and TransportWithMessageCredential begin with a request for a token.
+    reason = _NO_MESSAGE_SECURITY if action.startswith(_WS_TRUST) else f"{fault.reason}. {_HOW_TO_ENABLE}"
+    if addressing is Addressing.V2004_08:
+        return addressing_fault(ACTION_NOT_SUPPORTED, reason)
+    return replace(fault, reason=reason)

@@ -35,7 +35,7 @@ from holdfast.exceptions import (
 )
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response
-from holdfast.http.refusals import BODY_TOO_LARGE, Refusal
+from holdfast.http.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
 from holdfast.wire import DEFAULT, Limits, content_type, encode, soap_of_content_type
 
 CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
@@ -253,17 +253,32 @@ def _put_off(exchange: Exchange, why: bytes, error: ProcessorError | None = None
     exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"%d" % wait),) if wait else ())
 
 
+_TOLD_AS_SOAP = {
+    # WCF's client tells of a fault only with 500, and of any other answer its HTTP status.
+    BODY_TOO_LARGE: ("The message is larger than this endpoint accepts. Send a smaller one.", 413),
+    NEEDS_TLS: ("This port speaks https. Change http to https in the URL.", 500),
+}
+"""What the HTTP server refuses -> the fault's reason, and the HTTP status of a fault in SOAP 1.2."""
+
+
 def refuse_as_soap(refusal: Refusal, headers: Mapping[bytes, bytes], peer: str | None) -> Refusal:
-    """Log a request that the HTTP server refuses with 413 or 415. Answer a SOAP message that is too large with a fault:
-    its sender reads faults, and would otherwise send the same message again and again."""
+    """Log a request that the HTTP server refuses for its size or coding, or for http at a port for https, or the other
+    way round. Answer a SOAP message that is too large, or not in TLS, with a fault: its sender reads faults, and would
+    otherwise send the same message again and again."""
     given = headers.get(b"content-type", b"").decode("latin-1")
     log.info("request refused", peer=peer, status=refusal.status, reason=refusal.text, media=given[:100])
     soap = soap_of_content_type(given)
-    if refusal is not BODY_TOO_LARGE or soap is None:
+    if refusal not in _TOLD_AS_SOAP or soap is None:
         return refusal
-    fault = Fault("Sender", "The message is larger than this endpoint accepts. Send a smaller one.")
-    text = encode(Envelope(soap, fault=fault)).decode()
-    return Refusal(_status_of_sender(soap), refusal.reason, text, refusal.headers, CONTENT_TYPES[soap])
+    reason, status = _TOLD_AS_SOAP[refusal]
+    text = encode(Envelope(soap, fault=Fault("Sender", reason))).decode()
+    status = 500 if soap is SOAP.V1_1 else status
+    return Refusal(status, refusal.reason, text, refusal.headers, CONTENT_TYPES[soap])
+
+
+def tell_of_handshake(reason: str, peer: str | None) -> None:
+    """Log that a TLS client was refused."""
+    log.info("connection refused", peer=peer, reason=reason)
 
 
 def _status_of_sender(soap: SOAP) -> int:

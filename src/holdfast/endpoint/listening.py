@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from holdfast.endpoint.descriptors import SPARE_FILES, divide
-from holdfast.endpoint.envelopes import refuse_as_soap
+from holdfast.endpoint.envelopes import refuse_as_soap, tell_of_handshake
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import Handler, HTTPLimits
 from holdfast.http.reasons import reason_of
@@ -49,6 +49,7 @@ async def listen_for_answers(handler: Handler, host: str, port: int) -> HTTPServ
     """
     server = HTTPServer()
     server.refusing = refuse_as_soap
+    server.on_failed_handshake = tell_of_handshake
     with listening_at(host, port):
         await server.start(handler, host, port, limits=divide(HTTPLimits(), None, SPARE_FILES).messages)
     return server

@@ -17,7 +17,7 @@ from holdfast.endpoint.admin import Admin
 from holdfast.endpoint.admin_guard import Guard
 from holdfast.endpoint.descriptors import SPARE_FILES, Shares, divide
 from holdfast.endpoint.destination import Destination
-from holdfast.endpoint.envelopes import refuse_as_soap
+from holdfast.endpoint.envelopes import refuse_as_soap, tell_of_handshake
 from holdfast.endpoint.joined_admin import JoinedAdmin
 from holdfast.endpoint.listening import listening_at
 from holdfast.endpoint.logs import log
@@ -102,6 +102,7 @@ class Service:
         self._server = HTTPServer()
         self._server.refusing = refuse_as_soap
         self._admin_server = HTTPServer()
+        self._server.on_failed_handshake = self._admin_server.on_failed_handshake = tell_of_handshake
         self._admin: Admin | None = None
         self._stage = _START
         """What :meth:`run` waits for when it is told to end, until the destination closes."""

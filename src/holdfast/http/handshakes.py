@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import socket
 import ssl
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.http.descriptors import backlog
+from holdfast.http.reasons import why_no_handshake
+from holdfast.http.refusals import CLIENT_HELLO, NEEDS_TLS
 from holdfast.http.server_connection import USELESS, Connection
 
 if TYPE_CHECKING:
@@ -24,6 +27,35 @@ logger = logging.getLogger(__name__)
 
 ACCEPT_PAUSE = 1.0
 """Seconds until connections are accepted again after the system would not give one."""
+
+
+MOST_PLAIN = 16_384
+"""Octets that are read at once of a request in plain HTTP."""
+LINGER_SECONDS = 1.0
+"""How long the client of such a request has to read its answer."""
+
+_CONTENT_TYPE = re.compile(rb"(?i)\r\ncontent-type:[ \t]*([^\r\n]{1,200})")
+
+
+async def _first_octets(connection: socket.socket) -> bytes:
+    """What a client begins with, which stays unread; b"" if it ended the connection."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(connection.fileno(), readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(connection.fileno())
+    return connection.recv(len(CLIENT_HELLO), socket.MSG_PEEK)
+
+
+def _name_of(connection: socket.socket) -> str | None:
+    """The client's address and port; None if it has none, or is gone."""
+    try:
+        name = connection.getpeername()
+    except OSError:
+        return None
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else None
 
 
 class TLSListener:
@@ -103,14 +135,44 @@ class Handshake:
         self._task.add_done_callback(lambda _task: self._done(connection))
 
     async def _shake_hands(self, context: ssl.SSLContext, connection: socket.socket) -> None:
-        self._is_ours = False
-        seconds = self._server.limits.header_timeout
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._server.limits.header_timeout
+        peer = _name_of(connection)
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
+            async with asyncio.timeout_at(ends):
+                first = await _first_octets(connection)
+                if first and not CLIENT_HELLO.startswith(first) and first.isalpha():
+                    await self._refuse_plain(connection, peer)
+                    return
+            self._is_ours = False
+            seconds = max(1.0, ends - loop.time())
+            await loop.connect_accepted_socket(
                 self._connection, connection, ssl=context, ssl_handshake_timeout=seconds, ssl_shutdown_timeout=seconds
             )
-        except OSError as error:  # TLS's own errors, and that it took too long, are such
+        except ssl.SSLError as error:
+            self._server.counters.refused["tls"] += 1
+            told, reason = self._server.on_failed_handshake, why_no_handshake(error)
+            if told is not None and reason:
+                told(reason, peer)
+        except OSError as error:  # that it took too long is one
             logger.debug("no TLS: %s", error)
+
+    async def _refuse_plain(self, connection: socket.socket, peer: str | None) -> None:
+        """Answer a request in plain HTTP; a client that is only cut off would try it again and again."""
+        loop, server = asyncio.get_running_loop(), self._server
+        server.counters.refused["tls"] += 1
+        request = await loop.sock_recv(connection, MOST_PLAIN)
+        media = _CONTENT_TYPE.search(request)
+        refusal = NEEDS_TLS
+        if server.refusing is not None:
+            refusal = server.refusing(refusal, {b"content-type": media[1]} if media else {}, peer)
+        head, body = server.head(refusal.status, refusal.content_type), refusal.text.encode() + b"\n"
+        answer = b"%bConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+        await loop.sock_sendall(connection, answer)
+        connection.shutdown(socket.SHUT_WR)
+        async with asyncio.timeout(LINGER_SECONDS):  # what is unread when it is closed would reset the answer
+            while await loop.sock_recv(connection, MOST_PLAIN):
+                pass
 
     def _done(self, connection: socket.socket) -> None:
         self._server.remove(self)

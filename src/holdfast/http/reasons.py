@@ -63,6 +63,20 @@ def _what_to_trust(error: ssl.SSLCertVerificationError) -> str:
     return ""
 
 
+def why_no_handshake(error: ssl.SSLError) -> str:
+    """What a server refuses a TLS client for, and what to do; "" for who only looked whether the port is open."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = f"the client's certificate is not trusted: {tls_reason(error)}"
+        return f"{reason}; show one that an authority in the server's client CA file signed"
+    if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "the client showed no certificate; give it one that an authority in the server's client CA file signed"
+    if error.reason is None or isinstance(error, ssl.SSLEOFError):
+        return ""
+    reason = f"the TLS handshake failed: {tls_reason(error)}"
+    refuses = any(word in error.reason for word in ("UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN"))
+    return f"{reason}; the client does not trust this server's certificate" if refuses else reason
+
+
 def tls_reason(error: Exception) -> str:
     """OpenSSL's words without its codes."""
     if isinstance(error, ssl.SSLCertVerificationError):

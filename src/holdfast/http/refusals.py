@@ -26,11 +26,16 @@ Refusing = Callable[[Refusal, Mapping[bytes, bytes], str | None], Refusal]
 endpoint whose peers understand answers of another kind."""
 
 
+CLIENT_HELLO: Final = b"\x16\x03"
+"""What a TLS client begins with."""
+
 RETRY: Final = ((b"Retry-After", b"1"),)
 TOO_MANY_CONNECTIONS: Final = Refusal(503, "connections", "too many connections, try again", RETRY)
 OUT_OF_ROOM: Final = Refusal(503, "memory", "too much is being received, try again", RETRY)
 TOO_MANY_PIPELINED: Final = Refusal(503, "pipelined", "too many requests sent ahead of their answers", RETRY)
 MALFORMED: Final = Refusal(400, "malformed", "not an HTTP/1.1 request")
+NEEDS_TLS: Final = Refusal(400, "tls", "this port speaks https: change http to https in the URL")
+NO_TLS: Final = Refusal(400, "malformed", "this port speaks http: change https to http in the URL")
 NO_HOST: Final = Refusal(400, "malformed", "exactly one Host header is needed")
 HEADER_TOO_LARGE: Final = Refusal(431, "header_size", "the request line and headers are too large")
 BODY_TOO_LARGE: Final = Refusal(413, "body_size", "the content is too large")

@@ -59,7 +59,8 @@ class HTTPCounters:
         connections: Connections taken.
         requests: Whole requests handed to the handler.
         refused: Refusals by reason: ``connections``, ``malformed``, ``header_size``, ``body_size``, ``memory``,
-            ``encoding``, ``expectation``, ``method``, ``version``, ``pipelined``.
+            ``encoding``, ``expectation``, ``method``, ``version``, ``pipelined``, ``tls`` (no
+            handshake, or a failed one).
         timeouts: Connections closed by reason: ``header``, ``body``, ``keep_alive``, ``write``, ``response``,
             ``room`` (idle ones, when there were too many), ``unsent`` (those that read too slowly, when too much was
             unread).
@@ -101,7 +102,10 @@ class HTTPServer:
         self.heads: dict[tuple[int, bytes | None], bytes] = {}  # what `head` made since the Date changed
         self.known_heads = KnownHeads()
         self.refusing: Refusing | None = None
-        """Answers requests whose content is too large, or encoded, in its own way; None: as plain text."""
+        """Answers requests whose content is too large, or encoded, or that speak TLS or not as the port does not, in
+        its own way; None: as plain text."""
+        self.on_failed_handshake: Callable[[str, str | None], None] | None = None
+        """Called with the reason and the peer when a TLS handshake fails that the client can be set right about."""
         self.give: Callable[[socket.socket], bool] | None = None
         """Gives a connection that brought nothing yet to another process that has fewer, closing nothing; whether it
         did. None: there is no other."""

@@ -21,10 +21,12 @@ from holdfast.http.known_heads import KnownHead
 from holdfast.http.refusals import (
     BODY_TIMEOUT,
     BODY_TOO_LARGE,
+    CLIENT_HELLO,
     HEADER_TIMEOUT,
     HEADER_TOO_LARGE,
     MALFORMED,
     NO_HOST,
+    NO_TLS,
     NO_TUNNELS,
     OUT_OF_ROOM,
     TOO_MANY_CONNECTIONS,
@@ -276,7 +278,7 @@ class Connection(asyncio.Protocol):
                     raise  # a mistake of ours; the loop logs it and closes the connection
                 return
             except httptools.HttpParserError:
-                self._refusal = MALFORMED
+                self._refusal = NO_TLS if data.startswith(CLIENT_HELLO) else MALFORMED
                 return
         if self._unparsed > self._limits.max_header_bytes and self._phase in (HEADER, BODY):
             self._refusal = HEADER_TOO_LARGE
@@ -500,7 +502,7 @@ class Connection(asyncio.Protocol):
         assert refusal is not None
         server = self.server
         (server.counters.timeouts if refusal.status == 408 else server.counters.refused)[refusal.reason] += 1
-        if server.refusing is not None and refusal in (BODY_TOO_LARGE, UNKNOWN_CODING):
+        if server.refusing is not None and refusal in (BODY_TOO_LARGE, UNKNOWN_CODING, NO_TLS):
             refusal = server.refusing(refusal, self._headers, self.peer)
         self._let_go(self._length)
         server.buffered -= self._head
