@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from holdfast.core.authority import Authority
 from holdfast.core.cursor import HandlerCursor
 from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.destination import RMDestination
+from holdfast.core.flight import InFlight
 from holdfast.core.giving_up import GivingUp
 from holdfast.core.handling import Handling
 from holdfast.core.hearing import Hearing
@@ -535,6 +537,34 @@ def count_a_posted_refusal_wherever_it_comes_from(monkeypatch: pytest.MonkeyPatc
 @mutant("Liveness")
 def ignore_a_refusal_that_is_posted_to_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     replace(monkeypatch, Hearing, "_refused_request", lambda self, envelope, origin: (None, 0))
+
+
+@mutant("RepeatedAfterItsExchange")
+def repeat_a_request_while_its_exchange_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InFlight, "exchanges", property(lambda self: 0, lambda self, value: None))
+
+
+@mutant("AnswerHasTheReply")
+def answer_a_request_that_takes_long_with_an_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pump(self: Replies, now: float) -> None:
+        while self._patience and self._patience[0][0] <= now:
+            _, _, _, identifier, number, exchange = heapq.heappop(self._patience)
+            waiting = self._waiting.get(identifier, {}).get(number, [])
+            entry = next((one for one in waiting if one[0] is exchange), None)
+            if entry is not None:
+                waiting.remove(entry)
+                self._acknowledging.acknowledge(self._inbound.destinations[identifier], exchange, now)
+
+    replace(monkeypatch, Replies, "pump", pump)
+
+
+@mutant("ReplyBeforeAcknowledgement", "Liveness", "NothingUnacknowledgedDropped")
+def drop_a_reply_that_comes_when_no_exchange_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reply(self: Replies, record: Record, reply: Record | None, now: float) -> None:
+        waits = bool(self._waiting.get(record.sequence, {}).get(record.message_number))
+        original(self, record, reply if waits else None, now)
+
+    original = replace(monkeypatch, Replies, "reply", reply)
 
 
 @mutant("HandledOrDeadLetter")

@@ -56,7 +56,7 @@ class Options:
         keeps: Seconds that the destination keeps records; None: for ever.
         alone: Whether what follows from each handling is made durable by itself, as in a handler's own transaction.
         trims: Whether the destination deletes what is handled.
-        handler_latency: The longest time a handler takes.
+        handler_latency: The longest time a handler takes: longer than the retransmission timeout in some worlds.
         handler_failures: How often it fails.
         network: How bad the network is.
         partition_rate: How often, at an event, the network is parted for a while.
@@ -257,6 +257,23 @@ class Options:
             network=replace(self.network, lose_response=max(self.network.lose_response, 0.2), duplicate=0.0),
             buffer=256,
             max_ranges=128,
+        )
+
+    def with_slow_services(self, chance: random.Random) -> Options:
+        """Let the handlers of every twelfth world take longer than the retransmission timeout."""
+        if self.assurance.delivery is Delivery.AT_MOST_ONCE or self.ends or chance.random() >= 1 / 12:
+            return self
+        is_two_way = self.behavior is IncompleteSequenceBehavior.NO_DISCARD and chance.random() < 0.8
+        return replace(
+            self,
+            requests=1.0 if is_two_way else self.requests,
+            handler_latency=chance.choice((5.0, 20.0)),
+            handler_failures=0.0,
+            retransmission=RetransmissionPolicy(0.3, 0.1, 5.0),
+            reply_patience=chance.choice((1.0, 30.0)),
+            expires=None,
+            inactivity_timeout=None,
+            destination_limit=None,
         )
 
     def with_strangers(self, chance: random.Random) -> Options:

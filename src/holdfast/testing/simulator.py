@@ -25,6 +25,7 @@ from holdfast.testing.options import Options
 from holdfast.testing.reader import Reader
 from holdfast.testing.refusals import RefusedInOnePlace, RefusingService, RequeuedInOneBatch, unsettled
 from holdfast.testing.restarted import Heard
+from holdfast.testing.slow_services import OpenRequests
 from holdfast.testing.strangers import Stranger
 from holdfast.testing.world import World
 from holdfast.testing.writer import Writer
@@ -103,6 +104,7 @@ class Simulator:
             drawn = drawn.turned_to_the_rare(random.Random(f"rare {seed}"))
             drawn = drawn.with_handlers(random.Random(f"reads of {seed}"))
             drawn = drawn.with_broker(random.Random(f"broker of {seed}"))
+            drawn = drawn.with_slow_services(random.Random(f"slow services of {seed}"))
             drawn = drawn.with_refusals(random.Random(f"refusals of {seed}"))
             drawn = drawn.with_strangers(random.Random(f"strangers of {seed}"))
         self.options = drawn if loss is None else drawn.with_loss(loss)
@@ -135,6 +137,7 @@ class Simulator:
             loss = self.options.network.lose_request
             chance = random.Random(f"writer {seed}")
             self._writer = Writer(self.world, self.world.nodes[1], self._at, chance, 1.0, max(loss, 0.1))
+        self._requests = OpenRequests(self.world)
         self._heard = Heard(self.world.nodes[-1])
 
     def run(self) -> Report:
@@ -438,6 +441,7 @@ class Simulator:
 
     def request(self, journey: Journey) -> None:
         """See :class:`Surroundings`."""
+        self._requests.sent(journey)
         fate = self.network.fate()
         for copy in fate.copies:
             self._at(copy.request_delay, partial(self._arrive, journey, copy.response_delay))
@@ -468,6 +472,7 @@ class Simulator:
         if arrival not in self._open:
             raise InvariantViolation("AnsweredOnce", f"#{arrival.journey.number} is answered a second time")
         del self._open[arrival]
+        self._requests.answered(arrival, envelope)
         if arrival.response_delay is not None and not self.network.is_partitioned:
             self._at(arrival.response_delay, partial(self._answer, arrival.journey, envelope))
 
@@ -475,6 +480,7 @@ class Simulator:
         node = self.world.nodes[journey.sender]
         if not node.is_up or node.run != journey.run or journey.has_failed:
             return None
+        self._requests.concluded(journey)
         journey.is_answered = True
         self.world.note(lambda: f"the answer to #{journey.number} arrives at {node.name}")
         node.conclude(journey, envelope)
