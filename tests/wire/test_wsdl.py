@@ -210,3 +210,26 @@ def test_a_wsdl_that_contradicts_itself_is_refused() -> None:
 def test_a_policy_of_very_many_alternatives_is_refused_not_expanded() -> None:
     optional = "".join(f'<a{n} xmlns="urn:a" wsp:Optional="true"/>' for n in range(64))
     assert "more than 256 alternatives" in refused(wsdl(policy=optional))
+
+
+def test_operations_are_known_by_their_actions_and_one_way_ones_have_no_reply() -> None:
+    description = Description()
+    description.add(
+        b"""<d:definitions targetNamespace="urn:t" xmlns:t="urn:t" xmlns:d="http://schemas.xmlsoap.org/wsdl/"
+            xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap/"
+            xmlns:w="http://www.w3.org/2006/05/addressing/wsdl" xmlns:m="http://www.w3.org/2007/05/addressing/metadata">
+          <d:portType name="P">
+            <d:operation name="A"><d:input w:Action="urn:a"/><d:output w:Action="urn:a:r"/></d:operation>
+            <d:operation name="B"><d:input m:Action="urn:b"/></d:operation>
+            <d:operation name="C"><d:input/><d:output/></d:operation>
+            <d:operation name="D"><d:input/></d:operation>
+            <d:operation name="E"><d:output/></d:operation>
+          </d:portType>
+          <d:binding name="B" type="t:P">
+            <d:operation name="C"><soap:operation soapAction="urn:c"/></d:operation>
+            <d:operation name="D"><soap:operation soapAction=""/></d:operation>
+          </d:binding>
+        </d:definitions>""",
+        "here",
+    )
+    assert description.operations() == {"urn:a": "urn:a:r", "urn:b": "", "urn:c": "urn:cResponse"}

@@ -140,7 +140,9 @@ class Accepting:
         if isinstance(envelope.routed, Routed) and envelope.routed.expects is Expects.ONE_WAY:
             envelope.reply_to = NONE_EPR  # the operator knows better than the message
         awaits_reply = back_channel is not None and is_application and not is_for_others
-        awaits_reply = awaits_reply and (self._awaits_reply(envelope) if refused is None else _takes_fault(envelope))
+        awaits_reply = awaits_reply and (
+            self._awaits_reply(envelope, destination) if refused is None else _takes_fault(envelope)
+        )
         is_kept = refused is None and not is_for_others and (asked is not None or not self.takes_only_replies)
         answered = back_channel if problem is None else None
         verdict = self._inbound.receive(destination, envelope, awaits_reply, answered, now, is_kept=is_kept)
@@ -235,7 +237,7 @@ class Accepting:
         reason = self._answering.addresses.refusal(envelope.reply_to, envelope.fault_to)
         return addressing_fault(ONLY_ANONYMOUS_ADDRESS_SUPPORTED, reason) if reason else None
 
-    def _awaits_reply(self, envelope: Envelope) -> bool:
+    def _awaits_reply(self, envelope: Envelope, destination: RMDestination) -> bool:
         routed = envelope.routed
         if isinstance(routed, Routed) and routed.expects is Expects.REQUEST:
             return envelope.relates_to is None and (envelope.reply_to is None or not envelope.reply_to.is_none)
@@ -245,12 +247,14 @@ class Accepting:
             return routed.replied and _wants_reply(envelope)
         # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08). But
         # no ReplyTo is an anonymous one in WS-Addressing 1.0 (core, section 3.2), and gSOAP's requests may have
-        # neither of the two: then only the operation tells.
+        # neither of the two: then only the operation tells, unless its sender has named a ReplyTo for another.
         if _wants_reply(envelope):
+            destination.asks_by_reply_to = True
             return self._replies_to(envelope.action)
         if envelope.relates_to is not None or (envelope.reply_to is not None and envelope.reply_to.is_none):
             return False
-        return envelope.addressing is Addressing.V2005_08 and self._always_replies(envelope.action)
+        is_open = envelope.addressing is Addressing.V2005_08 and not destination.asks_by_reply_to
+        return is_open and self._always_replies(envelope.action)
 
     def receive_plain(self, incoming: Incoming) -> None:
         """No Sequence header: a reply to a request of ours from a peer that was offered no Sequence, or a stranger."""

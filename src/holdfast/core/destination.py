@@ -88,6 +88,7 @@ class RMDestination:
         "acknowledged",
         "acks_to",
         "answered",
+        "asks_by_reply_to",
         "awaiting",
         "behavior",
         "create_message_id",
@@ -175,6 +176,8 @@ class RMDestination:
         self.last_fault = ""
         self.is_kept_alive = False
         """Whether its source is never silent for long while it runs."""
+        self.asks_by_reply_to = False
+        """Whether a message of it has named a ReplyTo: then one that names none is one-way."""
         self.disowned = False
         """Whether its source said that it is over, or unknown to it: then nothing is acknowledged to it any more."""
         self.suspended: str | None = None
@@ -566,6 +569,8 @@ class RMDestination:
             state["last_fault"] = self.last_fault
         if self.disowned:
             state["disowned"] = True
+        if self.asks_by_reply_to:
+            state["asks"] = True
         if self.gap_reported:
             state["gaps"] = self.gap_reported
         if self.suspended is not None:
@@ -649,6 +654,7 @@ class RMDestination:
         destination.ended_at = None if state["ended_at"] is None else min(state["ended_at"], now)
         destination.last_fault = state["last_fault"]
         destination.disowned = state.get("disowned", False)
+        destination.asks_by_reply_to = state.get("asks", False)
         destination.is_kept_alive = state.get("kept_alive", False)
         destination.gap_reported = list(state["gaps"])
         destination.suspended = state.get("suspended")

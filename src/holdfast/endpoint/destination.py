@@ -153,6 +153,7 @@ class Destination:
         proxy: URL of an HTTP proxy for what it posts itself.
         staging: Limits of what writers outside, such as a Spark query, stage.
         wsdl: The service's WSDL 1.1 in UTF-8, a file's path or its bytes, which GET with ``?wsdl`` gives out as it is.
+            It says which operations are one-way, and with which action the others reply.
         journal: Whether it keeps an event journal, in ``journal`` of its store's directory, or where and how long it
             keeps it. A store in memory or in a database has no such directory: there is none, unless one is named.
 
@@ -230,7 +231,6 @@ class Destination:
         if assurance is not None:
             self.policy = replace(self.policy, assurance=to_assurance(assurance))
         self.handlers: dict[str, Handler] = {}
-        self._reply_actions: dict[str, str] = {}
         self.incidents: Counter[str] = Counter()
         self.unanswered = Unanswered()
         self.dead_letters = DeadLetters()
@@ -255,7 +255,11 @@ class Destination:
         self._keeper = Keeper(keep_http_headers)
         self._limits = limits or HTTPLimits()
         self._buffered = Buffered(self._limits.max_buffered)
-        self._wsdl = read_wsdl(wsdl) if wsdl is not None else None
+        self._wsdl: bytes | None = None
+        self._operations: dict[str, str] = {}
+        if wsdl is not None:
+            self._wsdl, self._operations = read_wsdl(wsdl)
+        self._reply_actions = {action: reply for action, reply in self._operations.items() if reply}
         self._envelopes = Envelopes("destination", self.incidents, processors, wire_limits)
 
     @staticmethod
@@ -344,13 +348,14 @@ class Destination:
         with its reply; if it raises, all of it is undone.
 
         A message asks for a reply by its ReplyTo. One that says nothing of replies is a request all the same (gSOAP
-        sends such) if its handler is annotated to return something, as ``-> str``; otherwise it is one-way. A request
-        whose handler returns None is answered with an empty element: the request's name and ``Response``.
+        sends such) if its handler is annotated to return something, as ``-> str``, or the ``wsdl`` has an output for
+        it; otherwise, or where its sender has named a ReplyTo in the same Sequence, it is one-way. A request whose
+        handler returns None is answered with an empty element: the request's name and ``Response``.
 
         Args:
             action: wsa:Action; "" for every action without a handler of its own.
-            reply_action: The wsa:Action of its replies, as the contract declares it. Default: the action with
-                ``Response`` behind it, which is WCF's default too.
+            reply_action: The wsa:Action of its replies, as the contract declares it. Default: what the
+                ``wsdl`` says; without one the action with ``Response`` behind it, which is WCF's default too.
 
         Raises:
             ConfigurationError: the action has a handler already; the handler cannot be called with a message, or its
@@ -394,6 +399,8 @@ class Destination:
         return action in self.handlers or "" in self.handlers
 
     def _always_replies(self, action: str) -> bool:
+        if action in self._operations:
+            return self._operations[action] != ""
         handler = self.handlers.get(action) or self.handlers.get("")
         return handler is not None and _returned(handler) not in (*_NOTHING, _UNSAID)
 

@@ -11,8 +11,8 @@ from holdfast.wire.wsdl import Description
 _NONE = b"This endpoint was given no WSDL to give out: Destination(wsdl='service.wsdl').\n"
 
 
-def read_wsdl(given: str | Path | bytes) -> bytes:
-    """A WSDL's bytes, looked at.
+def read_wsdl(given: str | Path | bytes) -> tuple[bytes, dict[str, str]]:
+    """A WSDL's bytes, looked at, and its operations: the action of each request, and of its reply, "" if one-way.
 
     Raises:
         ConfigurationError: there is no such file, or it is no WSDL 1.1 in UTF-8.
@@ -27,8 +27,9 @@ def read_wsdl(given: str | Path | bytes) -> bytes:
                 f"the WSDL {given!s} cannot be read: {getattr(error, 'strerror', None) or error}",
                 remedy="wsdl is the path of a file, or its bytes.",
             ) from error
-    Description().add(data, place)
-    return data
+    description = Description()
+    description.add(data, place)
+    return data, description.operations()
 
 
 def give_wsdl(exchange: Exchange, data: bytes | None) -> bool:

@@ -35,6 +35,7 @@ ADDRESSING_ASSERTIONS = {
     "{http://www.w3.org/2006/05/addressing/wsdl}UsingAddressing": Addressing.V2005_08,
     "{http://www.w3.org/2007/05/addressing/metadata}Addressing": Addressing.V2005_08,
 }
+ACTIONS = ("{http://www.w3.org/2007/05/addressing/metadata}Action", "{http://www.w3.org/2006/05/addressing/wsdl}Action")
 DELIVERIES = {
     "AtMostOnce": Delivery.AT_MOST_ONCE,
     "AtLeastOnce": Delivery.AT_LEAST_ONCE,
@@ -141,6 +142,27 @@ class Description:
         named = ", ".join(port.name for port in chosen)
         raise ConfigurationError(f"the WSDL has several ports: {named}", remedy="Name one of them with port.")
 
+    def operations(self) -> dict[str, str]:
+        """The wsa:Action of each operation's request, and of its reply: "" for a one-way operation.
+
+        An action is what the description says (WS-Addressing 1.0 Metadata, section 4.4.1, or its draft that .NET
+        writes), or the binding's soapAction. What has neither is left out.
+        """
+        found: dict[str, str] = {}
+        by_name: dict[str, str] = {}
+        for operation in self._all("binding/operation"):
+            for one in operation.iterfind("*"):
+                if _soap(one) is not None and one.get("soapAction"):
+                    by_name[operation.get("name", "")] = one.get("soapAction", "")
+        for operation in self._all("portType/operation"):
+            asked = operation.find(f"{{{WSDL}}}input")
+            action = _action(asked) or by_name.get(operation.get("name", ""), "")
+            if asked is None or not action:
+                continue
+            reply = operation.find(f"{{{WSDL}}}output")
+            found[action] = "" if reply is None else _action(reply) or f"{action}Response"
+        return found
+
     def _read_port(self, port: etree._Element) -> Port:
         name = port.get("name", "")
         binding = self._definition("binding", port, port.get("binding", ""))
@@ -244,6 +266,13 @@ class Description:
                 reason or f"nobody can meet the policy of the port {port}", remedy="Name another port, or ask for one."
             )
         return [one for one in usable if any(part.tag in RM_ASSERTIONS for part in one)] or usable
+
+
+def _action(message: etree._Element | None) -> str:
+    """The action of an operation's input or output, "" if none is said."""
+    if message is None:
+        return ""
+    return next((found for name in ACTIONS if (found := message.get(name, ""))), "")
 
 
 def _no_wsdl(place: str, why: str) -> ConfigurationError:
