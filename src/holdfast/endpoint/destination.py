@@ -255,10 +255,7 @@ class Destination:
         self._keeper = Keeper(keep_http_headers)
         self._limits = limits or HTTPLimits()
         self._buffered = Buffered(self._limits.max_buffered)
-        self._wsdl: bytes | None = None
-        self._operations: dict[str, str] = {}
-        if wsdl is not None:
-            self._wsdl, self._operations = read_wsdl(wsdl)
+        self._wsdl, self._operations = read_wsdl(wsdl)
         self._reply_actions = {action: reply for action, reply in self._operations.items() if reply}
         self._envelopes = Envelopes("destination", self.incidents, processors, wire_limits)
 

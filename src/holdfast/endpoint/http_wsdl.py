@@ -11,12 +11,15 @@ from holdfast.wire.wsdl import Description
 _NONE = b"This endpoint was given no WSDL to give out: Destination(wsdl='service.wsdl').\n"
 
 
-def read_wsdl(given: str | Path | bytes) -> tuple[bytes, dict[str, str]]:
-    """A WSDL's bytes, looked at, and its operations: the action of each request, and of its reply, "" if one-way.
+def read_wsdl(given: str | Path | bytes | None) -> tuple[bytes | None, dict[str, str]]:
+    """A WSDL's bytes, looked at, and its operations: the action of each request, and of its reply, "" if one-way. None
+    and nothing where none is given.
 
     Raises:
         ConfigurationError: there is no such file, or it is no WSDL 1.1 in UTF-8.
     """
+    if given is None:
+        return None, {}
     if isinstance(given, bytes):
         data, place = given, "wsdl"
     else:
