@@ -142,3 +142,18 @@ def test_the_blocking_source_reads_a_wsdl_too(tmp_path: Path) -> None:
     with holdfast.sync.Source.from_wsdl(tmp_path / "main.wsdl", store=tmp_path / "outbox") as source:
         assert source.send("<n>1</n>", action=ACTION).offset == 0
         assert source.progress.stored == 1
+
+
+async def test_a_wsdl_without_a_policy_of_reliable_messaging_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    main, binding = MAIN.format(imported="b.wsdl", url="http://host/"), BINDING.format(main="main.wsdl", output="")
+    (tmp_path / "main.wsdl").write_text(main)
+    for is_reliable in (True, False):
+        start, end = binding.index("<wsp:Policy>"), binding.rindex("</wsp:Policy>") + len("</wsp:Policy>")
+        (tmp_path / "b.wsdl").write_text(binding if is_reliable else binding[:start] + binding[end:])
+        caplog.clear()
+        await Source.from_wsdl(tmp_path / "main.wsdl", tmp_path / f"outbox{is_reliable}")
+        told = [line for line in caplog.messages if "wsdl without reliable messaging" in line]
+        assert len(told) == (0 if is_reliable else 1)
+        assert is_reliable or "url='http://host/'" in told[0]

@@ -149,6 +149,67 @@ def test_what_is_demanded_and_not_done_here_is_told(assertion: str, reason: str)
     assert reason in text
 
 
+SP = 'xmlns:sp="http://schemas.xmlsoap.org/ws/2005/07/securitypolicy"'
+SP_1_2 = 'xmlns:sp="http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702"'
+NET_HTTP = 'xmlns:http="http://schemas.microsoft.com/ws/06/2004/policy/http"'
+
+
+def transport(more: str = "", token: str = '<sp:HttpsToken RequireClientCertificate="true"/>', sp: str = SP) -> str:
+    """The transport binding as .NET writes it, with more in it."""
+    return (
+        f"<sp:TransportBinding {sp}><wsp:Policy><sp:TransportToken><wsp:Policy>{token}</wsp:Policy></sp:TransportToken>"
+        "<sp:AlgorithmSuite><wsp:Policy><sp:Basic256/></wsp:Policy></sp:AlgorithmSuite>"
+        f"<sp:Layout><wsp:Policy><sp:Strict/></wsp:Policy></sp:Layout>{more}</wsp:Policy></sp:TransportBinding>"
+    )
+
+
+MET = [
+    transport(),
+    transport(token="<sp:HttpsToken><wsp:Policy><sp:HttpBasicAuthentication/></wsp:Policy></sp:HttpsToken>", sp=SP_1_2),
+    transport() + f"<sp:Wss11 {SP}><wsp:Policy><sp:MustSupportRefKeyIdentifier/></wsp:Policy></sp:Wss11>",
+    transport() + f"<http:BasicAuthentication {NET_HTTP}/>",
+    f'<sp:SignedSupportingTokens {SP} wsp:Optional="true"><wsp:Policy><sp:UsernameToken/></wsp:Policy>'
+    "</sp:SignedSupportingTokens>",
+    transport(token="<wsp:ExactlyOne><sp:SpnegoContextToken/><sp:HttpsToken/></wsp:ExactlyOne>"),
+]
+UNMET = [
+    (transport("<sp:IncludeTimestamp/>"), "IncludeTimestamp"),
+    (
+        transport() + f"<sp:SignedSupportingTokens {SP}><wsp:Policy><sp:UsernameToken/></wsp:Policy>"
+        "</sp:SignedSupportingTokens>",
+        "SignedSupportingTokens (tokens in messages, WCF's security mode TransportWithMessageCredential)",
+    ),
+    (f"<sp:EndorsingSupportingTokens {SP_1_2}/>", "EndorsingSupportingTokens"),
+    (f"<sp:EncryptedParts {SP}><sp:Body/></sp:EncryptedParts>", "EncryptedParts"),
+    (f"<sp:MadeUpAssertion {SP_1_2}/>", "MadeUpAssertion (WS-Security)"),
+    ('<m:SslContextToken xmlns:m="http://schemas.microsoft.com/ws/2005/07/securitypolicy"/>', "SslContextToken"),
+    (f"<http:NegotiateAuthentication {NET_HTTP}/>", "NegotiateAuthentication (Windows authentication)"),
+    (transport(token="<sp:HttpsToken><sp:HttpDigestAuthentication/></sp:HttpsToken>"), "HttpDigestAuthentication"),
+    (transport(token="<wsp:ExactlyOne><sp:SpnegoContextToken/><sp:X509Token/></wsp:ExactlyOne>"), "SpnegoContextToken"),
+]
+
+
+@pytest.mark.parametrize("assertion", MET)
+def test_transport_security_is_met(assertion: str) -> None:
+    assert read(wsdl(policy=f"{WCF_1_0}{assertion}")).is_reliable
+
+
+@pytest.mark.parametrize(("assertion", "name"), UNMET, ids=[name.partition(" ")[0] for _, name in UNMET])
+def test_each_security_assertion_that_is_not_met_is_refused_by_name(assertion: str, name: str) -> None:
+    text = refused(wsdl(policy=f"{WCF_1_0}{assertion}"))
+    assert f"the port P demands {name}" in text
+    assert "transport security alone" in text
+
+
+@pytest.mark.parametrize("place", ["operation", "input"])
+def test_what_an_operation_or_its_messages_demand_is_refused_too(place: str) -> None:
+    demanded = f"<wsp:Policy><sp:SignedParts {SP}><sp:Body/></sp:SignedParts></wsp:Policy>"
+    within = demanded if place == "operation" else f"<wsdl:input>{demanded}</wsdl:input>"
+    operation = f'<wsdl:operation name="Submit">{within}</wsdl:operation></wsdl:binding>'
+    described = wsdl(policy=WCF_1_0).replace(b"</wsdl:binding>", operation.encode())
+    assert "the port P demands SignedParts" in refused(described)
+
+
 OTHER = (
     '<wsdl:port name="Q" binding="t:B"><soap:address location="https://host/other"/></wsdl:port>'
     '<wsdl:port name="T" binding="t:B"><soap:address location="net.tcp://host/tcp"/></wsdl:port>'

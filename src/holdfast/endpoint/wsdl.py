@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from holdfast.core.policy import Assurance, SourcePolicy
+from holdfast.endpoint.logs import log
 from holdfast.endpoint.profiles import PREFERRED
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client import HTTPClient
@@ -38,7 +39,16 @@ async def read_port(location: str | Path, name: str | None, options: Mapping[str
         total_timeout=options.get("timeout", 60.0),
     )
     async with client:
-        return (await read_description(location, client, options.get("headers") or {})).port(name)
+        port = (await read_description(location, client, options.get("headers") or {})).port(name)
+    if not port.is_reliable:
+        log.warning(
+            "wsdl without reliable messaging",
+            port=port.name,
+            url=port.address,
+            remedy="It states no WS-RM policy. Ask whether the service has reliable sessions enabled "
+            '(WCF: <reliableSession enabled="true" />); without them it refuses every message.',
+        )
+    return port
 
 
 def source_policy(port: Port) -> SourcePolicy:

@@ -17,6 +17,7 @@ from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.body import parse_element
 from holdfast.wire.dialects import DIALECTS
+from holdfast.wire.unmet_assertions import POLICY, is_optional, unmet
 
 WSDL = "http://schemas.xmlsoap.org/wsdl/"
 WSDL_2 = "http://www.w3.org/ns/wsdl"
@@ -24,7 +25,6 @@ SOAP_BINDINGS = {
     "http://schemas.xmlsoap.org/wsdl/soap/": SOAP.V1_1,
     "http://schemas.xmlsoap.org/wsdl/soap12/": SOAP.V1_2,
 }
-POLICY = ("http://www.w3.org/ns/ws-policy", "http://schemas.xmlsoap.org/ws/2004/09/policy")
 IDS = (
     "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd}Id",
     "{http://www.w3.org/XML/1998/namespace}id",
@@ -41,16 +41,6 @@ DELIVERIES = {
     "AtLeastOnce": Delivery.AT_LEAST_ONCE,
     "ExactlyOnce": Delivery.EXACTLY_ONCE,
 }
-UNABLE = {
-    "CompositeDuplex": "messages that the service sends to its client of its own accord (WCF's wsDualHttpBinding)",
-    "SymmetricBinding": "messages signed or encrypted by WS-Security",
-    "AsymmetricBinding": "messages signed or encrypted by WS-Security",
-    "SequenceSTR": "Sequences secured by a token",
-    "SequenceTransportSecurity": "Sequences bound to one TLS session",
-    "BinaryEncoding": ".NET's binary encoding",
-    "OptimizedMimeSerialization": "messages in MTOM",
-}
-"""Assertions, by local name, that ask for what is not done here, and what that is."""
 MOST_ALTERNATIVES = 256
 """Alternatives of one policy; what is meant for people has a handful, and each optional assertion doubles them."""
 
@@ -171,6 +161,9 @@ class Description:
         if style is None or address is None:
             raise ConfigurationError(f"the port {name} has no SOAP binding", remedy="Name another port.")
         alternatives = self._usable(name, self._effective((port, binding)))
+        for part in binding.iterfind(f"{{{WSDL}}}operation"):
+            for subject in (part, *(one for one in part.iterfind("*") if etree.QName(one).namespace == WSDL)):
+                self._usable(name, self._effective((subject,)))
         rm, addressing = set[RM](), set[Addressing]()
         assertions = [one for alternative in alternatives for one in alternative]
         for one in [*assertions, *binding.iterfind("*")]:
@@ -242,7 +235,7 @@ class Description:
             for child in node.iterfind("*"):
                 alternatives = _both(alternatives, self._alternatives(child, within))
             return alternatives
-        return [(node,), ()] if _is_optional(node) else [(node,)]
+        return [(node,), ()] if is_optional(node) else [(node,)]
 
     def _referred(self, reference: str, within: tuple[str, ...]) -> list[_Alternative]:
         if reference in within:
@@ -263,7 +256,9 @@ class Description:
                 f"the port {port} demands {_unable(alternatives[0])}, which is not done here" if alternatives else ""
             )
             raise ConfigurationError(
-                reason or f"nobody can meet the policy of the port {port}", remedy="Name another port, or ask for one."
+                reason or f"nobody can meet the policy of the port {port}",
+                remedy="Name another port, or ask for one with transport security alone "
+                '(WCF: <security mode="Transport" /> or "None").',
             )
         return [one for one in usable if any(part.tag in RM_ASSERTIONS for part in one)] or usable
 
@@ -299,10 +294,6 @@ def _policy_word(element: etree._Element) -> str:
     return name.localname if name.namespace in POLICY else ""
 
 
-def _is_optional(assertion: etree._Element) -> bool:
-    return any(assertion.get(f"{{{namespace}}}Optional") in ("true", "1") for namespace in POLICY)
-
-
 def _both(left: list[_Alternative], right: list[_Alternative]) -> list[_Alternative]:
     if len(left) * len(right) > MOST_ALTERNATIVES:
         raise ConfigurationError(
@@ -313,11 +304,7 @@ def _both(left: list[_Alternative], right: list[_Alternative]) -> list[_Alternat
 
 def _unable(alternative: _Alternative) -> str:
     """What it asks for that is not done here, "" if nothing."""
-    for assertion in alternative:
-        for part in assertion.iter("{*}*"):
-            if not _is_optional(part) and (reason := UNABLE.get(etree.QName(part).localname)):
-                return reason
-    return ""
+    return next((reason for assertion in alternative if (reason := unmet(assertion))), "")
 
 
 def _assurance(reliable: list[etree._Element]) -> Assurance | None:
