@@ -8,8 +8,11 @@ from typing import Any
 import aiohttp
 import httpx
 import pytest
+from lxml import etree
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
-from holdfast import ConfigurationError, Destination
+from holdfast import ConfigurationError, Destination, Source
 
 WSDL = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -57,3 +60,98 @@ def test_what_is_no_wsdl_is_refused_when_it_is_given(given: Any) -> None:
     with pytest.raises(ConfigurationError) as refused:
         Destination(":memory:", wsdl=given)
     assert refused.value.remedy
+
+
+PARTS = {
+    "service.wsdl": """<wsdl:definitions targetNamespace="urn:t" xmlns:t="urn:t" xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/"
+    xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap/" xmlns:a="http://www.w3.org/2005/08/addressing">
+  <wsdl:import namespace="urn:b" location="http://old/Orders.svc?wsdl=wsdl0"/>
+  <wsdl:types><xsd:schema xmlns:xsd="http://www.w3.org/2001/XMLSchema">
+    <xsd:import schemaLocation="http://old/Orders.svc?xsd=xsd0" namespace="urn:s"/>
+    <xsd:import schemaLocation="types/more%20types.xsd" namespace="urn:m"/>
+    <xsd:import schemaLocation="http://elsewhere/known.xsd" namespace="urn:k"/>
+  </xsd:schema></wsdl:types>
+  <wsdl:service name="S"><wsdl:port name="P" binding="t:B"><soap:address location="http://old/Orders.svc"/>
+    <a:EndpointReference><a:Address>http://old/Orders.svc</a:Address></a:EndpointReference></wsdl:port>
+    <wsdl:port name="T" binding="t:C"><soap:address location="net.tcp://old/Orders.svc"/></wsdl:port></wsdl:service>
+</wsdl:definitions>""",
+    "wsdl0.wsdl": """<wsdl:definitions targetNamespace="urn:b" xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/">
+  <wsdl:import namespace="urn:t" location="service.wsdl"/>
+</wsdl:definitions>""",
+    "xsd0.xsd": '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"/>',
+    "types/more types.xsd": """<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">
+  <xs:include schemaLocation="../xsd0.xsd"/></xs:schema>""",
+}
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Path:
+    for name, text in PARTS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path / "service.wsdl"
+
+
+async def test_a_wsdl_in_parts_is_given_out_with_the_address_in_use(serve: Any, parts: Path) -> None:
+    url = (await serve(Destination(":memory:", wsdl=parts))).url
+    asked = f"{url}Orders.svc"
+    status, media, main = await get(f"{asked}?wsdl")
+    assert (status, media) == (200, "text/xml; charset=utf-8")
+    root = etree.fromstring(main)
+    assert root.xpath("//@location") == [f"{asked}?wsdl=wsdl0.wsdl", asked, "net.tcp://old/Orders.svc"]
+    assert root.findtext(".//{*}Address") == asked
+    locations = root.xpath("//@schemaLocation")
+    assert locations == [f"{asked}?xsd=xsd0.xsd", f"{asked}?xsd=types/more%20types.xsd", "http://elsewhere/known.xsd"]
+    assert (await get(locations[0]))[2] == PARTS["xsd0.xsd"].encode()
+    nested = etree.fromstring((await get(locations[1]))[2])
+    assert nested.xpath("//@schemaLocation") == [f"{asked}?xsd=xsd0.xsd"]
+    back = etree.fromstring((await get(f"{asked}?wsdl=wsdl0.wsdl"))[2]).xpath("//@location")
+    assert back == [f"{asked}?wsdl=service.wsdl"]
+
+
+@pytest.mark.parametrize("query", ["?xsd=../service.wsdl", "?xsd", "?xsd=", "?wsdl=/etc/passwd", "?xsd=types"])
+async def test_only_what_it_imports_is_given_out(serve: Any, parts: Path, query: str) -> None:
+    (parts.parent / "secret.xsd").write_text("<secret/>")
+    service = await serve(Destination(":memory:", wsdl=parts))
+    for one in (query, "?xsd=secret.xsd", "?xsd=secret"):
+        status, _, text = await get(service.url + one)
+        assert (status, b"imports no such document" in text) == (404, True)
+
+
+async def test_behind_a_proxy_and_below_a_mount_the_address_is_the_clients(parts: Path) -> None:
+    app = Destination(":memory:", wsdl=parts)
+    outer = Starlette(routes=[Mount("/shop", app)])
+    transport = httpx.ASGITransport(outer)
+    async with app.lifespan(), httpx.AsyncClient(transport=transport, base_url="http://partner.example") as peer:
+        answer = await peer.get("/shop/Orders.svc?wsdl", headers={"X-Forwarded-Proto": "https"})
+    address = etree.fromstring(answer.content).findtext(".//{*}Address")
+    assert address == "https://partner.example/shop/Orders.svc"
+
+
+async def test_a_source_is_made_from_the_wsdl_that_a_destination_gives_out(serve: Any, parts: Path) -> None:
+    binding = """<wsdl:definitions targetNamespace="urn:t" xmlns:t="urn:t" xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/"
+    xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap/">
+  <wsdl:portType name="T"><wsdl:operation name="o"><wsdl:input message="t:i"/></wsdl:operation></wsdl:portType>
+  <wsdl:binding name="B" type="t:T"><soap:binding transport="http://schemas.xmlsoap.org/soap/http"/></wsdl:binding>
+</wsdl:definitions>"""
+    (parts.parent / "wsdl0.wsdl").write_text(binding)
+    app = Destination(":memory:", wsdl=parts)
+    got: list[str] = []
+    app.on("urn:o")(lambda message: got.append(message.body.text))
+    url = f"{(await serve(app)).url}Orders.svc"
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        assert source.to == url
+        await (await source.send("<o>1</o>", action="urn:o")).acknowledged(60)
+        await app.handled()
+    assert got == ["1"]
+
+
+@pytest.mark.parametrize("part", ["wsdl0.wsdl", "types/more types.xsd"])
+def test_a_part_that_is_missing_is_named(parts: Path, part: str) -> None:
+    (parts.parent / part).unlink()
+    if part == "wsdl0.wsdl":
+        Destination(":memory:", wsdl=parts)  # an absolute location stays as it is
+        parts.write_text(PARTS["service.wsdl"].replace("http://old/Orders.svc?wsdl", "?wsdl"))
+    with pytest.raises(ConfigurationError, match="there is no file") as refused:
+        Destination(":memory:", wsdl=parts)
+    assert part.rpartition("/")[2] in str(refused.value) and "Save that document there" in refused.value.remedy

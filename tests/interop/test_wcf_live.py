@@ -92,6 +92,17 @@ async def test_an_operation_that_returns_nothing_and_a_typed_fault_reach_the_cli
     assert orders.called == ["submit 1", "cancel 2", "cancel 3", "price 4"], "nobody called again"
 
 
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+async def test_the_bindings_of_the_guide_do_what_it_says(binding: str) -> None:
+    orders = Orders()
+    async with running_destination(orders.app) as url:
+        client = LiveWCFClient(url, contract="orders", binding=binding)
+        await client.run("open; submit 1; price bread; cancel 13; close")
+    (refused,) = client.failed
+    assert (refused["failed"], refused["typed"]) == ("cancel 13", True)
+    assert orders.called == ["submit 1", "price 2", "cancel 3"]
+
+
 @every_combination
 async def test_an_operation_that_nobody_handles_is_refused_and_the_session_continues(profile: Profile) -> None:
     orders = Orders()

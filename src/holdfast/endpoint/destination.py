@@ -62,7 +62,7 @@ from holdfast.endpoint.envelopes import Elsewhere, Envelopes, refuse_as_soap
 from holdfast.endpoint.fault_replies import passed_on, set_aside
 from holdfast.endpoint.handlers import check_action, check_handler, check_transactions
 from holdfast.endpoint.http_media import refuse_unless_soap
-from holdfast.endpoint.http_wsdl import give_wsdl, read_wsdl
+from holdfast.endpoint.http_wsdl import ServiceDescription
 from holdfast.endpoint.journal import Journal, begin_journal
 from holdfast.endpoint.journal_policy import JournalPolicy
 from holdfast.endpoint.letters import seal, unseal
@@ -152,8 +152,9 @@ class Destination:
         ssl_context: For what it posts itself to https: what to trust, and the certificate to show.
         proxy: URL of an HTTP proxy for what it posts itself.
         staging: Limits of what writers outside, such as a Spark query, stage.
-        wsdl: The service's WSDL 1.1 in UTF-8, a file's path or its bytes, which GET with ``?wsdl`` gives out as it is.
-            It says which operations are one-way, and with which action the others reply.
+        wsdl: The service's WSDL 1.1 in UTF-8: a file's path, or its bytes. GET with ``?wsdl`` gives it out with the
+            address in use, and the documents that it imports from beside it. It says which operations are one-way,
+            and with which action the others reply.
         journal: Whether it keeps an event journal, in ``journal`` of its store's directory, or where and how long it
             keeps it. A store in memory or in a database has no such directory: there is none, unless one is named.
 
@@ -255,8 +256,8 @@ class Destination:
         self._keeper = Keeper(keep_http_headers)
         self._limits = limits or HTTPLimits()
         self._buffered = Buffered(self._limits.max_buffered)
-        self._wsdl, self._operations = read_wsdl(wsdl)
-        self._reply_actions = {action: reply for action, reply in self._operations.items() if reply}
+        self._wsdl = ServiceDescription(wsdl)
+        self._reply_actions = {action: reply for action, reply in self._wsdl.operations.items() if reply}
         self._envelopes = Envelopes("destination", self.incidents, processors, wire_limits)
 
     @staticmethod
@@ -396,8 +397,8 @@ class Destination:
         return action in self.handlers or "" in self.handlers
 
     def _always_replies(self, action: str) -> bool:
-        if action in self._operations:
-            return self._operations[action] != ""
+        if action in self._wsdl.operations:
+            return self._wsdl.operations[action] != ""
         handler = self.handlers.get(action) or self.handlers.get("")
         return handler is not None and _returned(handler) not in (*_NOTHING, _UNSAID)
 
@@ -627,7 +628,7 @@ class Destination:
             exchange: The request.
             is_elsewhere: Whether its envelope is another's, who answers the exchange then; None: nobody's but ours.
         """
-        if exchange.request.method != "POST" and give_wsdl(exchange, self._wsdl):
+        if exchange.request.method != "POST" and self._wsdl.give(exchange):
             return
         if refuse_unless_soap(exchange):
             return

@@ -1,52 +1,184 @@
-"""``?wsdl``: the description that a destination was given, for those who make a client from it."""
+"""``?wsdl`` and ``?xsd=``: the description that a destination was given, for those who make a client from it.
+
+A WSDL may be in parts: the documents that it imports lie beside it as files, and are given out with it. Each request
+gets the address that it used itself, so a description serves behind any name, port and proxy.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from holdfast.exceptions import ConfigurationError
-from holdfast.http.exchange import Exchange
-from holdfast.wire.wsdl import Description
+from lxml import etree
+
+from holdfast.core.versions import Addressing
+from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.http.exchange import Exchange, Request
+from holdfast.wire.body import parse_element
+from holdfast.wire.names import WSA_NS
+from holdfast.wire.wsdl import SOAP_BINDINGS, WSDL, Description
+
+MOST_DOCUMENTS = 50
+MOST_ADDRESSES = 64
+"""Documents as they were given out at so many addresses are kept."""
 
 _NONE = b"This endpoint was given no WSDL to give out: Destination(wsdl='service.wsdl').\n"
+_UNKNOWN = b"The WSDL of this endpoint imports no such document.\n"
+_SCHEMA = "http://www.w3.org/2001/XMLSchema"
+_IMPORTS = {
+    f"{{{WSDL}}}import": ("wsdl", "location"),
+    **{f"{{{_SCHEMA}}}{word}": ("xsd", "schemaLocation") for word in ("import", "include", "redefine")},
+}
+"""What names another document -> which kind that is, and the attribute that says where it is."""
 
 
-def read_wsdl(given: str | Path | bytes | None) -> tuple[bytes | None, dict[str, str]]:
-    """A WSDL's bytes, looked at, and its operations: the action of each request, and of its reply, "" if one-way. None
-    and nothing where none is given.
+class ServiceDescription:
+    """A service's WSDL 1.1, with the documents that it imports.
+
+    Args:
+        given: The path of a file, or the bytes of a WSDL that is one document; None: there is none.
 
     Raises:
-        ConfigurationError: there is no such file, or it is no WSDL 1.1 in UTF-8.
+        ConfigurationError: there is no such file, it is no WSDL 1.1 in UTF-8, or a document that it imports from beside
+            it is not there.
     """
-    if given is None:
-        return None, {}
-    if isinstance(given, bytes):
-        data, place = given, "wsdl"
-    else:
-        try:
-            data, place = Path(given).read_bytes(), str(given)
-        except (OSError, TypeError) as error:
-            raise ConfigurationError(
-                f"the WSDL {given!s} cannot be read: {getattr(error, 'strerror', None) or error}",
-                remedy="wsdl is the path of a file, or its bytes.",
-            ) from error
-    description = Description()
-    description.add(data, place)
-    return data, description.operations()
+
+    def __init__(self, given: str | Path | bytes | None) -> None:
+        self._documents: dict[str, bytes] = {}
+        """What is asked for ("" for the WSDL itself, else "wsdl=name" or "xsd=name") -> the document."""
+        self._places: dict[str, Path | None] = {}
+        self._description = Description()
+        self.operations: dict[str, str] = {}
+        """The action of each request -> that of its reply, "" for a one-way operation."""
+        if given is not None:
+            self._take(
+                "", given if isinstance(given, bytes) else _read(given), None if isinstance(given, bytes) else given
+            )
+            self.operations = self._description.operations()
+        self._written = lru_cache(MOST_ADDRESSES)(self._write)
+
+    def _take(self, key: str, data: bytes, place: str | Path | None) -> None:
+        self._documents[key] = data
+        self._places[key] = None if place is None else Path(place)
+        if len(self._documents) > MOST_DOCUMENTS:
+            raise ConfigurationError(f"the WSDL imports more than {MOST_DOCUMENTS} documents", remedy="Is it a WSDL?")
+        if key.startswith("xsd="):
+            root = _parsed(data, place)
+        else:
+            self._description.add(data, str(place or "wsdl"))
+            root = parse_element(data)
+        for element, attribute, kind in _imports(root):
+            found = self._beside(key, kind, element.get(attribute, ""))
+            if found is not None and found[0] not in self._documents:
+                self._take(found[0], _read(found[1]), found[1])
+
+    def _beside(self, key: str, kind: str, location: str) -> tuple[str, Path] | None:
+        """What a document's import is asked for by, and its file; None for one that is not ours to give out."""
+        place, main = self._places[key], self._places[""]
+        if place is None or main is None or not location:
+            return None
+        parts = urlsplit(location)
+        asked = dict(parse_qsl(parts.query)).get(kind)
+        if asked:  # as a .NET service names its parts: http://host/Orders.svc?xsd=xsd0
+            files = [place.parent / f"{asked}.{kind}", place.parent / asked]
+        elif parts.scheme or parts.netloc:
+            return None
+        else:
+            files = [place.parent / unquote(parts.path)]
+        file = next((one for one in files if one.is_file()), None)
+        if file is None and parts.netloc:
+            return None
+        if file is None:
+            reason = f"{place} imports {location}, and there is no file {files[0]}"
+            raise ConfigurationError(reason, remedy="Save that document there.")
+        name = os.path.relpath(file, main.parent).replace(os.sep, "/")
+        return f"{kind}={name}", file
+
+    def give(self, exchange: Exchange) -> bool:
+        """Answer a GET that asks for ``?wsdl`` or ``?xsd=``, in any case: 200 with it, 404 where there is none.
+
+        Returns:
+            Whether it was such a request.
+        """
+        request = exchange.request
+        word, _, value = request.target.partition("?")[2].partition("&")[0].partition("=")
+        kind = word.lower().removeprefix("single")
+        if kind not in ("wsdl", "xsd") or request.method not in ("GET", "HEAD"):
+            return False
+        key = f"{kind}={unquote(value)}" if value or kind == "xsd" else ""
+        if not self._documents:
+            exchange.respond(404, _NONE, b"text/plain")
+        elif key not in self._documents:
+            exchange.respond(404, _UNKNOWN, b"text/plain")
+        else:
+            exchange.respond(200, self._written(key, _address_of(request)), b"text/xml; charset=utf-8")
+        return True
+
+    def _write(self, key: str, address: str) -> bytes:
+        """A document as it is for who reaches the service at that address."""
+        data = self._documents[key]
+        root = parse_element(data)
+        is_changed = False
+        for element, attribute, kind in _imports(root):
+            found = self._beside(key, kind, element.get(attribute, ""))
+            if found is not None:
+                asked, _, name = found[0].partition("=")
+                element.set(attribute, f"{address}?{asked}={quote(name)}")
+                is_changed = True
+        for port in root.iterfind(f"{{{WSDL}}}service/{{{WSDL}}}port"):
+            is_changed |= _set_address(port, address)
+        if not is_changed:
+            return data
+        return etree.tostring(root.getroottree(), encoding="utf-8", xml_declaration=True)
 
 
-def give_wsdl(exchange: Exchange, data: bytes | None) -> bool:
-    """Answer a GET that asks for ``?wsdl``, in any case: 200 with it, 404 where there is none.
+def _set_address(port: etree._Element, address: str) -> bool:
+    """Let a port of SOAP over HTTP listen there; whether it is one."""
+    addresses = [one for namespace in SOAP_BINDINGS for one in port.iterfind(f"{{{namespace}}}address")]
+    mine = [one for one in addresses if one.get("location", "").strip().startswith(("http://", "https://"))]
+    for one in mine:
+        one.set("location", address)
+    for version in Addressing if mine else ():
+        namespace = WSA_NS[version]  # .NET says it there again
+        for stated in port.iterfind(f"{{{namespace}}}EndpointReference/{{{namespace}}}Address"):
+            stated.text = address
+    return bool(mine)
 
-    Returns:
-        Whether it was such a request.
-    """
-    request = exchange.request
-    asked = request.target.partition("?")[2].partition("&")[0].partition("=")[0].lower()
-    if asked not in ("wsdl", "singlewsdl") or request.method not in ("GET", "HEAD"):
-        return False
-    if data is None:
-        exchange.respond(404, _NONE, b"text/plain")
-    else:
-        exchange.respond(200, data, b"text/xml; charset=utf-8")
-    return True
+
+def _imports(root: etree._Element) -> Iterator[tuple[etree._Element, str, str]]:
+    """What names other documents, the attribute that says where, and the kind of document."""
+    for name, (kind, attribute) in _IMPORTS.items():
+        for element in root.iter(name):
+            yield element, attribute, kind
+
+
+def _address_of(request: Request) -> str:
+    """The URL by which a request reached this endpoint, without its query. It is told to nobody else."""
+    headers = request.headers
+    said = headers.get(b"x-forwarded-proto", b"").strip().lower()
+    scheme = "https" if request.secure or said == b"https" else "http"
+    host = "".join(filter(str.isprintable, headers.get(b"host", b"localhost").decode("latin-1")))
+    path = request.target.partition("?")[0]
+    return f"{scheme}://{host}{request.mount}{path if path.startswith('/') else '/'}"
+
+
+def _parsed(data: bytes, place: str | Path | None) -> etree._Element:
+    try:
+        return parse_element(data)
+    except EnvelopeError as error:
+        raise ConfigurationError(
+            f"{place} is no XML schema: {error.message}", remedy="Save the document again."
+        ) from None
+
+
+def _read(place: str | Path) -> bytes:
+    try:
+        return Path(place).read_bytes()
+    except (OSError, TypeError) as error:
+        raise ConfigurationError(
+            f"the WSDL {place!s} cannot be read: {getattr(error, 'strerror', None) or error}",
+            remedy="wsdl is the path of a file, or its bytes.",
+        ) from error

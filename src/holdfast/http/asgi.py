@@ -292,7 +292,7 @@ def _request(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Request:
         peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     target = (path or "/") + (f"?{query}" if query else "")
     is_secure = scope.get("scheme", "http") == "https"
-    return Request(scope["method"], target, headers, body, peer, is_secure, _certificate(scope))
+    return Request(scope["method"], target, headers, body, peer, is_secure, _certificate(scope), root)
 
 
 def _certificate(scope: Scope) -> PeerCertificate | None:

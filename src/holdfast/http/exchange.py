@@ -30,6 +30,7 @@ class Request:
         peer: ``"address:port"`` of the other end, None if unknown.
         secure: Whether it came over TLS.
         certificate: What the other end showed to prove who it is, None if it was not asked to.
+        mount: The path that the target is relative to, as ASGI's ``root_path``.
     """
 
     method: str
@@ -39,6 +40,7 @@ class Request:
     peer: str | None
     secure: bool
     certificate: PeerCertificate | None = None
+    mount: str = ""
 
 
 class Exchange(ABC):
