@@ -19,6 +19,7 @@ from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.destination import RMDestination
 from holdfast.core.flight import InFlight
 from holdfast.core.giving_up import GivingUp
+from holdfast.core.grants import why_unusable
 from holdfast.core.handling import Handling
 from holdfast.core.hearing import Hearing
 from holdfast.core.inbound import Inbound
@@ -444,6 +445,33 @@ def count_an_acknowledgement_wherever_it_comes_from(monkeypatch: pytest.MonkeyPa
         return next(iter(self._outbound.named(identifier)), None)
 
     replace(monkeypatch, Authority, "find", find)
+
+
+@mutant(
+    "NothingUnacknowledgedDropped", "Liveness", "a destination is accused of no loss that it did not have"
+)  # by the other destination's acknowledgement
+def count_what_any_destination_says_in_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def may_speak(self: Authority, outbox: Outbox, origin: Origin) -> bool:
+        is_answer = outbox.source is not None and not outbox.is_for_replies and bool(origin.address)
+        return is_answer or original(self, outbox, origin)
+
+    original = replace(monkeypatch, Authority, "may_speak", may_speak)
+
+
+@mutant("Liveness")
+def forget_both_sequences_with_an_identifier_when_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _unname(self: Outbound, source: RMSource, identifier: str) -> None:
+        self.by_identifier.pop(identifier, None)
+
+    replace(monkeypatch, Outbound, "_unname", _unname)
+
+
+@mutant("Liveness")
+def refuse_an_identifier_that_another_destination_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal(response: Any, source: RMSource, outbox: Outbox, named: list[Outbox], offered: Any) -> str:
+        return "another open Sequence has it" if named else why_unusable(response, source, outbox, named, offered)
+
+    monkeypatch.setattr("holdfast.core.outbound_creation.why_unusable", refusal)
 
 
 @mutant("StrangersAreIgnored")

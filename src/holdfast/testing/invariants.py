@@ -22,6 +22,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from holdfast.core.outbox import outbox_queue
 from holdfast.core.policy import Delivery
 from holdfast.core.queues import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
@@ -29,7 +30,7 @@ from holdfast.core.records import Batch
 from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLES, DestinationState
 from holdfast.store.staged import appended
 from holdfast.testing.ledger import LAST_MESSAGE, DurableState, Queued, Where, is_reply, is_row, is_staged
-from holdfast.testing.node import INBOX, Node, saved_sequences
+from holdfast.testing.node import INBOX, SECOND_OUTBOX, Node, saved_sequences
 
 if TYPE_CHECKING:
     from holdfast.testing.world import World
@@ -367,8 +368,8 @@ class TransmittedIsDurable(Invariant):
         sequence = envelope.sequence
         assert sequence is not None
         disk = world.ledger.disks[node.index]
-        state = next((s for s in disk.sequences.values() if s.get("identifier") == sequence.identifier), None)
-        if state is None or state["role"] != "source":
+        state = next(iter(disk.sending(sequence.identifier)), None)
+        if state is None:
             self.broken(f"{node.name} uses {sequence.identifier}, of which nothing is durable")
         if sequence.last_message:
             return
@@ -384,9 +385,8 @@ class TransmittedIsMarked(Invariant):
     def sent(self, world: World, node: Node, envelope: Envelope) -> None:
         assert envelope.sequence is not None
         identifier, number = envelope.sequence.identifier, envelope.sequence.message_number
-        for state in world.ledger.disks[node.index].sequences.values():
-            is_it = state["role"] == "source" and state["identifier"] == identifier
-            if is_it and not state["polled"] and number > state["mark"]:
+        for state in world.ledger.disks[node.index].sending(identifier):
+            if not state["polled"] and number > state["mark"]:
                 self.broken(f"{node.name} transmits {number} of {identifier}, marked are those up to {state['mark']}")
 
 
@@ -407,8 +407,9 @@ class NothingUnacknowledgedDropped(Invariant):
                 self._passed[partition] = offset
             if queue in (INBOX, DEAD_LETTERS) or is_staged(queue):
                 continue
+            to = world.second if queue == outbox_queue(SECOND_OUTBOX) else world
             for record in disk.outbound[queue][self._checked.get(queue, 0) : disk.trimmed[queue]]:
-                self._look(world, node, record.body, "drops")
+                self._look(to or world, node, record.body, "drops")
             self._checked[queue] = disk.trimmed[queue]
 
     def reported(self, world: World, node: Node, body: bytes) -> None:

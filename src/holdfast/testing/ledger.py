@@ -19,7 +19,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Record
 from holdfast.core.staging import STAGING
 from holdfast.store.staged import appended
-from holdfast.testing.node import FORWARD, INBOX, OUTBOX
+from holdfast.testing.node import FORWARD, INBOX, OUTBOX, SECOND_OUTBOX
 
 Key = tuple[str, int]
 """A Sequence's Identifier and a message number in it."""
@@ -138,6 +138,11 @@ class DurableState:
         if key.startswith(FORWARD):
             return self.queues[int(key.removeprefix(FORWARD))]
         return self.outbound.get(outbox_queue(key)) or self.outbound.get(replies_queue(key)) or []
+
+    def sending(self, identifier: str) -> list[dict[str, Any]]:
+        """Saved states of the Sequences that send under that Identifier, without that to a second destination."""
+        states = [one for one in self.sequences.values() if one["role"] == "source" and one["identifier"] == identifier]
+        return [one for one in states if one["outbox"] != SECOND_OUTBOX]
 
     def _store(self, record: Record) -> None:
         self.records[record.sequence, record.message_number] = record

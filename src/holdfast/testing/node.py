@@ -52,6 +52,11 @@ STRANGER = -1
 """Stands for the sender of a forged message, which is no endpoint of the world."""
 OUTBOX = "orders"
 """The key of the one outbox that the source's application fills."""
+SECOND = -2
+"""Stands for the second destination in a journey (see :mod:`holdfast.testing.twin`)."""
+SECOND_ADDRESS = "http://second.test/"
+SECOND_OUTBOX = "orders for the second destination"
+"""The key of the outbox that leads to it."""
 FORWARD = "forward/"
 """Before the number of a partition: the key of the outbox that sends it on."""
 

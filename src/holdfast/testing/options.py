@@ -65,6 +65,7 @@ class Options:
         writer: Whether somebody writes rows to a sink of the broker, which it forwards with all else.
         broker_offers: Whether that offers a Sequence for replies to the destination.
         broker: What a broker that is between the two speaks to the destination; None: there is no broker.
+        twin: Whether the source sends to a second destination, too, which grants the same Identifiers.
         ends: How often somebody closes or terminates a Sequence at the destination.
         clock_jumps: Whether a restarted endpoint finds its wall clock moved.
         refuses: The service behind the broker refuses every so many-th message each time, and the one before it once;
@@ -119,6 +120,7 @@ class Options:
     broker: Versions | None = None
     broker_offers: bool = False
     writer: bool = False
+    twin: bool = False
     ends: int = 0
     refuses: int = 0
     repaired: bool = False
@@ -274,6 +276,20 @@ class Options:
             expires=None,
             inactivity_timeout=None,
             destination_limit=None,
+        )
+
+    def with_twin(self, chance: random.Random) -> Options:
+        """Add a second destination to every twelfth world without a broker. Nobody ends a Sequence early there."""
+        if self.broker is not None or chance.random() >= 1 / 12:
+            return self
+        return replace(
+            self,
+            twin=True,
+            clock_jumps=False,
+            destination_limit=None,
+            expires=None,
+            inactivity_timeout=None,
+            ends=0,
         )
 
     def with_strangers(self, chance: random.Random) -> Options:

@@ -20,13 +20,14 @@ from holdfast.testing.clock import EPOCH
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
 from holdfast.testing.liveness import unfinished
 from holdfast.testing.network import PERFECT, Network
-from holdfast.testing.node import Arrival, Journey, Node
+from holdfast.testing.node import SECOND, Arrival, Journey, Node
 from holdfast.testing.options import Options
 from holdfast.testing.reader import Reader
 from holdfast.testing.refusals import RefusedInOnePlace, RefusingService, RequeuedInOneBatch, unsettled
 from holdfast.testing.restarted import Heard
 from holdfast.testing.slow_services import OpenRequests
 from holdfast.testing.strangers import Stranger
+from holdfast.testing.twin import Twin
 from holdfast.testing.world import World
 from holdfast.testing.writer import Writer
 
@@ -106,6 +107,7 @@ class Simulator:
             drawn = drawn.with_broker(random.Random(f"broker of {seed}"))
             drawn = drawn.with_slow_services(random.Random(f"slow services of {seed}"))
             drawn = drawn.with_refusals(random.Random(f"refusals of {seed}"))
+            drawn = drawn.with_twin(random.Random(f"twin of {seed}"))
             drawn = drawn.with_strangers(random.Random(f"strangers of {seed}"))
         self.options = drawn if loss is None else drawn.with_loss(loss)
         self.network = Network(self.options.network, self.random)
@@ -137,6 +139,14 @@ class Simulator:
             loss = self.options.network.lose_request
             chance = random.Random(f"writer {seed}")
             self._writer = Writer(self.world, self.world.nodes[1], self._at, chance, 1.0, max(loss, 0.1))
+        self._twin: Twin | None = None
+        if self.options.twin:
+            chance = random.Random(f"twin {seed}")
+            carried = (self.request, self.respond)
+            self._twin = Twin(
+                self.options, self.world, self._at, chance, *carried, invariants=tuple(invariants), build=build
+            )
+        self._endpoints = self.world.nodes if self._twin is None else (*self.world.nodes, self._twin.node)
         self._requests = OpenRequests(self.world)
         self._heard = Heard(self.world.nodes[-1])
 
@@ -172,7 +182,9 @@ class Simulator:
     def _storm(self) -> None:
         options, chance = self.options, self.random
         for node in reversed(self.world.nodes):
-            self.world.start(node)
+            self._start(node)
+        if self._twin is not None:
+            self._twin.begin()
         if self._reader is not None:
             self._reader.begin()
         if self._writer is not None:
@@ -207,6 +219,8 @@ class Simulator:
             if not node.is_up:
                 self._restart(node)
         self._end()
+        if self._twin is not None:
+            self._twin.end()
         self.world.settle(self.world.nodes[0])
         self._wait_until_well()
 
@@ -237,6 +251,8 @@ class Simulator:
         if self._reader is not None and self._reader.is_behind:
             return "the reader has not read everything"
         if self._writer is not None and (missing := self._writer.missing()) is not None:
+            return missing
+        if self._twin is not None and (missing := self._twin.missing()) is not None:
             return missing
         missing = unfinished(self.world, may_stop=self.options.may_stop)
         return missing if missing is not None else unsettled(self.world)
@@ -287,7 +303,7 @@ class Simulator:
         while not is_done():
             time = events[0][0] if events else end
             timer: Node | None = None
-            for node in world.nodes:
+            for node in self._endpoints:
                 deadline = node.deadline()
                 if deadline is not None and deadline <= time:
                     time, timer = deadline, node
@@ -304,7 +320,7 @@ class Simulator:
             self.report.events += 1
             if self.report.events > MOST_EVENTS:
                 raise InvariantViolation("Liveness", f"more than {MOST_EVENTS} events")
-            world.settle(touched)
+            touched.world.settle(touched)
             if self._is_storm:
                 self._misfortune()
 
@@ -366,7 +382,17 @@ class Simulator:
     def _restart(self, node: Node) -> None:
         if self.options.clock_jumps:
             self.world.clock.jump(node.index, self.random.choice((-86_400.0, -1.0, 0.0, 1.0, 300.0)))
+        self._start(node)
+
+    def _start(self, node: Node) -> None:
         self.world.start(node)
+        if self._twin is not None and node is self.world.nodes[0]:
+            self._twin.open()
+            self.world.settle(node)
+
+    def _node(self, index: int) -> Node:
+        """The endpoint with that index in a journey."""
+        return self.world.nodes[index] if self._twin is None or index != SECOND else self._twin.node
 
     # --- the applications -----------------------------------------------------------------------------------------
 
@@ -452,7 +478,7 @@ class Simulator:
             self._at(REQUEST_TIMEOUT, partial(self._fail, journey))
 
     def _arrive(self, journey: Journey, response_delay: float | None) -> Node | None:
-        node = self.world.nodes[journey.receiver]
+        node = self._node(journey.receiver)
         if not node.is_listening:
             self._at(self.network.delay(), partial(self._fail, journey))
             return None
@@ -477,7 +503,7 @@ class Simulator:
             self._at(arrival.response_delay, partial(self._answer, arrival.journey, envelope))
 
     def _answer(self, journey: Journey, envelope: Envelope | None) -> Node | None:
-        node = self.world.nodes[journey.sender]
+        node = self._node(journey.sender)
         if not node.is_up or node.run != journey.run or journey.has_failed:
             return None
         self._requests.concluded(journey)
@@ -487,7 +513,7 @@ class Simulator:
         return node
 
     def _fail(self, journey: Journey) -> Node | None:
-        node = self.world.nodes[journey.sender]
+        node = self._node(journey.sender)
         if not node.is_up or node.run != journey.run or journey.is_answered or journey.has_failed:
             return None
         journey.has_failed = True

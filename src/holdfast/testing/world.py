@@ -13,7 +13,20 @@ from holdfast.core.retraction import RETRACTED
 from holdfast.testing.clock import SimClock
 from holdfast.testing.invariants import ALL_INVARIANTS, Invariant, InvariantViolation
 from holdfast.testing.ledger import DurableState, Ledger, Words
-from holdfast.testing.node import FORWARD, INBOX, OUTBOX, STRANGER, Arrival, Journey, Node, Setup, Surroundings
+from holdfast.testing.node import (
+    FORWARD,
+    INBOX,
+    OUTBOX,
+    SECOND,
+    SECOND_ADDRESS,
+    SECOND_OUTBOX,
+    STRANGER,
+    Arrival,
+    Journey,
+    Node,
+    Setup,
+    Surroundings,
+)
 from holdfast.testing.words import describe
 
 if TYPE_CHECKING:
@@ -82,6 +95,8 @@ class World:
         self.submitted = 0
         self.service: RefusingService | None = None
         """Decides what the destination refuses; None: it refuses nothing."""
+        self.second: World | None = None
+        """The world of a second destination of the source; None: there is none."""
         self.journeys = 0
         """Requests that were sent so far."""
         names = ("source", "broker", "destination") if count > 2 else ("source", "destination")
@@ -144,10 +159,17 @@ class World:
 
     def transmit(self, node: Node, transmit: Transmit) -> None:
         """An endpoint sends a request."""
-        self._leaving(node, transmit.envelope)
-        receiver = next(other for other in self.nodes if other.setup.address == transmit.to.partition("?")[0])
+        if self.second is not None and transmit.to == SECOND_ADDRESS:
+            receiver = SECOND
+            if transmit.envelope.sequence is not None:
+                if any(name == transmit.envelope.sequence.identifier for name, _ in self.ledger.words[SOURCE].bodies):
+                    self.count("messages in a Sequence with the Identifier of another")
+                self.second.ledger.words[SOURCE].transmitted(transmit.envelope)
+        else:
+            receiver = next(one.index for one in self.nodes if one.setup.address == transmit.to.partition("?")[0])
+            self._leaving(node, transmit.envelope)
         self.journeys += 1
-        journey = Journey(node.index, node.run, transmit, receiver.index, self.journeys)
+        journey = Journey(node.index, node.run, transmit, receiver, self.journeys)
         self.note(lambda: f"{node.name} sends #{journey.number} {describe(transmit.envelope)}")
         self.count("requests")
         if transmit.number:
@@ -211,7 +233,8 @@ class World:
     def acknowledged(self, node: Node, effect: Acknowledged) -> None:
         """An endpoint tells its application that messages have arrived."""
         self.note(lambda: f"{node.name} knows that offsets {effect.first}-{effect.last} of {effect.key} arrived")
-        if effect.key != OUTBOX and not effect.key.startswith(FORWARD):
+        world = self.second if effect.key == SECOND_OUTBOX else self
+        if world is None or (world is self and effect.key != OUTBOX and not effect.key.startswith(FORWARD)):
             return
         records = self.ledger.disks[node.index].sent_under(effect.key)
         for offset in range(effect.first, effect.last + 1):
@@ -220,7 +243,7 @@ class World:
                     "NothingUnacknowledgedDropped", f"{node.name} reports offset {offset}: no such"
                 )
             for invariant in self.watches[node.index].reported:
-                invariant.reported(self, node, records[offset].body)
+                invariant.reported(world, node, records[offset].body)
 
     def ended(self, node: Node, effect: Ended) -> None:
         """An outbox has nothing more to send and its Sequence is over."""
