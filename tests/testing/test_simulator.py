@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.core.destination import RMDestination
 from holdfast.core.messages import IncompleteSequenceBehavior
+from holdfast.core.outbox import Outbox
 from holdfast.core.policy import Assurance, Delivery
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
@@ -89,6 +90,32 @@ def test_what_a_broker_forwards_arrives_once_and_in_order_whoever_of_the_three_c
     assert counts["sequence created"] > 150
 
 
+def with_sessions(seed: int) -> Options:
+    """A world with a broker, and many short sessions of one source, whoever crashes."""
+    chance = random.Random(seed)
+    drawn = Options.draw(chance)
+    options = next(found for _ in range(1000) if (found := drawn.with_broker(chance)).broker is not None)
+    crashes = {"crash_source": 0.01, "crash_broker": 0.05, "crash_destination": 0.01}
+    return replace(options, sessions=1 + seed % 3, requests=0.7, source_limit=3, messages=12, **crashes)  # type: ignore[arg-type]
+
+
+def test_sessions_of_a_broker_never_share_a_sequence_one_after_the_other_whoever_crashes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(15):
+        counts.update(Simulator(seed, with_sessions(seed)).run().counts)
+    assert counts["crashes"] > 15 and counts["sequence created"] > 60
+    monkeypatch.setattr(Outbox, "cut", lambda _self: False)
+    found = set()
+    for seed in range(15):
+        try:
+            Simulator(seed, with_sessions(seed)).run()
+        except SimulationFailed as failure:
+            found.add(failure.invariant)
+    assert found == {"SessionsApart"}
+
+
 def test_held_messages_that_move_one_by_one_are_all_there_whoever_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.core.held.BLOCK_BYTES", 1)
     counts: Counter[str] = Counter()
@@ -128,7 +155,8 @@ def test_there_are_more_than_ten_planted_bugs_and_most_invariants_catch_one() ->
     assert len(MUTANTS) >= 20
     caught = set().union(*(mutant.expected for mutant in MUTANTS))
     never_planted = {invariant.__name__ for invariant in ALL_INVARIANTS} - caught
-    assert never_planted == {"IncompleteSequences"}  # its planted bug has a test of its own, in a world made for it
+    # Their planted bugs have tests of their own, in worlds made for them.
+    assert never_planted == {"IncompleteSequences", "SessionsApart"}
 
 
 def test_a_sequence_that_is_not_discarded_as_it_should_be_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ endpoints; it never asks an endpoint whether it did right. Override the moments 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -272,6 +272,47 @@ class ForwardedInOrder(Invariant):
                 )
             self._last[sequence] = number
         self._seen = len(arrived)
+
+
+class SessionsApart(Invariant):
+    """No Sequence at the destination carries messages of two sessions of which one had ended at the broker before the
+    other began."""
+
+    def __init__(self) -> None:
+        self._over: set[str] = set()
+        self._over_before: dict[str, set[str]] = {}
+        """Session -> those that had ended when its first message went into the queue."""
+        self._carried: dict[str, set[str]] = defaultdict(set)
+        """Sequence at the destination -> the sessions whose messages it brought."""
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        if node.setup.sessions:
+            self._note(node, batch)
+        elif node.index and world.nodes[node.index - 1].setup.sessions:
+            came = world.ledger.disks[node.index - 1].by_body
+            (broker,) = (one for one in world.watches[node.index - 1].stored if isinstance(one, SessionsApart))
+            for queue, _, _, record in batch.appends:
+                session = came[record.body][0] if queue == INBOX and record.body in came else ""
+                if session in broker._over_before:
+                    self._carried[record.sequence].add(session)
+                    self._check(node, record.sequence, broker._over_before)
+
+    def _note(self, node: Node, batch: Batch) -> None:
+        first = node.setup.partitions
+        came = [record.sequence for queue, at, _, record in batch.appends if queue == INBOX and at >= first]
+        came += [sequence for sequence, _, queue, at, _, _ in batch.releases if queue == INBOX and at >= first]
+        for session in came:
+            self._over_before.setdefault(session, set(self._over))
+            if session in self._over:  # messages that were held, or were dead letters, come after its end
+                for over in self._over_before.values():
+                    over.discard(session)
+        self._over |= {name for name, state in batch.sequences.items() if state and state.get("ended_at") is not None}
+
+    def _check(self, node: Node, sequence: str, over_before: dict[str, set[str]]) -> None:
+        sessions = self._carried[sequence]
+        for session in sessions:
+            if mixed := sessions & over_before[session]:
+                self.broken(f"{node.name} gets {session} in {sequence}, which brought {sorted(mixed)}, ended before")
 
 
 class AtMostOnce(Invariant):
@@ -678,6 +719,7 @@ ALL_INVARIANTS: tuple[type[Invariant], ...] = (
     EndsAreDurable,
     ReplyBeforeAcknowledgement,
     ForwardedInOrder,
+    SessionsApart,
     AtMostOnce,
     InOrder,
     NumbersNeverReused,

@@ -131,6 +131,7 @@ class Setup:
         handling: How the handler is called.
         choices: What its outbox tries with CreateSequence.
         partitions: Of its queue.
+        sessions: Further ones, for sessions.
         batches: How many batches may be on their way to the disk at once.
         concurrency: How many handlers run at a time.
         retention: How long its queue keeps records; None: for ever.
@@ -150,6 +151,7 @@ class Setup:
     handling: HandlingPolicy = USUAL_HANDLING
     choices: tuple[tuple[Versions, bool], ...] = ()
     partitions: int = 1
+    sessions: int = 0
     batches: int = 1
     concurrency: int = 32
     retention: RetentionPolicy | None = None
@@ -216,16 +218,24 @@ class Node:
 
     def _forward(self) -> None:
         to, queue = self.world.nodes[-1].setup.address, self.protocol.inbound.queue
-        for partition in range(self.setup.partitions):
+
+        def follow(partition: int) -> None:
             key, choices = f"{FORWARD}{partition}", [*self.setup.choices]
             self.protocol.outbound.forward(key, to, choices, queue, partition, policy=self.setup.forwarding)
+
+        for partition, one in enumerate(queue.partitions):
+            if partition < queue.shared or one.end:
+                follow(partition)
+        if self.protocol.sessions is not None:
+            self.protocol.sessions.on_begin = follow
 
     def make_protocol(self, read: ReadRecords, new_identifier: Callable[[], str]) -> RMProtocol:
         """Its core, as it is before it has recovered."""
         letters = DeadLetters()
         setup = self.setup
         if setup.forwards:
-            queue = Queue(INBOX, setup.partitions, drops_passed=setup.trims, dead_letters=letters)
+            queue = Queue(INBOX, drops_passed=setup.trims, dead_letters=letters)
+            queue.divide(setup.partitions, setup.sessions)
             forwarding = Forwarding(letters, seal=seal, unseal=unseal, tell=lambda request, _fault: reply_to(request))
             return self._build(queue, read, new_identifier, None, forwarding)
         queue = Queue(INBOX, setup.partitions, setup.retention, drops_passed=setup.trims, dead_letters=letters)

@@ -119,6 +119,7 @@ class Options:
     again: bool = False
     broker: Versions | None = None
     broker_offers: bool = False
+    sessions: int = 0
     writer: bool = False
     twin: bool = False
     ends: int = 0
@@ -237,6 +238,7 @@ class Options:
             expires=None,
             inactivity_timeout=None,
             ends=0,
+            sessions=chance.choice((0, 1, 2)),
         )
 
     def with_refusals(self, chance: random.Random) -> Options:
@@ -380,9 +382,11 @@ class Options:
         broker = Setup(
             BROKER_ADDRESS,
             destination_policy,
-            source_policy,
+            # Otherwise its Sequences would end with its sessions by their numbers alone.
+            replace(source_policy, max_message_number=MAX_MESSAGE_NUMBER) if self.sessions else source_policy,
             choices=((self.broker, self.broker_offers),),
             partitions=self.partitions,
+            sessions=self.sessions,
             batches=self.batches,
             trims=True,
             certified=self.certified,
