@@ -225,3 +225,12 @@ def test_a_clock_that_was_set_back_gives_no_longer_life_and_downtime_is_no_inact
     forward = RMDestination.from_state(destination.to_state(), [], destination.policy, 50.0)
     assert forward.deadline() == 60.0  # both: ten seconds from now, and when its time is up
     assert forward.last_activity == 50.0
+
+
+def test_a_repeat_that_need_not_be_held_leaves_the_advertised_buffer_as_it_is() -> None:
+    destination = made()
+    store(destination, 1, 2)
+    assert destination.receive(2, False, 2.0, may_hold=False) is Verdict.DUPLICATE
+    assert destination.acknowledgement().buffer_remaining == destination.policy.buffer
+    assert destination.receive(4, False, 2.0, may_hold=False) is Verdict.NOT_YET
+    assert destination.acknowledgement().buffer_remaining == 1, "the next in order needs no room"

@@ -125,7 +125,7 @@ def test_a_message_looks_at_as_many_others_whatever_the_window() -> None:
             source.deadline()
             source.time_event(now, is_for_replies=False)
             source.receive_acknowledgement(SequenceAcknowledgement("urn:s", ((1, number),)), now)
-            source.answered(number, in_answers=True)
+            source.answered(number, 1.0, in_answers=True)
         assert len(flight) >= window - 1
         looks.append(flight.looked_at / (3 * window))
     assert looks == [0, 0]

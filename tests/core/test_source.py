@@ -357,7 +357,7 @@ def test_where_more_waits_than_the_window_lets_go_one_of_each_round_trip_asks() 
     assert asking(source) == {1: False, 2: False, 3: False, 4: True}
     acknowledge(source, (1, 1))
     assert asking(source, 0.2) == {5: False, 6: False}, "4 asks already"
-    source.answered(4, in_answers=True)
+    source.answered(4, 1.0, in_answers=True)
     acknowledge(source, (1, 4), now=0.3)
     assert list(asking(source, 0.3).values()).count(True) == 1
 

@@ -78,6 +78,17 @@ def test_nothing_is_doubled_where_a_rollover_names_no_limit() -> None:
     assert counts["fault raised"] > 150
 
 
+def test_everything_arrives_where_a_destination_drops_early_messages_also_behind_a_broker() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(150):
+        chance = random.Random(seed)
+        drawn = replace(Options.draw(chance), drops_early=True)
+        if seed % 3 == 0:
+            drawn = next(found for _ in range(1000) if (found := drawn.with_broker(chance)).broker is not None)
+        counts.update(Simulator(seed, drawn).run().counts)
+    assert counts["message not held"] > 150 and counts["crashes"] > 50 and counts["exchanges lost"] > 150
+
+
 def test_what_a_broker_forwards_arrives_once_and_in_order_whoever_of_the_three_crashes() -> None:
     counts: Counter[str] = Counter()
     for seed in range(60):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.policy import SourcePolicy
+from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS
 from holdfast.exceptions import ConfigurationError
@@ -101,3 +101,43 @@ def test_the_default_policy_is_about_as_quick_as_a_steady_one_where_a_fifth_is_l
     assert usual[0] > 0.8 * steady[0]
     assert usual[1] < 2 * steady[1]
     assert usual[2] < 1.05 * steady[2]
+
+
+DROPS_EARLY = DestinationPolicy(buffer_bytes=1)
+"""In order, and nothing fits into its buffer: what overtakes another message is dropped, as WCF does by default."""
+NO_PAUSE = Link(delay=0.0003, spread=0.2, capacity=5000.0, sync=0.0002)
+
+
+def compared(link: Link, destination: DestinationPolicy | None, messages: int, seed: int) -> tuple[float, int]:
+    """How much faster the default window is than a window of one, and how many messages it sends again."""
+    one = run(Trial(link, SourcePolicy(window=1, initial_window=1), destination, messages), seed)
+    usual = run(Trial(link, SourcePolicy(), destination, messages), seed)
+    assert one.is_complete and usual.is_complete
+    return one.seconds / usual.seconds, usual.transmissions - messages
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.004, 0.04])
+def test_a_destination_that_drops_early_messages_is_never_slower_than_with_a_window_of_one(pause: float):
+    link = replace(NO_PAUSE, delay=pause / 2, spread=1.0) if pause else NO_PAUSE
+    for seed in range(2):
+        gain, repeats = compared(link, DROPS_EARLY, 400, seed)
+        assert gain >= 0.95
+        assert repeats <= 20
+
+
+def test_a_window_stays_open_where_nothing_overtakes_whatever_the_destination_does_with_early_messages():
+    gain, repeats = compared(Link(delay=0.02, spread=0.01, capacity=5000.0), DROPS_EARLY, 400, 0)
+    assert gain > 15
+    assert repeats == 0
+
+
+@pytest.mark.parametrize("pause", [0.004, 0.04])
+def test_a_destination_that_takes_early_messages_gets_a_whole_window_and_nothing_twice(pause: float):
+    gain, repeats = compared(Link(delay=pause / 2, spread=1.0, capacity=5000.0, sync=0.0002), None, 400, 0)
+    assert gain > 12
+    assert repeats == 0
+
+
+def test_where_a_destination_that_drops_early_messages_loses_some_the_gain_stays():
+    gain, _ = compared(Link(loss=0.1, delay=0.01, capacity=5000.0), DROPS_EARLY, 200, 0)
+    assert gain >= 0.95

@@ -259,7 +259,7 @@ class RMDestination:
         limit of a queue that it is for and that has no room for it; ``may_hold``: whether its bytes may be held.
         """
         self.kept_out_by = full
-        self.is_short_of_bytes = not may_hold
+        self.is_short_of_bytes = False
         # WS-RM appendix D: the table says what it is answered with
         self.last_activity = now
         if number in self.accepted:
@@ -275,6 +275,7 @@ class RMDestination:
             full is None and self._has_room(number, may_hold) and (not awaits_reply or self._takes_request())
         ):
             event = DestinationEvent.MESSAGE_WITHOUT_ROOM
+            self.is_short_of_bytes = not may_hold
         else:
             event = _NEW_MESSAGE
         action = self.handle(event)
@@ -519,7 +520,7 @@ class RMDestination:
         if self.kept_out_by is not None and remaining is not None and not self.kept_out_by.has_room():
             remaining = 0
         if self.is_short_of_bytes and remaining is not None:
-            remaining = 0
+            remaining = min(remaining, 1)  # the next in order needs no room, and may be what the source waits to send
         return SequenceAcknowledgement(self.identifier, self.acknowledged.as_pairs(), (), self.is_final, remaining)
 
     def deadline(self) -> float | None:

@@ -105,7 +105,7 @@ class Exchanges:
         outbox, source = found
         wants_reply = sent.number in source.unreplied
         self._leave_last_message(source, sent.number)
-        source.answered(sent.number, in_answers=self._outbound.is_anonymous(source))
+        source.answered(sent.number, now, in_answers=self._outbound.is_anonymous(source))
         is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
         if is_question and was_empty and source.is_silent_in_doubt(in_answers=self._outbound.is_anonymous(source)):
             self._doubt_remains(outbox, source, now)

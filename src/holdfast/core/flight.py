@@ -42,6 +42,18 @@ class InFlight:
     untaken: int = 0
     """Transmissions that the peer did not take: they never left, or its answer says that the Sequence is over."""
 
+    behind: int = 0
+    """The lowest number that was in flight when it left last; 0 if that was itself."""
+    is_dropped: bool = False
+    """Whether its destination dropped the last transmission because a lower number was missing."""
+    drops: int = 0
+    """Transmissions that its destination dropped so."""
+
+    @property
+    def was_lost_once(self) -> bool:
+        """Whether it was sent again for another reason than that its destination had dropped it."""
+        return self.attempts - self.drops > 1
+
     @property
     def is_parked(self) -> bool:
         """Whether it is not sent again: the destination refuses it for good, or was asked whether it arrived."""
@@ -142,6 +154,11 @@ class Flight(dict[int, InFlight]):
         self._leaving.discard(number)
         self._has_waiting = True
         self._due_from = min(self._due_from, due)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether one waits for a lower one, or did when :meth:`due` looked last."""
+        return self._has_waiting
 
     def hold(self, numbers: list[int]) -> None:
         """Those are due, and cannot leave before their records are read: until then the time alone says nothing."""

@@ -36,6 +36,7 @@ from holdfast.core.states import (
     absent,
 )
 from holdfast.core.versions import Versions
+from holdfast.core.window import Early, Window
 
 ANSWERED_ENOUGH = 3
 """Attempts after which an answer that says nothing will do, to 1.0's LastMessage and to TerminateSequence."""
@@ -56,7 +57,7 @@ _OPEN, _DURABLE, _TELLING = EndState.OPEN, EndState.DURABLE, EndState.TELLING
 _SLOTS = (
     "saved _window acknowledged address attempts available behavior buffer_remaining created_at doubt due "
     "durable_mark end expires expires_at flight history identifier is_cut is_restored key last_fault last_heard "
-    "last_number limit local_id mark message_ids next_number offer outlives policy polled reduced_at replying "
+    "last_lost last_number limit local_id mark message_ids next_number offer outlives policy polled replying "
     "request_sent_at requests requests_before round_trip secret sent_before start state to unreplied versions"
 )
 
@@ -132,8 +133,9 @@ class RMSource:
         self.request_sent_at: float | None = None
         self.buffer_remaining: int | None = None
         self.round_trip = RoundTrip(policy.retransmission)
-        self._window = float(policy.initial_window)
-        self.reduced_at = now
+        self._window = Window(policy.initial_window, policy.window, now)
+        self.last_lost = 0
+        """The highest acknowledged number of which a transmission was lost."""
         self.last_heard = now
         self.expires: float | None = None  # seconds of life that were granted
         self.expires_at: float | None = None
@@ -260,6 +262,8 @@ class RMSource:
         return all(0 < number <= highest for number in ack.nacks)
 
     def _mark(self, ranges: tuple[tuple[int, int], ...], now: float) -> list[tuple[int, int]]:
+        if len(ranges) > 1:
+            self._window.takes_early()
         newly = self._news(ranges, now)
         resent_at: float | None = None
         for lower, upper in newly:
@@ -272,14 +276,24 @@ class RMSource:
                 if entry is None:
                     continue
                 if entry.attempts == 1:
+                    if entry.answered:
+                        self._window.takes_early()
                     self.round_trip.sample(now - entry.sent_at)
-                    self._window = min(float(self.policy.window), self._window + 1.0)
+                    self._window.arrived(behind=entry.behind > 0)
                 else:
                     resent_at = max(resent_at or 0.0, entry.sent_at)
+                    self._arrived_again(number, entry)
         if resent_at is not None:
             self._resend_what_followed(resent_at, now)
         self.acknowledged.update(newly)
         return newly
+
+    def _arrived_again(self, number: int, entry: InFlight) -> None:
+        """A message arrived that was sent several times: because the destination had dropped it, or it was lost."""
+        if entry.was_lost_once:
+            self.last_lost = max(self.last_lost, number)
+        else:
+            self._window.arrived(behind=entry.behind > 0)
 
     def _news(self, ranges: tuple[tuple[int, int], ...], now: float) -> list[tuple[int, int]]:
         """What of that was not acknowledged before, and waits for no reply."""
@@ -320,7 +334,9 @@ class RMSource:
         if entry is not None:
             if entry.attempts == 1:
                 self.round_trip.sample(now - entry.sent_at)
-            self._window = min(float(self.policy.window), self._window + 1.0)
+            self._window.arrived(behind=entry.behind > 0)
+            if entry.was_lost_once:
+                self.last_lost = max(self.last_lost, number)
         self.acknowledged.add(number)
         return True
 
@@ -329,7 +345,13 @@ class RMSource:
     @property
     def window(self) -> int:
         """How many numbers may be in flight: slow start, what the policy allows, and what the peer can buffer."""
-        return int(self._window if self.buffer_remaining is None else min(self._window, self.buffer_remaining))
+        size = self._window.size
+        return size if self.buffer_remaining is None else min(size, self.buffer_remaining)
+
+    @property
+    def early(self) -> Early:
+        """What its destination does with messages that come before others with a lower number."""
+        return self._window.early
 
     def numbers_to_send(self, now: float, here: Mapping[int, Record]) -> list[int]:
         """Numbers to transmit now, ascending: those due again first of all, then new ones as the window allows.
@@ -342,8 +364,7 @@ class RMSource:
         before = self.start - 1
         due = self.flight.due(now, self.unreplied, self.replying)
         if due:
-            if any(self.flight[number].was_lost for number in due):
-                due = self._slow_down(due, now)
+            due = self._slow_down(due, now)
             missing = [number for number in due if before + number not in here and number != self.last_number]
             if missing:
                 self.flight.hold(missing)
@@ -351,6 +372,8 @@ class RMSource:
         window = self.window
         if not window and self.next_number < self.acknowledged.highest:
             window = 1  # it fills a gap, as after a restart: what the peer holds behind that makes room again
+        if self._window.early is Early.DROPS and self.flight.has_waiting:
+            window = 0  # it would drop whatever comes behind the gap
         while len(self.flight) < window and self._has_new():
             number = self.next_number
             if number > self.durable_mark:
@@ -366,15 +389,30 @@ class RMSource:
         return due
 
     def _slow_down(self, due: list[int], now: float) -> list[int]:
-        """Something was lost: halve the window, and send again no more than it allows; the rest follows that."""
+        """Of what was lost or dropped, send again no more than the window allows, which is halved for either; the rest
+        follows that. Returns what leaves now."""
+        entries = [self.flight[number] for number in due]
+        if not any(entry.was_lost for entry in entries):
+            return due  # requests that have arrived, and are asked for again
+        for entry in entries:
+            if entry.waits_for and entry.answered:
+                self._dropped(entry, now)
         timeout = self.round_trip.timeout
-        if now - self.reduced_at >= timeout:
-            self._window = max(1.0, self._window / 2)
-            self.reduced_at = now
+        if any(entry.was_lost and not entry.is_dropped for entry in entries):
+            self._window.lost(timeout, now)
         allowed = max(1, self.window)
         for number in due[allowed:]:
             self.flight.wait(number, due[allowed - 1], now + timeout)
         return due[:allowed]
+
+    def _dropped(self, entry: InFlight, now: float) -> None:
+        """The destination answered that one, and does not have it, while what it was sent behind has arrived."""
+        if entry.is_dropped or self._window.early is Early.TAKES:
+            return
+        entry.is_dropped = True
+        entry.drops += 1
+        if self.last_lost < entry.behind:  # else a loss had made the gap
+            self._window.dropped(entry.sent_at, now)
 
     def _has_new(self) -> bool:
         highest = self.available
@@ -491,6 +529,8 @@ class RMSource:
         entry.tries += 1
         entry.answered = False
         entry.waits_for = 0
+        entry.is_dropped = False
+        entry.behind = self.flight.lowest if self.flight.lowest < number else 0
         entry.sent_at = now
         self.flight.left(number, now + self.round_trip.delay(entry.tries, jitter))
         entry.exchanges += 1
@@ -500,24 +540,36 @@ class RMSource:
             self.unreplied[number] = message_id
         return entry.attempts
 
-    def answered(self, number: int, *, in_answers: bool) -> None:
+    def answered(self, number: int, now: float, *, in_answers: bool) -> None:
         """The exchange that carried ``number`` ended without a fault; whatever it acknowledged has been taken in.
 
         Args:
             number: What it carried; 0 for no message.
+            now: Seconds.
             in_answers: Whether acknowledgements come in answers only (an anonymous AcksTo). Then a message that was
                 answered, is not acknowledged and has a gap before it was dropped for that (WCF in order, gSOAP):
-                it is of no use to send it again before the gap is filled, and of no use to wait once it is.
+                it is of no use to send it again before the gap is filled, and of no use to wait once it is. The gap
+                may have been filled while the answer was under way.
         """
         entry = self.flight.get(number)
         if entry is None:
             return
         entry.answered = True
         self.flight.asking.discard(number)
+        if not in_answers:
+            return
         lowest = self.flight.lowest
-        if in_answers and lowest < number:
+        if lowest < number:
             self.flight.wait(number, lowest, entry.due)
             entry.tries = 0
+        elif entry.behind and self._window.early is not Early.TAKES and self._is_soon(number, entry, now):
+            self._dropped(entry, now)
+            self.flight.hurry(entry, now)
+            entry.tries = 0
+
+    def _is_soon(self, number: int, entry: InFlight, now: float) -> bool:
+        """Whether an answer came too soon to mean that a request's reply is not ready yet."""
+        return number not in self.unreplied or now - entry.sent_at < self.policy.retransmission.floor
 
     def silence(self, number: int) -> int:
         """``number`` was answered with nothing, and is not acknowledged; how often that has happened by now. 0 for one
@@ -526,7 +578,7 @@ class RMSource:
         if number == 0:
             return self.attempts if self.state in ENDING_STATES else 0
         entry = self.flight.get(number)
-        if entry is None or number != self.flight.lowest:
+        if entry is None or number != self.flight.lowest or entry.is_dropped:
             return 0
         entry.silences += 1
         return entry.silences
@@ -706,7 +758,7 @@ class RMSource:
 
     def narrow(self) -> None:
         """Begin with one message in flight, as the destination was away for long: the window opens from there."""
-        self._window = 1.0
+        self._window.narrow()
 
     # --- saved state ----------------------------------------------------------------------------------------------
 

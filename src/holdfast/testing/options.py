@@ -75,6 +75,7 @@ class Options:
         certified: Whether the endpoints show client certificates; the strangers show another one.
         asked_only: Whether the destination acknowledges only what it is asked for; never drawn.
         hides_limit: Whether its MessageNumberRollover says no limit; never drawn.
+        drops_early: Whether a destination in order drops messages that overtake others; never drawn.
     """
 
     versions: Versions = USUAL_VERSIONS
@@ -129,6 +130,7 @@ class Options:
     certified: bool = False
     asked_only: bool = False
     hides_limit: bool = False
+    drops_early: bool = False
 
     @classmethod
     def draw(cls, chance: random.Random) -> Options:
@@ -364,7 +366,7 @@ class Options:
         )
         destination = Setup(
             DESTINATION_ADDRESS,
-            destination_policy,
+            replace(destination_policy, buffer_bytes=1) if self.drops_early else destination_policy,
             replace(source_policy, expires=None, max_message_number=MAX_MESSAGE_NUMBER),
             handling,
             partitions=self.partitions,
