@@ -2,9 +2,9 @@
 
 The broker in front of it retries. A message that the service refuses once must arrive. A message that it refuses each
 time must become one dead letter of the broker, and its requester must receive a reply. An operator requeues dead
-letters: each becomes a message of its queue again, and arrives once somebody has repaired the service.
+letters: each becomes a message of its queue again, and arrives once the operator has repaired the service.
 
-The network doubles nothing here, since a broker counts each fault. A request that was sent before the repair is refused
+The network doubles nothing here, since a broker counts each fault. A request from before the repair is refused
 whenever it arrives: with WS-RM 1.0, which has no final acknowledgement, a forwarder could not know what became of it.
 """
 
@@ -37,7 +37,7 @@ class RefusingService:
     def __init__(self, every: int) -> None:
         self.every = every
         self.repaired_after: int | None = None
-        """The last request before somebody repaired the service; None: nobody has."""
+        """The last request before the repair of the service; None: it is not repaired."""
         self.refused: set[bytes] = set()
         """Bodies of the messages that it has refused so far."""
 
@@ -116,4 +116,4 @@ def unsettled(world: World) -> str | None:
         return f"{min(buried).decode()} is still a dead letter" if buried else None
     sent = [queued.body for records in world.ledger.disks[1].queues.values() for queued in records]
     missing = next((body for body in sent if service.is_for_good(body) and body not in buried), None)
-    return None if missing is None else f"{missing.decode()}, which the service refuses, is no dead letter"
+    return None if missing is None else f"{missing.decode()}, which the service refuses, has not become a dead letter"

@@ -18,7 +18,7 @@ ANSWER = "AnswerHasTheReply"
 
 
 class OpenRequests:
-    """The requests whose HTTP exchanges are open.
+    """The requests in open HTTP exchanges.
 
     Args:
         world: The endpoints.
@@ -48,7 +48,7 @@ class OpenRequests:
 
     def concluded(self, journey: Journey) -> None:
         """The answer to an HTTP request arrives. The network may double it, which the sender takes for the answer to a
-        later request: what it repeats then is no mistake of its own."""
+        later request: then a repeat is no mistake."""
         sequence = journey.transmit.envelope.sequence
         if journey.is_answered and sequence is not None:
             self._doubled.add((journey.sender, journey.run, sequence.identifier, sequence.message_number))

@@ -1,6 +1,6 @@
 """A second destination of the simulated source, which grants the Identifiers that the first destination grants.
 
-It is the real core in a world of its own, with its own disk, ledger and invariants. The source sends to both: an
+It is the real core in a second world, with its own disk, ledger and invariants. The source sends to both: an
 acknowledgement, a fault or a closure by one of them must change nothing of the other one's Sequence.
 """
 
@@ -106,7 +106,7 @@ class Twin:
     def missing(self) -> str | None:
         """Return what has not arrived there, in words; None if everything has."""
         if not self.open().is_empty:
-            return "the source does not know of all that it has arrived at the second destination"
+            return "the source waits for acknowledgements of the second destination"
         disk = self.world.ledger.disks[1]
         there = {queued.body for records in disk.queues.values() for queued in records}
         there |= {disk.records[key].body for key in disk.dropped}
