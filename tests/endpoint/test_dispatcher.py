@@ -234,6 +234,10 @@ def test_a_fault_of_our_own_about_a_request_has_the_code_of_its_specification(
         assert value is not None and value.text is not None
         prefix, _, local = value.text.partition(":")
         assert (value.nsmap[prefix], local) == (namespace, fault.code)
+        # SOAP 1.2 part 1, 5.4.8
+        named = etree.fromstring(b"<headers>%b</headers>" % reply.headers).findall("{*}NotUnderstood")
+        assert [one.get("qname") for one in named] == ["h:h"] * len(fault.not_understood if soap == "1.2" else ())
+        assert all(one.nsmap["h"] == "urn:x" for one in named)
 
 
 async def test_a_request_whose_handler_returns_nothing_is_answered_with_an_empty_element(serve: Any) -> None:

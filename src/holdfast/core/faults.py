@@ -94,7 +94,7 @@ def not_understood(names: tuple[str, ...]) -> Fault:
     reason = f"Nobody here understands the header {' '.join(names)}."
     if _WS_SECURITY in names:
         reason = f"{reason} {_NO_MESSAGE_SECURITY}"
-    return Fault(MUST_UNDERSTAND, reason)
+    return Fault(MUST_UNDERSTAND, reason, not_understood=names)
 
 
 def not_reliable(action: str, addressing: Addressing | None) -> Fault:

@@ -199,6 +199,7 @@ class Fault:
         detail: Other detail content: XML bytes, b"" if none. For an addressing or MustUnderstand fault, may be b"".
         code_namespace: Of the code of an application's own; "" for the codes of a specification.
         has_sequence_fault_header: Whether (SOAP 1.1) it came with a SequenceFault header. Not set by us.
+        not_understood: The headers that a MustUnderstand fault of ours is about, as the envelope names them.
     """
 
     code: str
@@ -212,6 +213,7 @@ class Fault:
     detail: bytes = b""
     code_namespace: str = ""
     has_sequence_fault_header: bool = False
+    not_understood: tuple[str, ...] = ()
 
 
 # --- the envelope ----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.message import ApplicationFault, fault_body
 from holdfast.exceptions import EnvelopeError
+from holdfast.wire.faults import encode_not_understood
 from holdfast.wire.names import SOAP_NS, WSA_NS
 
 _SET_ASIDE = ApplicationFault("The service failed to handle the request; it has been set aside.", sender=False)
@@ -46,4 +47,8 @@ def passed_on(record: Record, fault: Fault, addressing: Addressing = Addressing.
         told = ApplicationFault(fault.reason, sender=fault.sender, detail=fault.detail, code=code, action=action)
     except EnvelopeError:  # a fault may have several details, and ours has one
         told = ApplicationFault(fault.reason, sender=fault.sender, code=code, action=action)
-    return fault_reply(record, told)
+    reply = fault_reply(record, told)
+    if reply is not None and record.soap == SOAP.V1_2.value:
+        declared = f' xmlns:s="{SOAP_NS[SOAP.V1_2]}"'
+        reply.headers = "".join([encode_not_understood(name, declared) for name in fault.not_understood]).encode()
+    return reply

@@ -12,9 +12,15 @@ from holdfast.wire import rm
 from holdfast.wire.addressing import encode_epr_content, written_address
 from holdfast.wire.dialect import Dialect
 from holdfast.wire.dialects import DIALECTS
-from holdfast.wire.faults import action_of_fault, encode_fault, encode_fault_header, translated_fault_action
+from holdfast.wire.faults import (
+    action_of_fault,
+    encode_fault,
+    encode_fault_header,
+    encode_not_understood,
+    translated_fault_action,
+)
 from holdfast.wire.names import ANONYMOUS_URI, FAULT_ACTIONS, SOAP_NS, WSA_NS, actions
-from holdfast.wire.text import escape, escape_attribute
+from holdfast.wire.text import escape
 
 _FOOT = b"</s:Body></s:Envelope>"
 
@@ -205,18 +211,10 @@ def _fault_or_control(parts: list[str], envelope: Envelope) -> str:
     if envelope.soap is SOAP.V1_1:
         parts.append(encode_fault_header(fault, dialect, addressing))
     elif fault.code == MUST_UNDERSTAND:
-        parts.extend([_not_understood(name) for name in envelope.not_understood])
+        parts.extend([encode_not_understood(name) for name in envelope.not_understood])
     elif fault.code == VERSION_MISMATCH:
         parts.append(_UPGRADE)
     return encode_fault(fault, envelope.soap, dialect, addressing)
-
-
-def _not_understood(name: str) -> str:
-    """SOAP 1.2 part 1, section 5.4.8."""
-    namespace, _, local = name.lstrip("{").rpartition("}")
-    if not namespace:  # no header block of SOAP, which wants one, but a peer may send it
-        return f'<s:NotUnderstood qname="{escape_attribute(local)}"/>'
-    return f'<s:NotUnderstood qname="h:{escape_attribute(local)}" xmlns:h="{escape_attribute(namespace)}"/>'
 
 
 _UPGRADE = (

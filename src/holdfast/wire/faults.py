@@ -22,7 +22,7 @@ from holdfast.wire.dialect import Dialect
 from holdfast.wire.dialects import DIALECTS
 from holdfast.wire.names import NETRM_NS, RM_FAULT_ACTIONS, RM_NS, RM_OF_NS, SOAP_NS, WSA_NS, WSA_OF_NS
 from holdfast.wire.rm import decode_acknowledgement, encode_acknowledgement
-from holdfast.wire.text import escape
+from holdfast.wire.text import escape, escape_attribute
 from holdfast.wire.tree import Node
 
 SEQUENCE_FAULT_NAMES: dict[str, RM] = {f"{namespace}}}SequenceFault": rm for rm, namespace in RM_NS.items()}
@@ -206,6 +206,20 @@ def encode_fault_header(fault: Fault, dialect: Dialect | None, addressing: Addre
     if _is_about_addressing_header(fault, addressing) and fault.detail:
         return f"<wsa:FaultDetail>{fault.detail.decode()}</wsa:FaultDetail>"
     return ""
+
+
+def encode_not_understood(name: str, declared: str = "") -> str:
+    """Writes the SOAP 1.2 header block that names one which nobody here understands (SOAP 1.2 part 1, section 5.4.8).
+
+    Args:
+        name: As "{namespace}local".
+        declared: The declaration of the prefix s, where it is not in scope.
+    """
+    namespace, _, local = name.lstrip("{").rpartition("}")
+    if not namespace:  # no header block of SOAP, which wants one, but a peer may send it
+        return f'<s:NotUnderstood{declared} qname="{escape_attribute(local)}"/>'
+    named = f'qname="h:{escape_attribute(local)}" xmlns:h="{escape_attribute(namespace)}"'
+    return f"<s:NotUnderstood{declared} {named}/>"
 
 
 def _is_about_rm_header(fault: Fault, dialect: Dialect | None) -> bool:
