@@ -1,10 +1,10 @@
 """Sessions: a partition, and so an outbound Sequence, for each inbound Sequence that carries requests.
 
-The last partitions of every queue are for sessions: one has at most one open session, unless there are more sessions
-than partitions. Where one ends, the outbound Sequences that follow its partition end too, and what the next session
-sends goes in new ones. So a destination sees a session of its own for each client, and none waits for another.
+The last partitions of every queue are for sessions. Each has at most one open session, unless there are more sessions
+than partitions. When a session ends, the outbound Sequences that follow its partition end too; messages of the next
+session go in new ones. So the destination sees a separate session for each client, and no client waits for another.
 
-Beyond the bound a session shares the partition that has the fewest. The outbound Sequence ends with the last of them.
+Beyond that bound a new session shares the partition with the fewest sessions. The outbound Sequence ends with the last.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from holdfast.core.queues import OUTBOUND
 
 
 class SessionPartitions:
-    """Which session has which partition, for an endpoint whose queues have partitions for sessions.
+    """Assigns partitions to sessions, for an endpoint with partitions for sessions.
 
-    Nothing of it is saved: a Sequence says in which partition it is, and an outbox where its Sequences are to end.
+    It saves nothing itself: each inbound Sequence saves its partition, and each outbox saves where its Sequences end.
 
     Args:
         inbound: The Sequences that come in.
@@ -32,7 +32,7 @@ class SessionPartitions:
         self._inbound = inbound
         self._outbound = outbound
         self.on_begin: Callable[[int], None] = lambda _partition: None
-        """Called with the partition of each new session: whoever forwards it may have to follow it first."""
+        """Called with the partition of each new session, before its first message: forwarders may have to follow it."""
         self._first = inbound.queue.shared
         self._partition_of: dict[str, int] = {}
         """Identifier -> partition, of each open session."""
@@ -57,7 +57,7 @@ class SessionPartitions:
                 self._cut(partition)
 
     def recover(self, now: float) -> None:
-        """Once both halves have taken over what was stored: find which sessions are open, and end what none has."""
+        """Find the open sessions, after both halves have recovered, and cut the outboxes of all other partitions."""
         for destination in self._inbound.destinations.values():
             if destination.partition >= self._first and (not destination.is_over or destination.is_releasing):
                 self._know(destination, destination.partition)
