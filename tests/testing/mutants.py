@@ -254,7 +254,7 @@ def lose_the_reply_on_a_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("ReplyBeforeAcknowledgement")
 def acknowledge_a_request_without_its_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, Accepting, "_awaits_reply", lambda self, envelope: False)
+    replace(monkeypatch, Accepting, "_awaits_reply", lambda self, *_: False)
 
 
 @mutant("ReplyBeforeAcknowledgement", "AnswersSurviveRestart")

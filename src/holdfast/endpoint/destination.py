@@ -153,7 +153,7 @@ class Destination:
         proxy: URL of an HTTP proxy for what it posts itself.
         staging: Limits of what writers outside, such as a Spark query, stage.
         wsdl: The service's WSDL 1.1 in UTF-8: a file's path, or its bytes. GET with ``?wsdl`` gives it out with the
-            address in use, and the documents that it imports from beside it. It says which operations are one-way,
+            address in use, and the files that it imports from its directory. It says which operations are one-way,
             and with which action the others reply.
         journal: Whether it keeps an event journal, in ``journal`` of its store's directory, or where and how long it
             keeps it. A store in memory or in a database has no such directory: there is none, unless one is named.

@@ -1,7 +1,7 @@
 """``?wsdl`` and ``?xsd=``: the description that a destination was given, for those who make a client from it.
 
-A WSDL may be in parts: the documents that it imports lie beside it as files, and are given out with it. Each request
-gets the address that it used itself, so a description serves behind any name, port and proxy.
+A WSDL may import other documents: files in its directory are served with it. Each answer names the address that the
+request used, so one description serves any host name, port and proxy.
 """
 
 from __future__ import annotations
@@ -39,16 +39,15 @@ class ServiceDescription:
     """A service's WSDL 1.1, with the documents that it imports.
 
     Args:
-        given: The path of a file, or the bytes of a WSDL that is one document; None: there is none.
+        given: The path of a file, or the bytes of a WSDL that is one document; None for no WSDL.
 
     Raises:
-        ConfigurationError: there is no such file, it is no WSDL 1.1 in UTF-8, or a document that it imports from beside
-            it is not there.
+        ConfigurationError: there is no such file, it is no WSDL 1.1 in UTF-8, or it imports a file that does not exist.
     """
 
     def __init__(self, given: str | Path | bytes | None) -> None:
         self._documents: dict[str, bytes] = {}
-        """What is asked for ("" for the WSDL itself, else "wsdl=name" or "xsd=name") -> the document."""
+        """Query ("" for the WSDL itself, else "wsdl=name" or "xsd=name") -> the document."""
         self._places: dict[str, Path | None] = {}
         self._description = Description()
         self.operations: dict[str, str] = {}
@@ -76,7 +75,7 @@ class ServiceDescription:
                 self._take(found[0], _read(found[1]), found[1])
 
     def _beside(self, key: str, kind: str, location: str) -> tuple[str, Path] | None:
-        """What a document's import is asked for by, and its file; None for one that is not ours to give out."""
+        """Return the query and the file of an imported document; None if this endpoint does not serve it."""
         place, main = self._places[key], self._places[""]
         if place is None or main is None or not location:
             return None
@@ -98,7 +97,7 @@ class ServiceDescription:
         return f"{kind}={name}", file
 
     def give(self, exchange: Exchange) -> bool:
-        """Answer a GET that asks for ``?wsdl`` or ``?xsd=``, in any case: 200 with it, 404 where there is none.
+        """Answer a GET for ``?wsdl`` or ``?xsd=``, in any case: 200 with the document, or 404.
 
         Returns:
             Whether it was such a request.
@@ -118,7 +117,7 @@ class ServiceDescription:
         return True
 
     def _write(self, key: str, address: str) -> bytes:
-        """A document as it is for who reaches the service at that address."""
+        """Write a document for clients that reach the service at that address."""
         data = self._documents[key]
         root = parse_element(data)
         is_changed = False
@@ -136,7 +135,7 @@ class ServiceDescription:
 
 
 def _set_address(port: etree._Element, address: str) -> bool:
-    """Let a port of SOAP over HTTP listen there; whether it is one."""
+    """Set the address of a port if it is SOAP over HTTP; return whether it is."""
     addresses = [one for namespace in SOAP_BINDINGS for one in port.iterfind(f"{{{namespace}}}address")]
     mine = [one for one in addresses if one.get("location", "").strip().startswith(("http://", "https://"))]
     for one in mine:
@@ -156,7 +155,7 @@ def _imports(root: etree._Element) -> Iterator[tuple[etree._Element, str, str]]:
 
 
 def _address_of(request: Request) -> str:
-    """The URL by which a request reached this endpoint, without its query. It is told to nobody else."""
+    """The URL by which a request reached this endpoint, without its query. Only the requester receives it."""
     headers = request.headers
     said = headers.get(b"x-forwarded-proto", b"").strip().lower()
     scheme = "https" if request.secure or said == b"https" else "http"
