@@ -141,6 +141,41 @@ async def test_a_burst_through_a_window_survives_a_lost_message_at_an_ordered_se
     assert server.texts == [str(number) for number in range(40)]
 
 
+@each_version
+@pytest.mark.parametrize("contract", ["oneway", "twoway"])
+async def test_messages_that_overtake_each_other_are_few_and_wait_for_no_timeout(
+    profile: Profile, contract: str
+) -> None:
+    patient = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=60.0, floor=60.0, cap=60.0))
+    async with ScriptedWCFServer(profile, contract, pause=0.004) as server:
+        async with running_source(server.url, profile, contract, policy=patient) as source:
+            for number in range(200):
+                await notify(source, str(number))
+            await source.flush(timeout=50)  # shorter than one retransmission timeout
+            assert source.progress.resent <= 20
+        check_ended(server, 200)
+    assert server.dropped_after_gap, "nothing overtook anything"
+    assert len(server.dropped_after_gap) <= 20
+    assert server.texts == [str(number) for number in range(200)]
+
+
+async def test_requests_that_overtake_each_other_wait_for_no_timeout() -> None:
+    profile = Profile("1.0", "2005/08", "1.2")
+    patient = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=60.0, floor=60.0, cap=60.0))
+    async with ScriptedWCFServer(profile, "twoway", pause=0.004) as server:
+        async with running_source(server.url, profile, "twoway", policy=patient) as source:
+
+            async def caller(first: int) -> None:
+                for number in range(first, first + 10):
+                    assert await echo(source, str(number)) == str(number)
+
+            async with asyncio.timeout(50):
+                await asyncio.gather(*(caller(first) for first in range(0, 80, 10)))
+            assert source.progress.resent <= 12
+        check_ended(server, 80)
+    assert server.dropped_after_gap, "nothing overtook anything"
+
+
 # --- finding out what the service speaks -----------------------------------------------------------------------------
 
 

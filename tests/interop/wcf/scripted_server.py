@@ -7,6 +7,7 @@ for what its reader cannot take. Each refusal is written down, so that a test ca
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -117,6 +118,7 @@ class ScriptedWCFServer:
         reply_delay: Seconds the Echo operation takes; the response is held open meanwhile.
         buffer: What it advertises as BufferRemaining; settable while it runs. A session that was told 0 and sends
             something new all the same finds it in ``while_full``, and dropped.
+        pause: Seconds at most before a message is handled, each drawn at random: messages of a window overtake each other.
         drop_requests, drop_responses, loss_rate, seed: See ``Losses``; exchanges are numbered as they arrive.
         mutate: Rewrites each answer's body before it leaves, given what it answers: to make a wrong server.
         silent: Kinds of message it takes and answers with an empty 202: another way to be wrong.
@@ -135,6 +137,7 @@ class ScriptedWCFServer:
         inactivity: float = 600.0,
         reply_delay: float = 0.0,
         buffer: int = 8,
+        pause: float = 0.0,
         drop_requests: Iterable[int | str] = (),
         drop_responses: Iterable[int | str] = (),
         loss_rate: float = 0.0,
@@ -160,6 +163,8 @@ class ScriptedWCFServer:
         self.dropped_after_gap: list[int] = []
         self.transcript: list[Exchange] = []
         self._port = port
+        self._pause = pause
+        self._chance = random.Random(seed)
         self._inactivity = inactivity * time_scale
         self._losses = Losses(drop_requests, drop_responses, loss_rate, seed)
         self._mutate = mutate
@@ -218,6 +223,8 @@ class ScriptedWCFServer:
         if self._losses.loses_request(exchange):
             exchange.outcome = "request lost"
             return None
+        if self._pause and exchange.kind in ("Notify", "Echo"):
+            await asyncio.sleep(self._chance.random() * self._pause)
         try:
             exchange.status, body = await self._answer(request)
         except _Reset as error:
