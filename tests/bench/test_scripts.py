@@ -38,6 +38,13 @@ def test_the_comparison_gives_units_rates_and_quantiles_of_each_system(tmp_path:
         assert row["moderate"]["rate"] < row["rate"]
 
 
+def test_a_destination_that_drops_early_messages_is_measured_beside_a_window_of_one() -> None:
+    (row,) = run("overtaking.py", "--pauses", "2", "--messages", "60", "--rounds", "1")
+    assert row["pause_ms"] == 2.0
+    assert row["window_1"] > 0 and row["default"] > 0 and row["ratio"] > 0
+    assert 0 < row["repeats"] < 1, "messages overtake each other, and the server drops them"
+
+
 def test_a_source_starts_on_what_waits_and_drains_it(tmp_path: Path) -> None:
     told = run("waiting.py", "--messages", "2000", "--directory", str(tmp_path))
     assert [(one["messages"], one["start"]["waiting"]) for one in told] == [(10_000, 10_000), (2000, 2000)]

@@ -118,7 +118,7 @@ class ScriptedWCFServer:
         reply_delay: Seconds the Echo operation takes; the response is held open meanwhile.
         buffer: What it advertises as BufferRemaining; settable while it runs. A session that was told 0 and sends
             something new all the same finds it in ``while_full``, and dropped.
-        pause: Seconds at most before a message is handled, each drawn at random: messages of a window overtake each other.
+        pause: Seconds at most before a message is handled, each drawn at random, so that messages overtake each other.
         drop_requests, drop_responses, loss_rate, seed: See ``Losses``; exchanges are numbered as they arrive.
         mutate: Rewrites each answer's body before it leaves, given what it answers: to make a wrong server.
         silent: Kinds of message it takes and answers with an empty 202: another way to be wrong.
