@@ -36,7 +36,6 @@ from holdfast.pipeline.job import (
     table_options,
     tell_of_flags,
 )
-from holdfast.pipeline.message_types import OTHER, table_names
 from holdfast.pipeline.options import ReadOptions
 from holdfast.pipeline.session import check_spark
 from holdfast.pipeline.wording import away_option, own_words
@@ -63,6 +62,8 @@ def _types(context: click.Context, option: click.Parameter, values: tuple[str, .
             raise click.BadParameter(what, context, option)
         found[match[1]] = match[2]
     try:
+        from holdfast.pipeline.message_types import table_names
+
         table_names(found)
     except ConfigurationError as error:
         raise click.BadParameter(str(error), context, option) from error
@@ -141,6 +142,7 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
 def _land(spark: SparkSession, arguments: dict[str, Any], options: ReadOptions, stop: threading.Event) -> None:
     from holdfast.pipeline.checkpoints import settle
     from holdfast.pipeline.landing import land
+    from holdfast.pipeline.message_types import OTHER, table_names
 
     place = {name: arguments[name] for name in ("broker", "checkpoint", "reader")}
     types: dict[str, str] = arguments["types"]

@@ -12,17 +12,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lxml import etree
+from pyspark.sql.types import StringType, StructField, StructType
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline import files
 from holdfast.pipeline.bodies import has_doctype
+from holdfast.pipeline.body_columns import parts_of
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 OTHER = "other"
 """The table of messages of no type that is named."""
@@ -65,8 +66,6 @@ def table_names(elements: Iterable[str]) -> dict[str, str]:
 
 def with_table(envelope: StructType) -> StructType:
     """Columns of messages, and the one with their table."""
-    from pyspark.sql.types import StringType, StructField, StructType
-
     return StructType([*envelope.fields, StructField(TABLE, StringType())])
 
 
@@ -83,8 +82,6 @@ class TableNames:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In a task: the batches with their new column."""
         import pyarrow as pa
-
-        from holdfast.pipeline.body_columns import parts_of
 
         spare_collections()
         for batch in batches:
