@@ -1,9 +1,9 @@
-"""A destination in order that drops early messages, as WCF does by default: the default window beside a window of one.
+"""A destination in order that drops early messages, as WCF does by default: the default window and a window of one.
 
     python bench/overtaking.py                          # pauses of 0, 4 and 40 ms in the server
     python bench/overtaking.py --pauses 4 --messages 200 --keeps --json
 
-The server is a process of its own with a real socket. It handles each message after a random pause of up to so many
+The server is another process, with a real socket. It handles each message after a random pause of up to so many
 milliseconds, so that messages on several connections overtake each other, and answers an early one with an empty 202.
 With ``--keeps`` it keeps them. A run sends messages of 1 KB in one Sequence from a source in memory. Both windows run
 in alternation, and the ratio of a row is the median of the rounds. Nothing here passes or fails.

@@ -4,8 +4,8 @@ A destination in order may drop a message that overtakes another one on its way 
 window above one costs repeats and brings no speed. No specification announces it, so the window follows evidence:
 
 * A message was answered, was sent behind others, and is unacknowledged when those are acknowledged, each of which was
-  sent once: the destination dropped it. The window halves, once for all that left together.
-* An acknowledgement names a number above a gap, or one whose only transmission was answered with nothing: the
+  sent once: the destination dropped it. The window halves, once for the messages that left together.
+* An acknowledgement names a number above a gap, or one that was sent once and answered with nothing: the
   destination takes early messages. From then on nothing counts as dropped.
 
 Each dropped message must be paid for by ``PRICE`` messages that arrive before the window grows again, so that about one
