@@ -32,6 +32,8 @@ class Fleet(Relay):
     def __init__(self, partitions: int, **policy: Any) -> None:
         super().__init__(count=partitions, window=8)
         self.is_up = True
+        self.is_listening = True
+        """Whether there is a connection to it while it does not answer."""
         self.arrived: list[tuple[float, str, int]] = []
         """When each request came to the destination, or would have, of which outbox, and its number."""
         self.received: set[tuple[str, int]] = set()
@@ -73,7 +75,7 @@ class Fleet(Relay):
         if self.pause:
             self.protocol.outbound.pause(sent.to, self.pause, self.now)
         if not self.is_up:
-            self.protocol.failed(sent, self.now, "nobody listens")
+            self.protocol.failed(sent, self.now, "nobody listens", has_left=self.is_listening)
             return
         envelope.relates_to = sent.envelope.message_id
         if isinstance(sent.envelope.control, CreateSequence):
@@ -158,6 +160,24 @@ def test_a_destination_that_is_away_for_days_gets_one_message_at_a_time_less_and
     (told,) = fleet.protocol.outbound.circuits.describe(fleet.now)
     assert told["state"] == "open" and told["reason"] == "nobody listens" and told["waiting"] >= 19
     assert 72 * HOUR - 60 < told["open_for"] <= 72 * HOUR and 0 <= told["next_try"] <= 60.0
+
+
+def test_where_nobody_listens_the_next_attempt_follows_soon_for_it_costs_nothing() -> None:
+    fleet = Fleet(20)
+    fleet.fill(3)
+    fleet.run(1.0)
+    fleet.is_up = fleet.is_listening = False
+    fleet.fill(8)
+    away = fleet.now
+    fleet.run(HOUR)
+    times = [at - away for at, _, _ in fleet.arrived if at > away]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert gaps[:2] == [2.0, 4.0] and set(gaps[2:]) == {4.0}
+    assert len({key for at, key, _ in fleet.arrived if at > away + 100}) == 20, "they take turns"
+    fleet.is_up = True
+    back = fleet.now
+    fleet.run(5.0)
+    assert fleet.counted(since=back) >= 20 * 8 - 1, "all of it has left within five seconds"
 
 
 def test_a_destination_that_is_back_is_not_run_over_and_gets_everything() -> None:

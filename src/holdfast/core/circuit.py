@@ -18,6 +18,10 @@ from holdfast.core.policy import CircuitPolicy
 from holdfast.core.states import CIRCUIT_TABLE, CircuitAction, CircuitEvent, CircuitState, absent
 from holdfast.core.timers import Deadlines
 
+MOST_REFUSED = 4.0
+"""Seconds at most between two attempts where nobody listens, besides the jitter. Such an attempt costs nothing, and who
+waits for a reply behind the broker gives up soon: WCF's client after a minute."""
+
 _CLOSED = CircuitState.CLOSED  # an enum's members are slow to look up by its class
 
 
@@ -32,6 +36,7 @@ class Circuit:
         failures: Attempts without an answer, in a row.
         answered_at: When the last answer came in this run; None: none did.
         reason: Why the last one had none.
+        is_refused: Whether that was for want of a connection.
         opened_at: When it opened.
         probe_at: When it is tried, or tried once more.
         tries: How often it was tried in vain.
@@ -48,6 +53,7 @@ class Circuit:
     failures: int = 0
     answered_at: float | None = None
     reason: str = ""
+    is_refused: bool = False
     opened_at: float = 0.0
     probe_at: float = 0.0
     tries: int = 0
@@ -247,13 +253,14 @@ class Circuits:
             circuit.handle(CircuitEvent.ALL_LET_IN)
             circuit.let_in.clear()
 
-    def failed(self, to: str, reason: str, now: float) -> None:
-        """An attempt to send there brought no answer, and why."""
+    def failed(self, to: str, reason: str, now: float, *, has_left: bool = True) -> None:
+        """An attempt to send there brought no answer, and why; ``has_left``: whether anything was sent."""
         circuit = self._circuits.get(to)
         if circuit is None:
             return
         circuit.failures += 1
         circuit.reason = reason
+        circuit.is_refused = not has_left
         is_silent = circuit.answered_at is None or now - circuit.answered_at >= circuit.policy.silence
         is_enough = circuit.failures >= circuit.policy.failures and is_silent
         self._stay_away(circuit, circuit.handle(CircuitEvent.FAILED_OFTEN if is_enough else CircuitEvent.FAILED), now)
@@ -285,7 +292,9 @@ class Circuits:
         self._wake_first(circuit)
 
     def _delay(self, circuit: Circuit) -> float:
-        return self.pause_after(circuit.policy, circuit.tries)
+        delay = self.pause_after(circuit.policy, circuit.tries)
+        most = MOST_REFUSED * (1.0 + circuit.policy.jitter * self._jitter()) if circuit.is_refused else delay
+        return min(delay, most)
 
     def pause_after(self, policy: CircuitPolicy, tries: int) -> float:
         """Seconds until a destination is tried once more, after so many tries in vain."""

@@ -160,7 +160,7 @@ class Exchanges:
             return
         outbox, source = found
         if unreachable and outbox.forwarding is not None:
-            self._outbound.circuits.failed(sent.to, unreachable, now)
+            self._outbound.circuits.failed(sent.to, unreachable, now, has_left=has_left)
         if not has_left:
             source.not_taken(sent.number)
         source.not_delivered(sent.number, now)

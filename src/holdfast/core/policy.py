@@ -198,7 +198,8 @@ class CircuitPolicy:
         silence: Seconds since the last answer before they do: many messages are under way at a time, and a network that
             loses some of them is not a destination that is away.
         first: Seconds until one message is tried.
-        cap: Seconds; the time between two such attempts doubles up to this.
+        cap: Seconds; the time between two such attempts doubles up to this. Where nobody listens, an attempt costs
+            nothing: then it doubles up to four seconds.
         jitter: Share of that time that is drawn at random besides.
 
     Raises:
