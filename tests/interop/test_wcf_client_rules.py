@@ -17,6 +17,9 @@ from wcf.scripted_server import ScriptedWCFServer, Session
 from wcf.wire import CONTRACT_NS, ECHO, NOTIFY, Profile
 
 import holdfast
+from holdfast.broker.broker import Broker
+from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
+from holdfast.core.policy import ForwardingPolicy
 from holdfast.testing.ports import free_ports
 
 pytestmark = pytest.mark.interop
@@ -174,6 +177,30 @@ async def test_requests_that_overtake_each_other_wait_for_no_timeout() -> None:
             assert source.progress.resent <= 12
         check_ended(server, 80)
     assert server.dropped_after_gap, "nothing overtook anything"
+
+
+@each_version
+async def test_what_a_forwarder_sends_overtakes_itself_as_seldom(profile: Profile, tmp_path: Path) -> None:
+    retransmission = holdfast.RetransmissionPolicy(initial=60.0, floor=60.0, cap=60.0)
+    sending = ForwardingPolicy(sending=holdfast.SourcePolicy(retransmission=retransmission))
+    async with ScriptedWCFServer(profile, "oneway", pause=0.004) as server:
+        told = {"rm": profile.rm, "addressing": profile.addressing, "soap": profile.soap, "offer": False}
+        forwarder = ForwarderConfig("service", "inbox", server.url, policy=sending, **told)
+        listen, admin = ListenConfig(port=0), AdminConfig(port=0)
+        store = str(tmp_path / "broker")
+        config = BrokerConfig(store=store, listen=listen, admin=admin, partitions=1, forwarders=(forwarder,))
+        broker = Broker(config)
+        await broker.service.start()
+        try:
+            async with holdfast.Source(broker.service.url, ":memory:") as source:
+                for number in range(200):
+                    await notify(source, str(number))
+                await source.flush()
+            await until(lambda: len(server.delivered) == 200)
+        finally:
+            await broker.service.close(0.5)
+    assert 0 < len(server.dropped_after_gap) <= 20
+    assert server.texts == [str(number) for number in range(200)]
 
 
 # --- finding out what the service speaks -----------------------------------------------------------------------------
