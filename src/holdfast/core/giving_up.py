@@ -159,6 +159,8 @@ class GivingUp:
         refusal = outbox.refusals.setdefault(offset, Refusal(now, fault))
         refusal.fault = fault
         refusal.times += 1
+        if refusal.times == 1:
+            self._tell_refused(outbox, source, number, fault)
         quiet = outbox.quiet
         if quiet is not None and number in quiet.named and not is_final:
             source.not_delivered(number, now)  # it has arrived, and is asked for until it is answered
@@ -169,6 +171,13 @@ class GivingUp:
         else:
             source.not_delivered(number, now)
         self._outbound.ready(outbox)
+
+    def _tell_refused(self, outbox: Outbox, source: RMSource, number: int, fault: Fault) -> None:
+        record = outbox.record(outbox.offset_of(number))
+        detail = {"forwarder": outbox.key, "action": record.action if record is not None else ""}
+        detail |= {"code": fault.code, "reason": fault.reason}
+        name = "refused by the destination"
+        self._effects.append(Incident(name, source.identifier or "", number, "warning", detail))
 
     def declined(self, outbox: Outbox, number: int, fault: Fault, now: float) -> None:
         """The service refused message ``number``, which its destination acknowledges: it cannot go again in its place,
