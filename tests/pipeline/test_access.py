@@ -106,9 +106,8 @@ def test_what_is_missing_is_told_with_the_option_that_gives_it(
 
 
 def test_http_to_a_listener_that_speaks_tls_says_so(guarded: Guarded) -> None:
-    with pytest.raises(ServerAway) as told:
+    with pytest.raises(PipelineError, match="change http to https"):
         guarded.plane(broker=guarded.admin.replace("https:", "http:")).ends("inbox")
-    assert "say https://" in told.value.remedy
 
 
 def test_the_environment_has_the_token_where_no_option_does(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,13 +153,16 @@ def acknowledged_then_gone(rows: Rows, chance: random.Random) -> Rows | None:
 def twice(rows: Rows, chance: random.Random) -> Rows | None:
     known = {row["queue"] for row in rows if row["event"] == "queue stands" and row["run"] == last_run(rows)}
     delivered = [one for one in inbound(rows, "delivered") if one["queue"] in known]
+    # A dead letter may come into its queue again: the operator had it tried.
+    dead = {(row["sequence"], row["number"]) for row in rows if row["event"] == "given up"}
+    newest_of = {one["sequence"]: one["number"] for one in sorted(delivered, key=lambda row: row["number"])}
+    delivered = [one for one in delivered if (one["sequence"], newest_of[one["sequence"]]) not in dead]
     if not delivered:
         return None
     one = chance.choice(delivered)
     offset = end_of(rows, one["queue"], one["partition"])
     # Of one with order, whatever was delivered behind it would make it late as well.
-    newest = max(row["number"] for row in delivered if row["sequence"] == one["sequence"])
-    return later(rows, without(one, "offset", "number") | {"offset": offset, "number": newest})
+    return later(rows, without(one, "offset", "number") | {"offset": offset, "number": newest_of[one["sequence"]]})
 
 
 def out_of_order(rows: Rows, chance: random.Random) -> Rows | None:
@@ -172,6 +175,14 @@ def out_of_order(rows: Rows, chance: random.Random) -> Rows | None:
         for other in delivered
         if one["number"] + 1 == other["number"]
         and all(one[name] == other[name] for name in ("sequence", "queue", "partition", "run"))
+        # The rule compares a message with the last in the queue so far: none behind both may come between them, where
+        # one batch took what had waited for the second of them.
+        and not any(
+            more["offset"] > max(one["offset"], other["offset"])
+            for more in delivered
+            if all(more[name] == one[name] for name in ("sequence", "queue", "partition", "run"))
+            and more["ordinal"] < max(one["ordinal"], other["ordinal"])
+        )
         # No file may begin between them: it would say how long the queue was.
         and not any((one["run"], ordinal) in files for ordinal in range(*sorted((one["ordinal"], other["ordinal"]))))
     ]

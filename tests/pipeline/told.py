@@ -96,35 +96,38 @@ class ToldProtocol(RMProtocol):
 
 @dataclass
 class Telling:
-    """The journals of one simulated world: node index -> its runs, each with the rows of its files."""
+    """The journals of one simulation: node -> its runs, each with the rows of its files.
+
+    Nodes of two worlds may have one index: the second destination is a world of its own.
+    """
 
     chance: random.Random
-    runs: dict[int, list[list[list[Row]]]] = field(default_factory=dict)
-    tellers: dict[int, Teller] = field(default_factory=dict)
+    runs: dict[Node, list[list[list[Row]]]] = field(default_factory=dict)
+    tellers: dict[Node, Teller] = field(default_factory=dict)
 
     def build(self, *args: Any, **options: Any) -> RMProtocol:
         node = getattr(args[2], "__self__", None)
         protocol = ToldProtocol(*args, **options)
         # What the simulator makes besides, to compare it, reads elsewhere.
         if isinstance(node, Node) and getattr(args[1], "__self__", None) is node.store:
-            self._end(node.index)
+            self._end(node)
             collector = Collector(lambda: node.now, node.setup.destination_policy)
-            collector.run = len(self.runs.get(node.index, ())) + 1
-            teller = self.tellers[node.index] = Teller(collector, self.chance)
+            collector.run = len(self.runs.get(node, ())) + 1
+            teller = self.tellers[node] = Teller(collector, self.chance)
             protocol.listen(teller)
         return protocol
 
-    def _end(self, index: int) -> None:
-        teller = self.tellers.pop(index, None)
+    def _end(self, node: Node) -> None:
+        teller = self.tellers.pop(node, None)
         if teller is not None and teller.collector is not None:
-            runs = self.runs.setdefault(index, [])
-            data, _ = frames_of(f"{index}-{len(runs)}", None, 0, teller.collector.take())
+            runs = self.runs.setdefault(node, [])
+            data, _ = frames_of(f"{node.index}-{len(runs)}", None, 0, teller.collector.take())
             rows = rows_of(io.BytesIO(HEADER + data))
             runs.append([rows[first:end] for first, end in pairwise([*teller.files, len(rows)])])
 
     def end(self) -> None:
-        for index in list(self.tellers):
-            self._end(index)
+        for node in list(self.tellers):
+            self._end(node)
 
 
 def files_of(seed: int) -> list[list[list[list[Row]]]]:
