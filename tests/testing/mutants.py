@@ -22,7 +22,9 @@ from holdfast.core.giving_up import GivingUp
 from holdfast.core.grants import why_unusable
 from holdfast.core.handling import Handling
 from holdfast.core.hearing import Hearing
+from holdfast.core.held import HeldMessages
 from holdfast.core.inbound import Inbound
+from holdfast.core.keeping import Keeping
 from holdfast.core.marking import Marking
 from holdfast.core.origin import Origin
 from holdfast.core.outbound import Outbound
@@ -32,6 +34,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record
 from holdfast.core.replies import Replies
 from holdfast.core.source import RMSource
+from holdfast.core.staging import Staging
 from holdfast.core.states import (
     SETTLING_TABLE,
     DestinationState,
@@ -319,7 +322,7 @@ def wake_an_ended_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     original = replace(monkeypatch, RMDestination, "receive", receive)
 
 
-@mutant("NothingUnacknowledgedDropped")
+@mutant("NothingUnacknowledgedDropped", "RepeatedAfterItsExchange")
 def take_an_acknowledgement_for_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     def _mark(self: RMSource, ranges: Any, now: float) -> Any:
         self.unreplied.clear()
@@ -613,7 +616,7 @@ def hand_over_a_letter_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) ->
     replace(monkeypatch, DeadLetters, "next_asked", next_asked)
 
 
-@mutant("NothingNeededDeleted", "ReaderSeesAllOnce")
+@mutant("NothingNeededDeleted", "ReaderSeesAllOnce", "RetentionKeepsItsWord")
 def delete_what_a_reader_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     def keep_from(self: Queue, partition: int) -> Any:
         all_of_them = self.cursors
@@ -626,15 +629,108 @@ def delete_what_a_reader_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None
     original = replace(monkeypatch, Queue, "keep_from", keep_from)
 
 
-@mutant("NothingNeededDeleted", "ReaderSeesAllOnce")
+@mutant("NothingNeededDeleted", "ReaderSeesAllOnce", "RetentionKeepsItsWord")
 def delete_what_handlers_are_not_done_with(monkeypatch: pytest.MonkeyPatch) -> None:
     replace(monkeypatch, Queue, "keep_from", lambda self, partition: self.partitions[partition].durable_end)
 
 
-@mutant("NothingNeededDeleted", "ReaderSeesAllOnce")
+@mutant("NothingNeededDeleted", "ReaderSeesAllOnce", "ReadersSeeAllOnce")
 def forget_a_readers_cursor_at_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     def _recover_cursor(self: Queue, name: str, partition: int, state: Any) -> None:
         if name == HANDLER:
             original(self, name, partition, state)
 
     original = replace(monkeypatch, Queue, "_recover_cursor", _recover_cursor)
+
+
+# --- several queues, readers, blocks and sinks ------------------------------------------------------------------------
+
+
+@mutant("RetentionKeepsItsWord", "ReadersSeeAllOnce")
+def protect_what_the_first_reader_has_not_passed_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keep_from(self: Queue, partition: int) -> Any:
+        every = self.cursors
+        readers = [name for name, cursor in every.items() if cursor.is_readers]
+        self.cursors = {name: cursor for name, cursor in every.items() if name not in readers[1:]}
+        try:
+            return original(self, partition)
+        finally:
+            self.cursors = every
+
+    original = replace(monkeypatch, Queue, "keep_from", keep_from)
+
+
+@mutant("RetentionKeepsItsWord", "ReadersSeeAllOnce")
+def let_no_reader_protect_what_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _measured(self: Keeping, left: int, now: float) -> None:
+        original(self, left, now)
+        for number, one in enumerate(self._queue.partitions):
+            one.lapsed = max(one.lapsed, one.expired)
+            self._queue.trim(number)
+
+    original = replace(monkeypatch, Keeping, "_measured", _measured)
+
+
+@mutant("Liveness")
+def never_look_again_when_a_reader_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Keeping, "moved", lambda self, one, now: None)
+    monkeypatch.setattr(Keeping, "look_again", lambda self, now: None)
+
+
+@mutant("ReadersSeeAllOnce")
+def delete_unread_records_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, Queue, "_tell", lambda self, partition, floor: None)
+
+
+@mutant("CursorsAreTheReaders", "ReadersSeeAllOnce")
+def let_a_late_settlement_move_a_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def move_cursor(self: Queue, name: str, partition: int, offset: int, now: float, state: Any = None) -> int:
+        cursor = self.cursors.get(name)
+        if cursor is not None and cursor.is_readers:
+            one = self.partitions[partition]
+            cursor.offsets[partition] = min(cursor.offsets[partition], max(one.first, offset))
+        return original(self, name, partition, offset, now, state)  # type: ignore[no-any-return]
+
+    original = replace(monkeypatch, Queue, "move_cursor", move_cursor)
+
+
+@mutant("RoutedToEvery")
+def forget_over_a_crash_where_held_messages_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_state(cls: type[RMDestination], state: Any, *rest: Any) -> RMDestination:
+        return original(cls, {**state, "routed": []}, *rest)  # type: ignore[no-any-return]
+
+    original = RMDestination.from_state.__func__  # type: ignore[attr-defined]
+    replace(monkeypatch, RMDestination, "from_state", classmethod(from_state))
+
+
+@mutant("RoutedToEvery")
+def put_a_message_into_the_first_of_its_queues_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _place(self: Inbound, destination: RMDestination, number: int, record: Record, queues: Any) -> Any:
+        return original(self, destination, number, record, queues[:1])
+
+    original = replace(monkeypatch, Inbound, "_place", _place)
+
+
+@mutant("Liveness")
+def release_no_further_block_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def recover(self: HeldMessages, destination: RMDestination) -> None:
+        self._count(destination, destination.held_bytes)
+
+    replace(monkeypatch, HeldMessages, "recover", recover)
+
+
+@mutant("RowsArriveOnce", "WrittenOnce", "AtMostOnce")
+def publish_every_part_that_is_staged_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _chosen(self: Staging, batch: Any, tokens: Any, rows: int) -> Any:
+        original(self, batch, tokens, rows)
+        return [part for part in self.sinks[batch.sink].staged if part.batch == batch.number and part.staged]
+
+    def guarded(self: Staging, batch: Any, tokens: Any, rows: int) -> Any:
+        return _chosen(self, batch, tokens, rows) if batch.sink in self.sinks else original(self, batch, tokens, rows)
+
+    original = replace(monkeypatch, Staging, "_chosen", guarded)
+
+
+@mutant("Liveness")
+def remember_a_sink_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(monkeypatch, Staging, "_forget_ended", lambda self, now: None)

@@ -22,6 +22,7 @@ from holdfast.testing.clock import EPOCH, SimClock
 from holdfast.testing.invariants import ALL_INVARIANTS
 from holdfast.testing.network import NetworkFaults, lossy
 from holdfast.testing.options import Options
+from holdfast.testing.routed_invariants import ROUTED_INVARIANTS
 from holdfast.testing.simulator import SimulationFailed, Simulator
 
 SEEDS = 2000
@@ -166,6 +167,7 @@ def test_there_are_more_than_ten_planted_bugs_and_most_invariants_catch_one() ->
     assert len(MUTANTS) >= 20
     caught = set().union(*(mutant.expected for mutant in MUTANTS))
     never_planted = {invariant.__name__ for invariant in ALL_INVARIANTS} - caught
+    assert {invariant.__name__ for invariant in ROUTED_INVARIANTS} <= caught
     # Their planted bugs have tests of their own, in worlds made for them.
     assert never_planted == {"IncompleteSequences", "SessionsApart"}
 
@@ -233,14 +235,16 @@ def test_the_options_are_drawn_from_the_seed_and_each_fault_is_missing_in_some_w
 
 
 def test_a_third_of_the_worlds_is_turned_to_what_others_seldom_see() -> None:
-    turned = [unread(Simulator(seed).options) for seed in range(300)]
-    drawn = [Options.draw(random.Random(seed)) for seed in range(300)]
-    assert 20 < sum(one.broker is not None for one in turned) < 55
-    with_broker = [one.broker is not None or one.strangers > 0 for one in turned]
-    turned = [one for one, is_with in zip(turned, with_broker, strict=True) if not is_with]
-    drawn = [one for one, is_with in zip(drawn, with_broker, strict=True) if not is_with]
+    turned = [unread(Simulator(seed).options) for seed in range(400)]
+    drawn = [Options.draw(random.Random(seed)) for seed in range(400)]
+    assert 27 < sum(one.broker is not None for one in turned) < 73
+    others = [
+        one.broker is not None or one.strangers > 0 or one.queues > 0 or one.block_bytes is not None for one in turned
+    ]
+    turned = [one for one, is_other in zip(turned, others, strict=True) if not is_other]
+    drawn = [one for one, is_other in zip(drawn, others, strict=True) if not is_other]
     rare = [one for one, other in zip(turned, drawn, strict=True) if one != other]
-    assert 50 < len(rare) < 125
+    assert 66 < len(rare) < 166
     assert sum(one.ends > 0 for one in rare) > 10
     assert sum(one.assurance == Assurance(Delivery.AT_MOST_ONCE, True) for one in rare) > 10
     assert sum(one.handler_failures > 0.0 for one in rare) > 20

@@ -63,6 +63,8 @@ class HeldMessages:
         """Says why nothing new should be stored for now; "" for nothing."""
         self.retry_at: float | None = None
         """When :meth:`pump` has something to do."""
+        self.block_bytes = BLOCK_BYTES
+        """Of held messages that one batch releases."""
         self._commit = commit
         self._queue = queue
         self._queues = queues
@@ -131,7 +133,7 @@ class HeldMessages:
         """Move what may leave into its queues: as much as the open batch has room for with it, the rest block by
         block."""
         if self._opened is not self._commit.opened:
-            self._opened, self._room = self._commit.opened, BLOCK_BYTES
+            self._opened, self._room = self._commit.opened, self.block_bytes
         before = destination.held_bytes
         numbers = destination.release(self._room)
         if numbers:

@@ -36,6 +36,10 @@ class SimClock:
         """A true time at which the endpoint's clock shows ``local`` or a microsecond more, never less by rounding."""
         return local - self._offsets[endpoint] + 1e-6
 
+    def differs(self, endpoint: int) -> bool:
+        """Whether the endpoint's clock does not show true time."""
+        return self._offsets[endpoint] != 0.0
+
     def jump(self, endpoint: int, seconds: float) -> None:
         """The endpoint's wall clock is set forward or back; only while it is down."""
         self._offsets[endpoint] += seconds

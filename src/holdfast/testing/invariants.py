@@ -31,6 +31,7 @@ from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLES, DestinationS
 from holdfast.store.staged import appended
 from holdfast.testing.ledger import LAST_MESSAGE, DurableState, Queued, Where, is_reply, is_row, is_staged
 from holdfast.testing.node import INBOX, SECOND_OUTBOX, Node, saved_sequences
+from holdfast.testing.routed_queues import is_routed
 
 if TYPE_CHECKING:
     from holdfast.testing.world import World
@@ -446,7 +447,7 @@ class NothingUnacknowledgedDropped(Invariant):
                 for queued in disk.queues[partition][self._passed.get(partition, 0) : offset]:
                     self._drop(world, node, queued.body)
                 self._passed[partition] = offset
-            if queue in (INBOX, DEAD_LETTERS) or is_staged(queue):
+            if queue in (INBOX, DEAD_LETTERS) or is_staged(queue) or is_routed(queue):
                 continue
             to = world.second if queue == outbox_queue(SECOND_OUTBOX) else world
             for record in disk.outbound[queue][self._checked.get(queue, 0) : disk.trimmed[queue]]:

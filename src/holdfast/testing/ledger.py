@@ -20,6 +20,7 @@ from holdfast.core.records import Batch, Record
 from holdfast.core.staging import STAGING
 from holdfast.store.staged import appended
 from holdfast.testing.node import FORWARD, INBOX, OUTBOX, SECOND_OUTBOX
+from holdfast.testing.routed_queues import RoutedQueues, is_routed
 
 Key = tuple[str, int]
 """A Sequence's Identifier and a message number in it."""
@@ -93,6 +94,8 @@ class DurableState:
     """What the handlers said in this run of the endpoint: how often they failed at something; -1: they succeeded."""
     replies: set[bytes] = field(default_factory=set)
     """Bodies of replies that are durable here, ours or the peer's."""
+    routed: RoutedQueues = field(default_factory=RoutedQueues)
+    """Its further queues."""
 
     def apply(self, batch: Batch) -> None:
         """A batch is durable."""
@@ -103,16 +106,17 @@ class DurableState:
                 placed.append((partition, offset, record))
             elif queue == DEAD_LETTERS:
                 self.letters.append(Queued(record.sequence, record.message_number, record.body))
-            elif not is_staged(queue):
+            elif not is_staged(queue) and not is_routed(queue):
                 self.outbound[queue].append(record)
                 if record.body.startswith(b"r"):
                     self.replies.add(record.body)
         for _sequence, _number, record in batch.holds:
             self._store(record)
             self.held.add((record.sequence, record.message_number))
-        for sequence, number, _, partition, offset, _ in batch.releases:
+        for sequence, number, queue, partition, offset, _ in batch.releases:
             self.held.discard((sequence, number))
-            placed.append((partition, offset, self.records[sequence, number]))
+            if queue == INBOX:
+                placed.append((partition, offset, self.records[sequence, number]))
         for partition, _, record in sorted(placed, key=itemgetter(0, 1)):
             self.queues[partition].append(Queued(record.sequence, record.message_number, record.body))
         for sequence, number in batch.drops:
@@ -130,8 +134,9 @@ class DurableState:
                 self.letters_over = AcknowledgementRanges.from_state(saved["over"])
                 self.letters_asked = AcknowledgementRanges.from_state(saved["asked"])
         for (queue, _), offset in batch.trims.items():
-            if queue not in (INBOX, DEAD_LETTERS) and not is_staged(queue):
+            if queue not in (INBOX, DEAD_LETTERS) and not is_staged(queue) and not is_routed(queue):
                 self.trimmed[queue] = max(offset, self.trimmed.get(queue, 0))
+        self.routed.apply(batch, self.records)
 
     def sent_under(self, key: str) -> Sequence[Record | Queued]:
         """What ever was in the outbox with that key."""
@@ -209,6 +214,10 @@ class Ledger:
     """Of the source, of a broker if there is one, and last of the destination."""
     wants_reply: set[bytes] = field(default_factory=set)
     """Bodies of requests."""
+    left_behind: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    """Queue, partition and reader -> how many records the endpoint reported that the reader has missed."""
+    put_back: dict[tuple[str, int, str], set[int]] = field(default_factory=dict)
+    """The same -> offsets that the reader had its cursor put to."""
 
     def came_as(self, index: int, key: Key) -> bytes:
         """What a neighbour of that endpoint first transmitted that number with; b"" if none did."""

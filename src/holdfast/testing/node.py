@@ -30,16 +30,17 @@ from holdfast.core.events import (
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.giving_up import GivingUp
 from holdfast.core.handling import Handling
-from holdfast.core.messages import Acknowledge, Envelope, Fault
+from holdfast.core.messages import Acknowledge, Envelope, Fault, Routed
 from holdfast.core.origin import CERTIFIED, Origin, secret_in
 from holdfast.core.outbox import Outbox
-from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy
+from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues import Queue, ReadRecords
 from holdfast.core.records import Batch, Record
 from holdfast.core.retention import RetentionPolicy
 from holdfast.core.versions import Versions
 from holdfast.endpoint.letters import seal, unseal
+from holdfast.testing.routed_queues import route_of
 from holdfast.testing.store import SimStore
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ REFUSED = Fault("Refused", "The service refuses this message.")
 USUAL_HANDLING = HandlingPolicy()
 STRANGER = -1
 """Stands for the sender of a forged message, which is no endpoint of the world."""
+USUAL_RETENTION = RetentionPolicy()
+USUAL_STAGING = StagingPolicy()
 OUTBOX = "orders"
 """The key of the one outbox that the source's application fills."""
 SECOND = -2
@@ -143,6 +146,10 @@ class Setup:
         certified: Whether every sender shows a client certificate of its own.
         forwarding: When a broker gives a message up; None: the default.
         forwards: Whether it is a broker: without handlers, it sends on to the last endpoint what it receives.
+        routed: The names of its further queues: see :mod:`holdfast.testing.routed_queues`.
+        routed_retention: How long these keep records.
+        block_bytes: Bytes of held messages that it releases in one batch; None: as the core does.
+        staging: Limits of its sinks.
     """
 
     address: str
@@ -162,6 +169,10 @@ class Setup:
     certified: bool = False
     forwarding: ForwardingPolicy | None = None
     forwards: bool = False
+    routed: tuple[str, ...] = ()
+    routed_retention: RetentionPolicy = USUAL_RETENTION
+    block_bytes: int | None = None
+    staging: StagingPolicy = USUAL_STAGING
 
 
 class Node:
@@ -204,8 +215,9 @@ class Node:
         snapshot = self.store.load()
         self.protocol = self.make_protocol(self.store.read, self.new_identifier)
         self.protocol.recover(snapshot, now)
-        if not self.protocol.inbound.queue.epoch:
-            self.protocol.inbound.queue.begin(f"epoch of {self.name}")
+        for queue in self.protocol.inbound.queues.values():
+            if not queue.epoch:
+                queue.begin(f"epoch of {self.name}")
         if self.protocol.handling is not None:
             self.protocol.handling.start(now)
         if self.setup.forwards:
@@ -259,11 +271,14 @@ class Node:
         handling: Handling | None,
         forwarding: Forwarding | None = None,
     ) -> RMProtocol:
-        return self.build(
+        setup = self.setup
+        protocol = self.build(
             queue,
             read,
             new_identifier,
             self.world.jitter,
+            further=[Queue(name, setup.partitions, setup.routed_retention) for name in setup.routed],
+            staging_policy=setup.staging,
             destination_policy=self.setup.destination_policy,
             source_policy=self.setup.source_policy,
             allows=always,
@@ -273,6 +288,9 @@ class Node:
             forwarding=forwarding,
             **({"local": self.setup.address} if self.setup.address else {}),
         )
+        if setup.block_bytes is not None:
+            protocol.inbound.held.block_bytes = setup.block_bytes
+        return protocol
 
     @property
     def handling(self) -> Handling:
@@ -330,6 +348,8 @@ class Node:
             self.world.count("messages refused")
             self.protocol.refuse(envelope, replace(REFUSED), BackChannel(arrival))
             return
+        if self.setup.routed and envelope.sequence is not None:
+            envelope.routed = Routed((INBOX, *route_of(envelope.body, self.setup.routed)))
         self.protocol.receive(envelope, BackChannel(arrival), self.now, origin=self.origin_of(journey))
 
     def origin_of(self, journey: Journey) -> Origin:

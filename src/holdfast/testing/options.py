@@ -7,13 +7,14 @@ from dataclasses import dataclass, fields, replace
 
 from holdfast.core.cursor import HandlingPolicy
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior
-from holdfast.core.policy import Assurance, Delivery, DestinationPolicy, SourcePolicy
+from holdfast.core.policy import Assurance, Delivery, DestinationPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.retention import RetentionPolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.testing.network import PERFECT, NetworkFaults
-from holdfast.testing.node import Setup
+from holdfast.testing.node import USUAL_RETENTION, USUAL_STAGING, Setup
 from holdfast.testing.refusals import FORWARDING
+from holdfast.testing.routed_queues import names_of
 
 SOURCE_ADDRESS = "http://source.test/"
 BROKER_ADDRESS = "http://broker.test/"
@@ -73,6 +74,13 @@ class Options:
         repaired: Whether somebody repairs that service after the storm.
         strangers: How many forged messages arrive during the storm.
         certified: Whether the endpoints show client certificates; the strangers show another one.
+        queues: Further queues of the destination; each has several readers.
+        routed_retention: How long these keep records.
+        block_bytes: Bytes of held messages that an endpoint releases in one batch; None: as the core does.
+        block_crashes: How often a destination crashes between two such batches, or soon after readers went back.
+        writers: Sinks that are written to at once, where there is a writer.
+        repeats: How often a request of a writer arrives twice.
+        remembers: Seconds that a sink is remembered after its last batch; None: as the core does.
         asked_only: Whether the destination acknowledges only what it is asked for; never drawn.
         hides_limit: Whether its MessageNumberRollover says no limit; never drawn.
         drops_early: Whether a destination in order drops messages that overtake others; never drawn.
@@ -128,6 +136,13 @@ class Options:
     repaired: bool = False
     strangers: int = 0
     certified: bool = False
+    queues: int = 0
+    routed_retention: RetentionPolicy = USUAL_RETENTION
+    block_bytes: int | None = None
+    block_crashes: float = 0.0
+    writers: int = 1
+    repeats: float = 0.0
+    remembers: float | None = None
     asked_only: bool = False
     hides_limit: bool = False
     drops_early: bool = False
@@ -307,6 +322,46 @@ class Options:
             listener=self.listener or chance.random() < 0.7,
         )
 
+    def with_queues(self, chance: random.Random) -> Options:
+        """The same world, in which the destination may have further queues and release held messages in small blocks,
+        and several writers may write to the broker's sinks."""
+        options = self
+        if chance.random() < 1 / 5:
+            limits = RetentionPolicy(
+                age=chance.choice((None, None, 0.5, 5.0)),
+                size=chance.choice((None, 1, 500, 1500)),
+                reader_age=chance.choice((None, None, 2.0)),
+                reader_size=chance.choice((None, None, 1000)),
+            )
+            options = replace(options, queues=chance.choice((1, 2, 3)), routed_retention=limits)
+            options = replace(options, partitions=chance.choice((1, 2, 3)))
+        is_held_up = self.refuses > 0 and self.requests > 0.0  # see with_refusals: not with order
+        if chance.random() < 1 / 4 and not is_held_up:
+            may_drop = options.assurance.delivery is Delivery.AT_MOST_ONCE
+            options = replace(
+                options,
+                block_bytes=chance.choice((1, 300)),
+                block_crashes=chance.choice((0.0, 0.3)),
+                # Messages overtake each other, so that many are held at a time.
+                network=replace(options.network, delay=0.5, lose_request=max(0.2, options.network.lose_request)),
+                assurance=Assurance(options.assurance.delivery, in_order=True),
+                requests=options.requests if options.offer or not may_drop else 0.0,
+                window=max(8, options.window),
+                initial_window=max(8, options.initial_window),
+                buffer=256,
+                max_ranges=128,
+                destination_limit=None,
+                messages=max(12, options.messages),
+            )
+        if options.writer and chance.random() < 2 / 3:
+            options = replace(
+                options,
+                writers=chance.choice((1, 2, 3)),
+                repeats=chance.choice((0.0, 0.2)),
+                remembers=chance.choice((None, 200.0)),
+            )
+        return options
+
     @staticmethod
     def _network(chance: random.Random) -> NetworkFaults:
         def sometimes(*rates: float) -> float:
@@ -378,6 +433,9 @@ class Options:
             asked_only=self.asked_only,
             hides_limit=self.hides_limit,
             certified=self.certified,
+            routed=names_of(self.queues),
+            routed_retention=self.routed_retention,
+            block_bytes=self.block_bytes,
         )
         if self.broker is None:
             return source, destination
@@ -394,6 +452,8 @@ class Options:
             certified=self.certified,
             forwarding=FORWARDING if self.refuses else None,
             forwards=True,
+            block_bytes=self.block_bytes,
+            staging=StagingPolicy(remember=self.remembers) if self.remembers is not None else USUAL_STAGING,
         )
         return source, broker, destination
 

@@ -25,6 +25,8 @@ from holdfast.testing.options import Options
 from holdfast.testing.reader import Reader
 from holdfast.testing.refusals import RefusedInOnePlace, RefusingService, RequeuedInOneBatch, unsettled
 from holdfast.testing.restarted import Heard
+from holdfast.testing.routed_invariants import ROUTED_INVARIANTS
+from holdfast.testing.routed_readers import RoutedReaders
 from holdfast.testing.slow_services import OpenRequests
 from holdfast.testing.strangers import Stranger
 from holdfast.testing.twin import Twin
@@ -109,6 +111,7 @@ class Simulator:
             drawn = drawn.with_refusals(random.Random(f"refusals of {seed}"))
             drawn = drawn.with_twin(random.Random(f"twin of {seed}"))
             drawn = drawn.with_strangers(random.Random(f"strangers of {seed}"))
+            drawn = drawn.with_queues(random.Random(f"queues of {seed}"))
         self.options = drawn if loss is None else drawn.with_loss(loss)
         self.network = Network(self.options.network, self.random)
         self._trace = trace
@@ -116,7 +119,7 @@ class Simulator:
             self.options.setups(),
             self,
             self.random.random,
-            invariants=(*invariants, RefusedInOnePlace, RequeuedInOneBatch) if self.options.refuses else invariants,
+            invariants=self._all_invariants(invariants),
             build=build,
             trace=self._line if trace is not None else None,
         )
@@ -134,11 +137,14 @@ class Simulator:
         self._reader: Reader | None = None
         if self.options.reader:
             self._reader = Reader(self.world, self.world.nodes[-1], self._at, self._read_chance, 1.0)
-        self._writer: Writer | None = None
-        if self.options.writer:
+        self._writers: list[Writer] = []
+        for number in range(self.options.writers if self.options.writer else 0):
             loss = self.options.network.lose_request
-            chance = random.Random(f"writer {seed}")
-            self._writer = Writer(self.world, self.world.nodes[1], self._at, chance, 1.0, max(loss, 0.1))
+            chance = random.Random(f"writer {seed}" if number == 0 else f"writer {number} of {seed}")
+            writer = Writer(
+                self.world, self.world.nodes[1], self._at, chance, 1.0, max(loss, 0.1), number, self.options.repeats
+            )
+            self._writers.append(writer)
         self._twin: Twin | None = None
         if self.options.twin:
             chance = random.Random(f"twin {seed}")
@@ -148,7 +154,21 @@ class Simulator:
             )
         self._endpoints = self.world.nodes if self._twin is None else (*self.world.nodes, self._twin.node)
         self._requests = OpenRequests(self.world)
+        self._readers: RoutedReaders | None = None
+        if self.options.queues:
+            chance = random.Random(f"readers {seed}")
+            self._readers = RoutedReaders(self.world, self.world.nodes[-1], self._at, chance)
+        self._block_chance = random.Random(f"blocks {seed}")
         self._heard = Heard(self.world.nodes[-1])
+
+    def _all_invariants(self, always: Iterable[type[Invariant]]) -> list[type[Invariant]]:
+        """Return those that must hold in every world, and those of what this world has besides."""
+        found = list(always)
+        if self.options.refuses:
+            found += [RefusedInOnePlace, RequeuedInOneBatch]
+        if self.options.queues:
+            found += ROUTED_INVARIANTS
+        return found
 
     def run(self) -> Report:
         """The storm, then the healing.
@@ -187,8 +207,10 @@ class Simulator:
             self._twin.begin()
         if self._reader is not None:
             self._reader.begin()
-        if self._writer is not None:
-            self._writer.begin()
+        if self._readers is not None:
+            self._readers.begin()
+        for writer in self._writers:
+            writer.begin()
         if options.strangers:
             stranger_chance = random.Random(f"strangers {self.seed}")
             stranger = Stranger(self.world, self._at, stranger_chance, self._opened, is_certified=options.certified)
@@ -212,8 +234,10 @@ class Simulator:
         if self.world.service is not None and self.options.repaired:
             self.world.service.repaired_after = self.world.journeys
         self.network.faults = PERFECT
-        if self._writer is not None:
-            self._writer.heal()
+        for writer in self._writers:
+            writer.heal()
+        if self._readers is not None:
+            self._readers.heal()
         self.network.is_partitioned = False
         for node in self.world.nodes:
             if not node.is_up:
@@ -250,11 +274,14 @@ class Simulator:
     def _unfinished(self) -> str | None:
         if self._reader is not None and self._reader.is_behind:
             return "the reader has not read everything"
-        if self._writer is not None and (missing := self._writer.missing()) is not None:
-            return missing
+        for writer in self._writers:
+            if (missing := writer.missing()) is not None:
+                return missing
         if self._twin is not None and (missing := self._twin.missing()) is not None:
             return missing
         missing = unfinished(self.world, may_stop=self.options.may_stop)
+        if missing is None and self._readers is not None:
+            missing = self._readers.missing()
         return missing if missing is not None else unsettled(self.world)
 
     def _retry_letters(self, node: Node) -> Node | None:
@@ -337,10 +364,22 @@ class Simulator:
         for node, rate in zip(self.world.nodes, rates if options.broker is not None else rates[::2], strict=True):
             if rate and node.is_up and self._crashes_left and chance() < rate:
                 self._crash(node)
+        if options.block_crashes:
+            self._crash_between_blocks()
         if options.partition_rate and not self.network.is_partitioned and chance() < options.partition_rate:
             self.world.note(lambda: "the network is parted")
             self.network.is_partitioned = True
             self._at(chance() * 10.0, self._rejoin)
+
+    def _crash_between_blocks(self) -> None:
+        """Kill an endpoint that has released a part of its held messages, and not all."""
+        for node in self.world.nodes[1:]:
+            if not node.is_up or not self._crashes_left:
+                continue
+            is_between = any(one.is_releasing for one in node.protocol.inbound.destinations.values())
+            if is_between and self._block_chance.random() < self.options.block_crashes:
+                self.world.count("crashes between blocks")
+                self._crash(node)
 
     def _rejoin(self) -> None:
         self.network.is_partitioned = False

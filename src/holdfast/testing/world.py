@@ -27,6 +27,7 @@ from holdfast.testing.node import (
     Setup,
     Surroundings,
 )
+from holdfast.testing.routed_queues import LEFT_BEHIND
 from holdfast.testing.words import describe
 
 if TYPE_CHECKING:
@@ -270,8 +271,15 @@ class World:
                 lambda: f"{node.name}: {effect.name} {effect.identifier} {effect.number or ''} {effect.detail or ''}"
             )
             self.count(effect.name)
+            if effect.name == LEFT_BEHIND:
+                self._left_behind(effect)
             if effect.name == RETRACTED:  # no destination here forgets what it acknowledged
                 raise InvariantViolation("a destination is accused of no loss that it did not have", str(effect.detail))
+
+    def _left_behind(self, effect: Incident) -> None:
+        detail = effect.detail or {}
+        key, told = (detail["queue"], detail["partition"], detail["cursor"]), self.ledger.left_behind
+        told[key] = told.get(key, 0) + detail["records"]
 
 
 def overrides(invariant: Invariant, hook: str) -> bool:

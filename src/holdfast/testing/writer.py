@@ -27,15 +27,25 @@ if TYPE_CHECKING:
 
 INVARIANT = "RowsArriveOnce"
 SINK, QUERY = "sink", "query"
+APART = 100
+"""The first row of each further writer says a batch that is this much higher, so that no two rows are equal."""
 BATCHES, TASKS, KEYS = 4, 2, 3
+HOURS = 3600.0
+"""A sink that is remembered for hours is there at the end, another one is forgotten by then."""
 PATIENCE = 5.0
 """Seconds until a request that is not answered is sent again."""
 MOST_DRIVERS = 6
 
 
-def rows_of(batch: int, task: int) -> list[bytes]:
+def rows_of(batch: int, task: int, writer: int = 0) -> list[bytes]:
     """The bodies of the rows that a task has: some have none."""
-    return [b"w%d-%d-%d" % (batch, task, number) for number in range((batch * 3 + task * 2) % 5)]
+    count = (batch * 3 + task * 2) % 5
+    return [b"w%d-%d-%d" % (writer * APART + batch, task, number) for number in range(count)]
+
+
+def batch_of(body: bytes) -> tuple[int, int]:
+    """The writer and the batch of a row."""
+    return divmod(int(body[1:].split(b"-")[0]), APART)
 
 
 def key_of(body: bytes) -> str:
@@ -43,8 +53,9 @@ def key_of(body: bytes) -> str:
     return f"k{int(body.rsplit(b'-', 1)[1]) % KEYS}"
 
 
-ROWS = [body for batch in range(BATCHES) for task in range(TASKS) for body in rows_of(batch, task)]
-"""All that is written, in its order."""
+def all_rows(writer: int) -> list[bytes]:
+    """All that a writer writes, in its order."""
+    return [body for batch in range(BATCHES) for task in range(TASKS) for body in rows_of(batch, task, writer)]
 
 
 class Writer:
@@ -57,13 +68,29 @@ class Writer:
         chance: Decides when, what is lost, and when a driver dies.
         latency: The longest time that a request takes, seconds.
         loss: The share of requests, and of answers, that are lost while there is a storm.
+        number: Which of the writers; each has a sink of its own.
+        repeats: The share of requests, and of answers, that arrive twice while there is a storm.
     """
 
-    def __init__(self, world: World, node: Node, at: At, chance: random.Random, latency: float, loss: float) -> None:
+    def __init__(
+        self,
+        world: World,
+        node: Node,
+        at: At,
+        chance: random.Random,
+        latency: float,
+        loss: float,
+        number: int = 0,
+        repeats: float = 0.0,
+    ) -> None:
         self.world = world
         self.node = node
         self.chance = chance
         self.loss = loss
+        self.number = number
+        self.repeats = repeats
+        self.sink = f"{SINK}-{number}" if number else SINK
+        self.rows = all_rows(number)
         self.next_batch = 0
         """What the checkpoint says. This it has on a disk."""
         self.asked = -1
@@ -94,19 +121,19 @@ class Writer:
 
     def heal(self) -> None:
         """Nothing is lost, and nobody dies, any more."""
-        self.loss = 0.0
+        self.loss = self.repeats = 0.0
 
     # --- what must hold -------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """What came into the endpoint's queue is asked for, each row once, and those of a key are in their order."""
         for queue in self._queues(self.node.index).values():
-            places = [ROWS.index(body) for body in queue]
+            places = [self.rows.index(body) for body in queue]
             for key in range(KEYS):
-                of_key = [place for place in places if key_of(ROWS[place]) == f"k{key}"]
+                of_key = [place for place in places if key_of(self.rows[place]) == f"k{key}"]
                 if of_key != sorted(set(of_key)):
-                    self.broken(f"rows of the key k{key} come as {[ROWS[place].decode() for place in of_key]}")
-            if any(int(body[1:].split(b"-")[0]) > self.asked for body in queue):
+                    self.broken(f"rows of the key k{key} come as {[self.rows[place].decode() for place in of_key]}")
+            if any(batch_of(body)[1] > self.asked for body in queue):
                 self.broken(f"a row of a batch behind {self.asked} is in a queue, which nobody has published")
 
     def missing(self) -> str | None:
@@ -115,23 +142,37 @@ class Writer:
         if self.next_batch < BATCHES:
             return f"batch {self.next_batch} is not published"
         staging = self.node.protocol.staging if self.node.is_up else None
-        if staging is None or staging.sinks[SINK].moving:
+        sink = None if staging is None else staging.sinks.get(self.sink)
+        if staging is None or (sink is not None and sink.moving):
             return "rows are on their way into their queue"
         arrived = [body for queue in self._queues(-1).values() for body in queue]
-        if len(arrived) < len(ROWS):
-            return f"{len(ROWS) - len(arrived)} rows have not arrived"
-        if sorted(arrived) != sorted(ROWS):
+        if len(arrived) < len(self.rows):
+            return f"{len(self.rows) - len(arrived)} rows have not arrived"
+        if sorted(arrived) != sorted(self.rows):
             self.broken(f"what arrived is {sorted(arrived)}")
+        if sink is not None and sink.parts:
+            self.broken(f"when all is published and has moved there are left {[*sink.parts]}")
+        if sink is not None and self.node.setup.staging.remember < HOURS:
+            return f"the sink {self.sink} is not forgotten"
+        if sink is None and self.node.setup.staging.remember >= HOURS:
+            self.broken(f"the sink {self.sink} is forgotten, which was to be remembered")
+        if any(one.parts for one in staging.every):
+            return None  # another writer is not at its end
+        if self.node.store.pending or self.node.protocol.wants_commit:
+            return "what was staged is not durably gone"
         store = self.node.store.durable.load()
         left = [name for name, _ in store.bounds if name.startswith("staging/")]
-        if left or staging.bytes_held or staging.sinks[SINK].parts:
+        if left or staging.bytes_held:
             self.broken(f"when all is published and has moved there is left {left}, {staging.bytes_held} bytes")
         return None
 
     def _queues(self, index: int) -> dict[int, list[bytes]]:
         """The rows that ever were in the queue of an endpoint, by partition, by the disk's own account."""
         queues = self.world.ledger.disks[index].queues
-        return {number: [one.body for one in queue if is_row(one.body)] for number, queue in queues.items()}
+        return {
+            number: [one.body for one in queue if is_row(one.body) and batch_of(one.body)[0] == self.number]
+            for number, queue in queues.items()
+        }
 
     def broken(self, what: str) -> NoReturn:
         """Say how the promise was broken.
@@ -179,6 +220,9 @@ class Driver:
         if writer.chance.random() >= writer.loss:
             is_late = writer.loss > 0.0 and writer.chance.random() < 0.1
             writer.later(what, PATIENCE if is_late else 0.001)
+            if writer.repeats and writer.chance.random() < writer.repeats:
+                writer.world.count("requests of writers that came twice")
+                writer.later(what)
 
     def _unanswered(self, attempt: int) -> Node | None:
         return self.go_on() if attempt == self._attempt else None
@@ -197,7 +241,8 @@ class Driver:
 
     def _stage(self, attempt: int) -> Callable[[], Node | None]:
         """A task's part, which the endpoint keeps in two slices, each in a commit of its own."""
-        batch, bodies = Batch(SINK, QUERY, self._batch), rows_of(self._batch, self._task)
+        sink, number = self._writer.sink, self._writer.number
+        batch, bodies = Batch(sink, QUERY, self._batch), rows_of(self._batch, self._task, number)
         token = f"{self.number}-{attempt}"
         cut = self._writer.chance.randint(0, len(bodies))
         slices = [bodies[:cut], bodies[cut:]] if 0 < cut < len(bodies) else [bodies]
@@ -217,13 +262,13 @@ class Driver:
             try:
                 stage(start, some, now)
             except NotStaged as refused:
-                self._writer.node.protocol.staging.discard(SINK, [token])
+                self._writer.node.protocol.staging.discard(sink, [token])
                 self._send(partial(self._answered, attempt, refused))
 
         return lambda: stage(0, blocks, self._writer.node.now)
 
     def _publish(self, attempt: int) -> Callable[[], Node | None]:
-        batch, tokens = Batch(SINK, QUERY, self._batch), list(self._tokens)
+        batch, tokens = Batch(self._writer.sink, QUERY, self._batch), list(self._tokens)
         count = sum(len(rows_of(self._batch, task)) for task in range(TASKS))
 
         def publish() -> Node:
@@ -248,7 +293,8 @@ class Driver:
         """A token: the part is staged. None: the batch is published. Or why not: it begins again."""
         writer = self._writer
         if self._is_dead or attempt != self._attempt:
-            return None  # an answer to what was given up
+            return None  # an answer to what was given up, or one that comes twice
+        self._attempt += 1
         if isinstance(said, NotStaged):
             if said.why not in (Why.TOKEN, Why.UNKNOWN):
                 writer.broken(f"batch {self._batch} is refused: {said}")
@@ -267,16 +313,16 @@ class Driver:
 
     def _give_up(self) -> None:
         """Discard what was staged, once, whether or not it comes there; begin the batch again."""
-        tokens, node = self._tokens, self._writer.node
+        tokens, node, sink = self._tokens, self._writer.node, self._writer.sink
 
         def discard() -> Node | None:
             if not node.is_up:
                 return None
-            node.protocol.staging.discard(SINK, tokens)
+            node.protocol.staging.discard(sink, tokens)
             return node
 
         self._send(discard)
         self._task, self._tokens = 0, []
 
 
-__all__ = ["BATCHES", "ROWS", "Writer"]
+__all__ = ["BATCHES", "Writer"]

@@ -1,0 +1,106 @@
+"""The further queues of a simulated destination: which messages go there, and what its disk says of each queue.
+
+A message's body decides its route, so every run of the destination routes a repeat in the same way. Each route also
+names the destination's first queue, whose records the other invariants watch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from zlib import crc32
+
+from holdfast.core.records import Batch, Record
+from holdfast.core.retention import RECORD_BYTES
+from holdfast.store.staged import appended
+
+PREFIX = "routed-"
+"""Before the number of a further queue: its name."""
+LEFT_BEHIND = "reader left behind"
+"""The incident that reports records which a reader has missed."""
+
+Place = tuple[str, int]
+"""A queue's name and a partition."""
+
+
+def names_of(count: int) -> tuple[str, ...]:
+    """Return the names of so many further queues."""
+    return tuple(f"{PREFIX}{number}" for number in range(count))
+
+
+def is_routed(queue: str) -> bool:
+    """Whether the queue is a further one."""
+    return queue.startswith(PREFIX)
+
+
+def route_of(body: bytes, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the further queues of a message: none, some or all of ``names``."""
+    chosen = crc32(body) % (1 << len(names))
+    return tuple(name for number, name in enumerate(names) if chosen >> number & 1)
+
+
+class Kept(NamedTuple):
+    """A record of a further queue.
+
+    Args:
+        sequence, number: Its Sequence and its number there.
+        body: Its body.
+        size: Bytes, as the retention counts them.
+        delivered_at: When it entered the queue, by the destination's clock.
+    """
+
+    sequence: str
+    number: int
+    body: bytes
+    size: int
+    delivered_at: float
+
+
+@dataclass(slots=True)
+class RoutedQueues:
+    """What one disk says of its further queues, and ever said."""
+
+    records: dict[Place, list[Kept]] = field(default_factory=lambda: defaultdict(list))
+    """Every record that ever was there, in order."""
+    firsts: dict[Place, int] = field(default_factory=dict)
+    """The first offset that is still there."""
+    cursors: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    """Queue, partition and reader -> the reader's cursor."""
+
+    def apply(self, batch: Batch, records: dict[tuple[str, int], Record]) -> None:
+        """Apply a durable batch.
+
+        Args:
+            batch: The batch.
+            records: Every message that ever was durable there, for those that were held.
+        """
+        placed = [
+            (queue, partition, offset, record, record.delivered_at)
+            for queue, partition, offset, record in appended(batch)
+            if is_routed(queue)
+        ]
+        placed += [
+            (queue, partition, offset, records[sequence, number], now)
+            for sequence, number, queue, partition, offset, now in batch.releases
+            if is_routed(queue)
+        ]
+        for queue, partition, offset, record, at in sorted(placed, key=lambda one: one[:3]):
+            there = self.records[queue, partition]
+            assert offset == len(there), (queue, partition, offset)
+            size = len(record.body) + len(record.headers) + RECORD_BYTES
+            there.append(Kept(record.sequence, record.message_number, record.body, size, at))
+        for (queue, partition, name), state in batch.cursors.items():
+            if is_routed(queue) and "/" not in name:
+                if state is None:
+                    self.cursors.pop((queue, partition, name), None)
+                else:
+                    self.cursors[queue, partition, name] = state["offset"]
+        for place, first in batch.trims.items():
+            if is_routed(place[0]):
+                self.firsts[place] = max(first, self.firsts.get(place, 0))
+
+    def held(self, queue: str) -> int:
+        """Return the bytes of the records that are in the queue."""
+        places = [place for place in self.records if place[0] == queue]
+        return sum(one.size for place in places for one in self.records[place][self.firsts.get(place, 0) :])
