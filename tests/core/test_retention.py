@@ -127,3 +127,19 @@ def test_the_oldest_goes_first_whichever_partition_it_is_in() -> None:
     assert floors_by_size(parts, 15_000) == [5, 0]
     assert floors_by_size(parts, 10_000) in ([8, 2], [7, 3])
     assert floors_by_size(parts, 1) == [9, 10] or floors_by_size(parts, 1) == [10, 9]
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 1_000), max_size=8), min_size=1, max_size=3),
+    st.integers(1, 3_000),
+)
+def test_what_is_left_has_the_bytes_of_the_limit_however_the_clock_jumped(times: list[list[float]], limit: int) -> None:
+    """A clock that was set back gives a partition's last records an earlier time than those before them."""
+    parts = [Sizes(0, 1) for _ in times]
+    for part, ats in zip(parts, times, strict=True):
+        for offset, at in enumerate(ats):
+            part.add(offset, record(at, 100))
+    there = sum(part.held for part in parts)
+    for part, floor in zip(parts, floors_by_size(parts, limit), strict=True):
+        part.cut(floor)
+    assert sum(part.held for part in parts) >= min(limit, there)

@@ -210,13 +210,17 @@ def _marks_of(state: object) -> list[tuple[int, int, float]]:
 
 def floors_by_size(parts: list[Sizes], limit: int) -> list[int]:
     """For each partition the offset below which records may go, so that all together take ``limit`` bytes or just
-    more: the oldest go first, whichever partition they are in."""
+    more: the oldest go first, whichever partition they are in.
+
+    Within a partition a record is never older than those before it, whatever its clock said: a clock that was set back
+    must not let the last records go first, and with them all that lie before."""
     floors = [part.marks[0][0] for part in parts]
-    pieces = [
-        (at, index, offset, total - part.marks[position][1])
-        for index, part in enumerate(parts)
-        for position, (offset, total, at) in enumerate(part.marks[1:])
-    ]
+    pieces = []
+    for index, part in enumerate(parts):
+        latest = part.marks[0][2]
+        for (_, below, _), (offset, total, at) in pairwise(part.marks):
+            latest = max(latest, at)
+            pieces.append((latest, index, offset, total - below))
     held = sum(part.held for part in parts)
     for _, index, offset, size in sorted(pieces):
         if held - size < limit:
