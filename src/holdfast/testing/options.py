@@ -439,12 +439,15 @@ class Options:
         )
         if self.broker is None:
             return source, destination
-        broker = Setup(
+        return source, self._broker_setup(self.broker, source_policy, destination_policy), destination
+
+    def _broker_setup(self, versions: Versions, source_policy: SourcePolicy, policy: DestinationPolicy) -> Setup:
+        return Setup(
             BROKER_ADDRESS,
-            destination_policy,
+            policy,
             # Otherwise its Sequences would end with its sessions by their numbers alone.
             replace(source_policy, max_message_number=MAX_MESSAGE_NUMBER) if self.sessions else source_policy,
-            choices=((self.broker, self.broker_offers),),
+            choices=((versions, self.broker_offers),),
             partitions=self.partitions,
             sessions=self.sessions,
             batches=self.batches,
@@ -455,7 +458,6 @@ class Options:
             block_bytes=self.block_bytes,
             staging=StagingPolicy(remember=self.remembers) if self.remembers is not None else USUAL_STAGING,
         )
-        return source, broker, destination
 
     @property
     def may_stop(self) -> bool:
