@@ -15,7 +15,7 @@ import holdfast
 from holdfast.core.messages import MAX_MESSAGE_NUMBER
 from holdfast.endpoint.serve import Listeners
 from holdfast.http.exchange import HTTPLimits
-from holdfast.testing.network import NetworkFaults
+from holdfast.simulation.nodes.network import NetworkFaults
 from holdfast.testing.proxy import Faults
 
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "holdfast"

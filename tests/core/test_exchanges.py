@@ -35,9 +35,9 @@ from holdfast.core.policy import ForwardingPolicy
 from holdfast.core.source import ANSWERED_ENOUGH
 from holdfast.core.versions import Versions
 from holdfast.endpoint.letters import seal, unseal
-from holdfast.testing.network import PERFECT, NetworkFaults
-from holdfast.testing.options import Options
-from holdfast.testing.simulator import Simulator
+from holdfast.simulation.nodes.network import PERFECT, NetworkFaults
+from holdfast.simulation.options import Options
+from holdfast.simulation.simulator import Simulator
 
 LONG = 60.0
 """Seconds: many times the timeout after which a message is sent again."""

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.pipeline import simulation, simulation_report
 from holdfast.pipeline.grid import Grid, parse_grid
-from holdfast.testing import trial
+from holdfast.simulation import trial
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

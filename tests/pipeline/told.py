@@ -17,8 +17,8 @@ from holdfast.core.queues import Queue
 from holdfast.core.records import Batch, Snapshot
 from holdfast.endpoint.journal_events import Collector
 from holdfast.endpoint.journal_files import HEADER, frames_of, rows_of
-from holdfast.testing.node import Node
-from holdfast.testing.simulator import Simulator
+from holdfast.simulation.nodes.node import Node
+from holdfast.simulation.simulator import Simulator
 
 Row = dict[str, Any]
 FILES = 0.2

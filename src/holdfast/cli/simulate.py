@@ -1,4 +1,4 @@
-"""``holdfast simulate``: the shipped simulator from the command line. Thin: everything is in holdfast.testing."""
+"""``holdfast simulate``: the shipped simulator from the command line. Thin: everything is in holdfast.simulation."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def simulate(
     if grid := of_grid.pop("grid"):
         _simulate_grid(grid, seed, of_grid)
         return
-    from holdfast.testing import simulate as shown
-    from holdfast.testing.situation import Bounds
+    from holdfast.simulation import narration as shown
+    from holdfast.simulation.explorer.situation import Bounds
 
     if not exhaustive:
         if trace and runs > 1:

@@ -14,7 +14,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.settings import seconds_of
 
 if TYPE_CHECKING:
-    from holdfast.testing.trial import Trial
+    from holdfast.simulation.trial import Trial
 
 BACKOFFS = {
     "usual": RetransmissionPolicy(),
@@ -109,7 +109,7 @@ class Grid:
         Raises:
             ConfigurationError: A number of it that cannot be.
         """
-        from holdfast.testing.trial import Link, Trial
+        from holdfast.simulation.trial import Link, Trial
 
         source = SourcePolicy(self.backoff[cell.backoff], window=cell.window, initial_window=min(4, cell.window))
         link = Link(cell.loss, cell.delay, capacity=self.capacity, line=self.line)

@@ -1,7 +1,7 @@
 """The shipped core, simulated on Spark: many seeded Sequences for each combination of network and policy.
 
 A row of the result depends on its combination and its seed alone, so a result is the same on any cluster, and any row
-can be looked at again by itself with ``holdfast.testing.trial``.
+can be looked at again by itself with ``holdfast.simulation.trial``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from holdfast.testing.trial import Outcome
+    from holdfast.simulation.trial import Outcome
 
 PER_TASK = 1_000
 """Sequences of one task: about a second of work."""
@@ -27,7 +27,7 @@ OUTCOMES = (
     "cell INT, loss DOUBLE, delay DOUBLE, window INT, backoff STRING, seed BIGINT, messages INT, delivered INT, "
     "is_complete BOOLEAN, seconds DOUBLE, transmissions INT, requests INT, dropped INT, latencies ARRAY<FLOAT>"
 )
-"""Columns of :func:`simulate`: the combination, then as in :class:`~holdfast.testing.trial.Outcome`."""
+"""Columns of :func:`simulate`: the combination, then as in :class:`~holdfast.simulation.trial.Outcome`."""
 
 _AXES = ("cell", "loss", "delay", "window", "backoff")
 
@@ -54,7 +54,7 @@ class _Tried:
     grid: Grid
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from holdfast.testing import trial
+        from holdfast.simulation import trial
 
         grid = self.grid
         cells = grid.cells

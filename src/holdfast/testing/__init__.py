@@ -1,9 +1,12 @@
-"""What Holdfast is tested with, shipped: the simulator, a bad network, a pair of endpoints for your own tests."""
+"""What your own tests need: a pair of endpoints, a message, a bad network, a proxy over real sockets, free ports.
+
+This room may know every other, and nothing in production may know it. Open :mod:`holdfast.testing.pair` first.
+"""
 
 from __future__ import annotations
 
+from holdfast.simulation.nodes.network import Network, NetworkFaults, lossy
 from holdfast.testing.message import message
-from holdfast.testing.network import Network, NetworkFaults, lossy
 from holdfast.testing.pair import Pair, pair
 
 __all__ = ["Network", "NetworkFaults", "Pair", "lossy", "message", "pair"]

@@ -26,7 +26,7 @@ from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import Request
 from holdfast.http.outcome import Done, Outcome, TransportError
 from holdfast.settings import check_seconds
-from holdfast.testing.network import Network, lossy
+from holdfast.simulation.nodes.network import Network, lossy
 
 URL = "http://destination.test/"
 GIVE_UP = 30.0

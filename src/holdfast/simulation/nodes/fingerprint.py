@@ -1,0 +1,262 @@
+"""What can be told apart from within, and nothing else: the forms of endpoints and packets that the explorer compares.
+
+A form is a *shape*, in which every identifier is a hole, and the identifiers that fill the holes. Two endpoints of one
+shape behave alike, whatever their identifiers are. What is left out of a shape, and why nothing is lost with it, stands
+at ``_REPORTS`` and beside each special case below. ``tests/simulation/test_reductions.py`` lets states that are taken
+for equal do all they can, and compares where that leads.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import partial
+from hashlib import blake2b
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.core.destination import RMDestination
+from holdfast.core.flight import InFlight
+from holdfast.core.messages import EndpointReference
+from holdfast.core.policy import DestinationPolicy, SourcePolicy
+from holdfast.core.retransmission import RoundTrip
+from holdfast.core.source import RMSource
+from holdfast.core.timers import Deadlines
+from holdfast.core.versions import Versions
+from holdfast.simulation.nodes.clock import EPOCH
+from holdfast.simulation.nodes.ledger import DurableState, Words
+from holdfast.simulation.nodes.node import Arrival, Node
+from holdfast.simulation.nodes.store import SimStore
+
+if TYPE_CHECKING:
+    from holdfast.simulation.world import World
+
+HORIZON = 1000.0
+"""Seconds: a deadline further away never comes."""
+BACK = 1.0
+"""Seconds: times further back are alike. The one retransmission delay, which is all that is compared with an age."""
+
+_ALIKE = (Versions, DestinationPolicy, SourcePolicy, RoundTrip, SimStore)
+"""What never changes in a search, or (the round trip, between its floor and cap) has no say in it."""
+_REPORTS = frozenset(
+    {
+        # Read by people only, or for limits that are beyond the horizon.
+        "created_at",
+        "ended_at",
+        "first_sent_at",
+        "last_activity",
+        "last_fault",
+        "last_heard",
+        "moved_at",
+        "received_at",
+        "released_at",
+        "request_sent_at",
+        # Read only while an endpoint starts.
+        "_handled",
+        # Counters.
+        "dead",
+        "failed",
+        "succeeded",
+        # What follows from other fields: states and records kept for the next use.
+        "here",
+        "history",
+        "left_at",
+        "requests",
+        "_fixed",
+        "_state",
+        "saved",
+        "_usual",
+        # How long a backoff is, where all delays are alike.
+        "tries",
+        # Requesters whose patience ends beyond the horizon; who is waiting says ``_waiting``.
+        "_patience",
+        "_waited",
+    }
+)
+"""Names of fields, and keys of saved states, that nothing depends on in the explorer's setups."""
+_MADE = ("urn:source:", "urn:destination:")
+"""How the identifiers begin that an endpoint makes: see :meth:`Node.new_identifier`."""
+_MOST = 3
+"""Attempts that are told apart: the core asks for one, and for so many answered ones."""
+_FIELDS: dict[type[Any], tuple[str, ...] | None] = {}
+
+
+class Form(NamedTuple):
+    """Something as it can be told from others.
+
+    Args:
+        shape: The same bytes for what differs in identifiers only, other bytes for others (as far as 128 bits can).
+        names: Its identifiers, each once, in the order they are met.
+        arrivals: Of an endpoint: positions, among those given, of the requests it has not answered, as they are met.
+    """
+
+    shape: bytes
+    names: tuple[str, ...]
+    arrivals: tuple[int, ...] = ()
+
+
+def digest(value: Any) -> bytes:
+    """The same 128 bits for equal values of the simple built-in types."""
+    # Version 2 of marshal's format has no references, so equal values give equal bytes.
+    return blake2b(marshal.dumps(value, 2), digest_size=16).digest()
+
+
+def form_of(value: Any) -> Form:
+    """The form of an envelope, or whatever else knows no time."""
+    walk = _Walk(0.0, ())
+    return Form(digest(walk.of(value)), tuple(walk.names))
+
+
+def form_of_endpoint(world: World, node: Node, arrivals: Sequence[Arrival]) -> Form:
+    """The form of an endpoint with all that is kept about it, and the requests it has not answered."""
+    walk = _Walk(world.clock.local(node.index), arrivals)
+    disk, words = world.ledger.disks[node.index], world.ledger.words[node.index]
+    parts = [
+        walk.of(node.protocol),
+        walk.of(node.store.pending),
+        walk.of(node.store.load()),
+        (node.end_wanted, world.has_ended if node.index == 0 else None),
+        *_past(walk, disk, words),
+    ]
+    forgotten = [position for position in range(len(arrivals)) if position not in walk.arrivals]
+    return Form(digest(parts), tuple(walk.names), (*walk.arrivals, *forgotten))
+
+
+def _past(walk: _Walk, disk: DurableState, words: Words) -> list[Any]:
+    """What invariants may still hold against the endpoint: what it queued, said and sent."""
+    queues = [[(queued.sequence, queued.number, queued.body) for queued in disk.queues[key]] for key in disk.queues]
+    accepted = {name: ranges.as_pairs() for name, ranges in disk.accepted.items()}
+    said = {name: ranges.as_pairs() for name, ranges in words.said.items()}
+    return [
+        walk.of(queues),
+        walk.of(accepted),
+        walk.of(disk.dropped),
+        tuple(sorted(disk.replies)),
+        # Of a Sequence that neither its memory nor its disk knows any more, nothing can be said or sent again.
+        walk.of_known(said),
+        walk.of_known(words.finals),
+        walk.of_known(words.bodies),
+        tuple(sorted(words.in_doubt)),
+        tuple(words.stopped),
+    ]
+
+
+class _Walk:
+    """Goes through objects, always in the same order, and makes plain values of what counts in them."""
+
+    def __init__(self, now: float, arrivals: Sequence[Arrival]) -> None:
+        self.names: dict[str, int] = {}
+        self.arrivals: dict[int, None] = {}
+        self._now = now
+        self._positions = {id(arrival): position for position, arrival in enumerate(arrivals)}
+        self._met: dict[int, tuple[int, object]] = {}
+        """Every object met; held, so that no other one gets its id meanwhile."""
+
+    def of(self, value: Any) -> Any:
+        """What counts in a value."""
+        kind = type(value)
+        if value is None or kind is int or kind is bool or kind is bytes:
+            return value
+        if kind is str:
+            return self._of_string(value)
+        if kind is float:
+            return self._time(value)
+        if kind is tuple or kind is list or kind is deque:
+            return tuple([self.of(part) for part in value])
+        if issubclass(kind, dict):
+            items = sorted(value.items()) if value and type(next(iter(value))) is int else value.items()
+            return tuple([(self.of(key), self.of(part)) for key, part in items if key not in _REPORTS])
+        if kind is set or kind is frozenset:
+            return tuple(sorted(map(self.of, value), key=repr))
+        if isinstance(value, Enum):
+            return value.name
+        return self._of_object(value, kind)
+
+    def _of_string(self, value: str) -> Any:
+        kind, _, name = value.rpartition("/")  # a queue of replies, or an outbox, is named after a Sequence
+        if not name.startswith(_MADE):
+            return value
+        return (kind, self.names.setdefault(name, len(self.names)))
+
+    def of_known(self, past: dict[Any, Any]) -> Any:
+        """What counts of a dict whose keys are, or begin with, identifiers: what is about those met before."""
+        known = {}
+        for key, part in past.items():
+            name = key if isinstance(key, str) else key[0]
+            if name in self.names:
+                known[key] = part
+        return tuple(sorted([(self.of(key), self.of(part)) for key, part in known.items()]))
+
+    def _time(self, value: float) -> float:
+        if value < EPOCH / 2:
+            return value  # a duration, or a window
+        since = value - self._now
+        return HORIZON if since > HORIZON else max(-BACK, round(since, 3))
+
+    def _of_object(self, value: Any, kind: type) -> Any:
+        if issubclass(kind, _ALIKE):
+            return None
+        if kind is partial:
+            return (self.of(value.func), self.of(value.args), self.of(value.keywords))
+        if kind is MethodType:
+            return (value.__func__.__name__, self.of(value.__self__))
+        if kind is FunctionType or kind is type:
+            return value.__qualname__
+        if kind is Node:
+            return value.name
+        if kind is Arrival:
+            return self._of_arrival(value)
+        if kind is EndpointReference:
+            return (value.address, value.reference_parameters)
+        met = self._met.get(id(value))
+        if met is not None:
+            return ("met", met[0])
+        self._met[id(value)] = (len(self._met), value)
+        if kind is Deadlines:
+            return tuple([(self.of(key), self._time(time)) for key, time in value._times.items()])
+        parts: list[Any] = [kind.__name__]
+        if kind is RMSource:
+            parts.append(self._of_flight(value))
+        if kind is RMDestination:
+            parts.append(value.ended_at is None)
+        if kind not in _FIELDS:
+            _FIELDS[kind] = _fields(kind)
+        names = _FIELDS[kind]
+        for name in vars(value) if names is None else names:
+            part: Any = getattr(value, name, None)
+            if name == "attempts":
+                parts.append(min(part, _MOST))
+            elif name not in _REPORTS and not (name == "flight" and kind is RMSource):
+                parts.append(self.of(part))
+        return tuple(parts)
+
+    def _of_arrival(self, arrival: Arrival) -> Any:
+        position = self._positions.get(id(arrival))
+        if position is None:
+            return "answered"
+        self.arrivals.setdefault(position)
+        return ("open", list(self.arrivals).index(position))
+
+    def _of_flight(self, source: RMSource) -> Any:
+        """Messages in flight. Of the times they were sent at only the order is ever looked at, and whether it is now:
+        nothing is sent before that."""
+        moments = sorted({entry.sent_at for entry in source.flight.values()} | {self._now}, reverse=True)
+        return tuple(
+            (number, moments.index(entry.sent_at), self._of_entry(entry, polled=source.polled))
+            for number, entry in sorted(source.flight.items())
+        )
+
+    def _of_entry(self, entry: InFlight, *, polled: bool) -> Any:
+        due = None if polled else self._time(entry.due)  # what is polled is never sent because it is due
+        return (due, min(entry.attempts, _MOST), entry.answered, entry.waits_for, entry.exchanges > 0, entry.faults > 0)
+
+
+def _fields(kind: type[Any]) -> tuple[str, ...] | None:
+    """The names of an object's fields; None: those it has in its ``__dict__``."""
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind))
+    slots = getattr(kind, "__slots__", None)
+    return None if slots is None else tuple(slots)

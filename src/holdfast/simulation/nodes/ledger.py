@@ -1,0 +1,255 @@
+"""The truth about a simulated run, kept from outside: what was durable, what went over the wire, what was said.
+
+Written from batches that became durable and envelopes that left an endpoint; never from what an endpoint believes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+from holdfast.core.dead_letters import LETTERS
+from holdfast.core.messages import Envelope, LastMessage, SequenceAcknowledgement
+from holdfast.core.outbox import outbox_queue, replies_queue
+from holdfast.core.queues import DEAD_LETTERS, HANDLER
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import Batch, Record
+from holdfast.core.staging import STAGING
+from holdfast.simulation.nodes.node import FORWARD, INBOX, OUTBOX, SECOND_OUTBOX
+from holdfast.simulation.nodes.routed_queues import RoutedQueues, is_routed
+from holdfast.store.staged import appended
+
+Key = tuple[str, int]
+"""A Sequence's Identifier and a message number in it."""
+
+Where = tuple[str, int, int]
+"""Where something is that a handler is given: queue, partition, offset."""
+
+LAST_MESSAGE = b"LastMessage"
+"""Stands for the body of 1.0's empty last message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """One record in an inbound queue partition, or a dead letter. Of replies that came in no Sequence the body tells
+    them apart."""
+
+    sequence: str
+    number: int
+    body: bytes
+
+
+def is_reply(body: bytes) -> bool:
+    """Whether it goes back the line: requests are m0, m1 ..., replies r0, r1 ..."""
+    return body.startswith(b"r")
+
+
+def is_staged(queue: str) -> bool:
+    """Whether it holds what a writer staged, which is of no concern before it is in the queue that it is for."""
+    return queue.startswith(f"{STAGING}/")
+
+
+def is_row(body: bytes) -> bool:
+    """Whether a writer outside wrote it: its bodies are w0-0-0 and so on. What holds for them, the writer looks at."""
+    return body.startswith(b"w")
+
+
+@dataclass(slots=True)
+class DurableState:
+    """What one endpoint's disk holds, and ever held."""
+
+    records: dict[Key, Record] = field(default_factory=dict)
+    """Every message that ever was durable here, held or queued."""
+    queues: dict[int, list[Queued]] = field(default_factory=lambda: defaultdict(list))
+    """Partition -> every record that ever was in it, in order."""
+    by_body: dict[bytes, Key] = field(default_factory=dict)
+    """Under which number each of them came."""
+    held: set[Key] = field(default_factory=set)
+    dropped: set[Key] = field(default_factory=set)
+    sequences: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Saved states, the newest of each Sequence that is not forgotten."""
+    accepted: dict[str, AcknowledgementRanges] = field(default_factory=dict)
+    """The newest saved acceptance of each inbound Sequence, also of forgotten ones."""
+    behaviors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The newest saved state of each inbound Sequence, also of forgotten ones."""
+    outbound: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
+    """Outbound queue -> every record ever appended."""
+    trimmed: dict[str, int] = field(default_factory=dict)
+    """Outbound queue -> the first offset that is still there."""
+    starts: dict[str, int] = field(default_factory=dict)
+    """Identifier of an outbound Sequence -> the offset of its number 1, as saved."""
+    done: dict[int, AcknowledgementRanges] = field(default_factory=dict)
+    """Partition -> what the handler is durably done with, as offsets plus one."""
+    readers: dict[tuple[int, str], int] = field(default_factory=dict)
+    """Partition and name -> where a reader's cursor stands durably."""
+    letters: list[Queued] = field(default_factory=list)
+    """Every dead letter that ever was there, as the message that it is of."""
+    letters_over: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
+    letters_asked: AcknowledgementRanges = field(default_factory=AcknowledgementRanges)
+    """Which are over, and which are asked for, as offsets plus one."""
+    outcomes: dict[Where, int] = field(default_factory=dict)
+    """What the handlers said in this run of the endpoint: how often they failed at something; -1: they succeeded."""
+    replies: set[bytes] = field(default_factory=set)
+    """Bodies of replies that are durable here, ours or the peer's."""
+    routed: RoutedQueues = field(default_factory=RoutedQueues)
+    """Its further queues."""
+
+    def apply(self, batch: Batch) -> None:
+        """A batch is durable."""
+        placed = []
+        for queue, partition, offset, record in appended(batch):
+            if queue == INBOX:
+                self._store(record)
+                placed.append((partition, offset, record))
+            elif queue == DEAD_LETTERS:
+                self.letters.append(Queued(record.sequence, record.message_number, record.body))
+            elif not is_staged(queue) and not is_routed(queue):
+                self.outbound[queue].append(record)
+                if record.body.startswith(b"r"):
+                    self.replies.add(record.body)
+        for _sequence, _number, record in batch.holds:
+            self._store(record)
+            self.held.add((record.sequence, record.message_number))
+        for sequence, number, queue, partition, offset, _ in batch.releases:
+            self.held.discard((sequence, number))
+            if queue == INBOX:
+                placed.append((partition, offset, self.records[sequence, number]))
+        for partition, _, record in sorted(placed, key=itemgetter(0, 1)):
+            self.queues[partition].append(Queued(record.sequence, record.message_number, record.body))
+        for sequence, number in batch.drops:
+            self.held.discard((sequence, number))
+            self.dropped.add((sequence, number))
+        for name, state in batch.sequences.items():
+            assert state is None or name in self.sequences or name in batch.homes, f"nobody says where {name} lives"
+            self._save(name, state)
+        for (queue, partition, cursor), saved in batch.cursors.items():
+            if queue == INBOX and cursor == HANDLER and saved is not None:
+                self.done[partition] = AcknowledgementRanges.from_state(saved["done"])
+            elif queue == INBOX and "/" not in cursor and saved is not None:
+                self.readers[partition, cursor] = saved["offset"]
+            elif queue == DEAD_LETTERS and cursor == LETTERS and saved is not None:
+                self.letters_over = AcknowledgementRanges.from_state(saved["over"])
+                self.letters_asked = AcknowledgementRanges.from_state(saved["asked"])
+        for (queue, _), offset in batch.trims.items():
+            if queue not in (INBOX, DEAD_LETTERS) and not is_staged(queue) and not is_routed(queue):
+                self.trimmed[queue] = max(offset, self.trimmed.get(queue, 0))
+        self.routed.apply(batch, self.records)
+
+    def sent_under(self, key: str) -> Sequence[Record | Queued]:
+        """What ever was in the outbox with that key."""
+        if key.startswith(FORWARD):
+            return self.queues[int(key.removeprefix(FORWARD))]
+        return self.outbound.get(outbox_queue(key)) or self.outbound.get(replies_queue(key)) or []
+
+    def sending(self, identifier: str) -> list[dict[str, Any]]:
+        """Saved states of the Sequences that send under that Identifier, without that to a second destination."""
+        states = [one for one in self.sequences.values() if one["role"] == "source" and one["identifier"] == identifier]
+        return [one for one in states if one["outbox"] != SECOND_OUTBOX]
+
+    def _store(self, record: Record) -> None:
+        self.records[record.sequence, record.message_number] = record
+        self.by_body[record.body] = (record.sequence, record.message_number)
+        if record.body.startswith(b"r"):
+            self.replies.add(record.body)
+
+    def _save(self, name: str, state: dict[str, Any] | None) -> None:
+        if state is None:
+            self.sequences.pop(name, None)
+        elif state["role"] == "destination":
+            self.sequences[name] = self.behaviors[name] = state
+            self.accepted[name] = AcknowledgementRanges.from_state(state["accepted"])
+        else:
+            self.sequences[name] = state
+            if state["identifier"] is not None:
+                self.starts[state["identifier"]] = state["start"]
+
+
+@dataclass(slots=True)
+class Words:
+    """What one endpoint ever said over the wire, and told its application."""
+
+    bodies: dict[Key, bytes] = field(default_factory=dict)
+    """What it first transmitted each number of each Sequence with."""
+    numbers: dict[bytes, list[Key]] = field(default_factory=lambda: defaultdict(list))
+    """Body -> every number it was ever transmitted under."""
+    said: dict[str, AcknowledgementRanges] = field(default_factory=dict)
+    """Everything it ever acknowledged, per Sequence."""
+    finals: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """The ranges it said with Final, per Sequence."""
+    stopped: list[str] = field(default_factory=list)
+    """Codes of the errors that its application was told."""
+    in_doubt: set[bytes] = field(default_factory=set)
+    """Bodies of messages that its application was told are in doubt, and so may be doubled when it goes on."""
+
+    def transmitted(self, envelope: Envelope) -> None:
+        """An application's message, or 1.0's LastMessage, left it."""
+        sequence = envelope.sequence
+        assert sequence is not None
+        body = LAST_MESSAGE if isinstance(envelope.control, LastMessage) else envelope.body
+        key = (sequence.identifier, sequence.message_number)
+        if key not in self.bodies:
+            self.bodies[key] = body
+            self.numbers[body].append(key)
+
+    def acknowledged(self, acknowledgement: SequenceAcknowledgement) -> None:
+        """An acknowledgement left it."""
+        said = self.said.setdefault(acknowledgement.identifier, AcknowledgementRanges())
+        said.update(acknowledgement.ranges)
+        if acknowledgement.final:
+            self.finals.setdefault(acknowledgement.identifier, acknowledgement.ranges)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Both endpoints' durable truth, and everything that ever went over the wire.
+
+    What watches one endpoint may ask of the other one only what :func:`seen_by_the_other` names.
+    """
+
+    disks: list[DurableState] = field(default_factory=lambda: [DurableState(), DurableState()])
+    words: list[Words] = field(default_factory=lambda: [Words(), Words()])
+    """Of the source, of a broker if there is one, and last of the destination."""
+    wants_reply: set[bytes] = field(default_factory=set)
+    """Bodies of requests."""
+    left_behind: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    """Queue, partition and reader -> how many records the endpoint reported that the reader has missed."""
+    put_back: dict[tuple[str, int, str], set[int]] = field(default_factory=dict)
+    """The same -> offsets that the reader had its cursor put to."""
+
+    def came_as(self, index: int, key: Key) -> bytes:
+        """What a neighbour of that endpoint first transmitted that number with; b"" if none did."""
+        for neighbour in (index - 1, index + 1):
+            if 0 <= neighbour < len(self.words) and key in self.words[neighbour].bodies:
+                return self.words[neighbour].bodies[key]
+        return b""
+
+    def doubt(self, first: int, last: int) -> None:
+        """The source's application was told that these offsets of its outbox may or may not have arrived."""
+        records = self.disks[0].outbound[outbox_queue(OUTBOX)]
+        self.words[0].in_doubt.update(record.body for record in records[first : last + 1])
+
+    def is_discarded(self, body: bytes) -> bool:
+        """Whether a message was discarded at the destination with its Sequence, so that nobody replies to it there."""
+        dropped, numbers = self.disks[-1].dropped, self.words[0].numbers
+        return any(key in dropped for key in numbers.get(body, ()))
+
+    def has_arrived(self, receiver: int, body: bytes) -> bool:
+        """Whether the message is durably accepted at the receiver under any number."""
+        sender = receiver + 1 if is_reply(body) else receiver - 1
+        accepted, numbers = self.disks[receiver].accepted, self.words[sender].numbers
+        return any(number in accepted[name] for name, number in numbers.get(body, ()) if name in accepted)
+
+
+def seen_by_the_other(disk: DurableState, words: Words) -> tuple[DurableState, Words]:
+    """What the invariants that watch one endpoint may ask of the other one: which messages are accepted there and which
+    were discarded, what it transmitted, and what its application was told. Of what is returned nothing else is there,
+    so that asking for it is an AttributeError."""
+    seen_disk, seen_words = object.__new__(DurableState), object.__new__(Words)
+    seen_disk.accepted = disk.accepted
+    seen_disk.dropped = disk.dropped
+    seen_words.bodies, seen_words.numbers = words.bodies, words.numbers
+    seen_words.in_doubt = words.in_doubt
+    return seen_disk, seen_words

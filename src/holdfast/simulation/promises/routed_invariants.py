@@ -1,0 +1,117 @@
+"""What must hold of several queues: records in every queue of their route, deleted as retention and readers say.
+
+These invariants watch the destination's further queues, in worlds that have them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from holdfast.core.records import Batch
+from holdfast.core.retention import RetentionPolicy
+from holdfast.simulation.nodes.node import INBOX, Node
+from holdfast.simulation.nodes.routed_queues import Kept, Place, is_routed, route_of
+from holdfast.simulation.promises.invariants import Invariant
+from holdfast.store.staged import appended
+
+if TYPE_CHECKING:
+    from holdfast.simulation.world import World
+
+
+class RoutedToEvery(Invariant):
+    """A message enters every queue of its route in one batch, once, and no other queue; in order where that holds."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Place, int] = {}
+        self._last: dict[tuple[str, str], int] = {}
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        names = node.setup.routed
+        entered: dict[tuple[str, int], list[str]] = defaultdict(list)
+        for queue, _, _, record in appended(batch):
+            if queue == INBOX or is_routed(queue):
+                entered[record.sequence, record.message_number].append(queue)
+        for sequence, number, queue, *_ in batch.releases:
+            entered[sequence, number].append(queue)
+        disk = world.ledger.disks[node.index]
+        for (sequence, number), queues in entered.items():
+            if not sequence:
+                continue  # a plain message has no route
+            wanted = [INBOX, *route_of(disk.records[sequence, number].body, names)]
+            if sorted(queues) != sorted(wanted):
+                self.broken(f"{node.name} puts {number} of {sequence} into {queues}, its route is {wanted}")
+        self._follow(world, node)
+
+    def _follow(self, world: World, node: Node) -> None:
+        """Each queue's records of a Sequence ascend by their numbers, or are at least different."""
+        in_order = node.setup.destination_policy.assurance.in_order
+        for place, records in world.ledger.disks[node.index].routed.records.items():
+            for kept in records[self._seen.get(place, 0) :]:
+                last = self._last.get((place[0], kept.sequence), 0)
+                if in_order and kept.number <= last:
+                    self.broken(f"{place[0]} gets {kept.number} of {kept.sequence} after {last}")
+                self._last[place[0], kept.sequence] = kept.number
+            self._seen[place] = len(records)
+
+
+class RetentionKeepsItsWord(Invariant):
+    """A record goes when the retention lets go of it and every named reader has passed it; a reader protects records
+    only up to its own limits."""
+
+    def __init__(self) -> None:
+        self._firsts: dict[Place, int] = {}
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        policy, routed = node.setup.routed_retention, world.ledger.disks[node.index].routed
+        for place in batch.trims:
+            first, before = routed.firsts.get(place, 0), self._firsts.get(place, 0)
+            self._firsts[place] = first
+            if first <= before:
+                continue
+            gone, held = routed.records[place][before:first], routed.held(place[0])
+            if not self._may_go(world, node, gone, held, policy.age, policy.size):
+                self.broken(f"{place} is cut at {first}: {held} bytes are left, and the retention is {policy}")
+            self._look_at_readers(world, node, place, held, policy)
+
+    def _look_at_readers(self, world: World, node: Node, place: Place, held: int, policy: RetentionPolicy) -> None:
+        routed = world.ledger.disks[node.index].routed
+        first = self._firsts[place]
+        for (queue, partition, name), position in routed.cursors.items():
+            if (queue, partition) != place or position >= first:
+                continue
+            unread = routed.records[place][position:first]
+            if not self._may_go(world, node, unread, held, policy.reader_age, policy.reader_size):
+                self.broken(f"{place} is cut at {first}, the reader {name!r} is at {position}; retention: {policy}")
+
+    @staticmethod
+    def _may_go(world: World, node: Node, gone: list[Kept], held: int, age: float | None, size: int | None) -> bool:
+        """Whether so many bytes are left that these records may go by size, or all of them may by age."""
+        if size is not None and held >= size:
+            return True
+        if age is None:
+            return False
+        # Where its clock was set elsewhere, the endpoint cannot know how old a record is.
+        return world.clock.differs(node.index) or all(one.delivered_at <= node.now - age for one in gone)
+
+
+class CursorsAreTheReaders(Invariant):
+    """A reader's durable cursor goes back only when its reader asked for that."""
+
+    def __init__(self) -> None:
+        self._stood: dict[tuple[str, int, str], int] = {}
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        cursors = world.ledger.disks[node.index].routed.cursors
+        for key in batch.cursors:
+            if key not in cursors:
+                self._stood.pop(key, None)
+                continue
+            stands, stood = cursors[key], self._stood.get(key, 0)
+            if stands < stood and stands not in world.ledger.put_back.get(key, ()):
+                self.broken(f"the cursor {key} goes back from {stood} to {stands}, which nobody asked for")
+            self._stood[key] = stands
+
+
+ROUTED_INVARIANTS: tuple[type[Invariant], ...] = (RoutedToEvery, RetentionKeepsItsWord, CursorsAreTheReaders)
+"""Every invariant of further queues."""

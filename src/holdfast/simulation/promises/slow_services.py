@@ -1,0 +1,76 @@
+"""What a requester and a service promise each other while a handler takes longer than the retransmission timeout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.messages import Acknowledge, Envelope
+from holdfast.simulation.nodes.node import STRANGER, Arrival, Journey
+from holdfast.simulation.promises.invariants import InvariantViolation, is_requeued
+
+if TYPE_CHECKING:
+    from holdfast.simulation.world import World
+
+Key = tuple[int, int, str, int]
+"""A sender and its run, a Sequence and a number in it."""
+OPEN = "RepeatedAfterItsExchange"
+ANSWER = "AnswerHasTheReply"
+
+
+class OpenRequests:
+    """The requests in open HTTP exchanges.
+
+    Args:
+        world: The endpoints.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._open: dict[Key, Journey] = {}
+        self._doubled: set[Key] = set()
+
+    def sent(self, journey: Journey) -> None:
+        """An endpoint sends an HTTP request.
+
+        Raises:
+            InvariantViolation: it repeats a request while an exchange that carries it is open: a reply that came there
+                would answer no question (CXF's server drops it).
+        """
+        sequence = journey.transmit.envelope.sequence
+        if sequence is None or not self._awaits_reply(journey):
+            return
+        key = (journey.sender, journey.run, sequence.identifier, sequence.message_number)
+        before = self._open.get(key)
+        if before is not None and key not in self._doubled and not (before.is_answered or before.has_failed):
+            body = journey.transmit.envelope.body.decode()
+            raise InvariantViolation(OPEN, f"#{journey.number} repeats {body}, which #{before.number} still carries")
+        self._open[key] = journey
+
+    def concluded(self, journey: Journey) -> None:
+        """The answer to an HTTP request arrives. The network may double it, which the sender takes for the answer to a
+        later request: then a repeat is no mistake."""
+        sequence = journey.transmit.envelope.sequence
+        if journey.is_answered and sequence is not None:
+            self._doubled.add((journey.sender, journey.run, sequence.identifier, sequence.message_number))
+
+    def answered(self, arrival: Arrival, answer: Envelope | None) -> None:
+        """An endpoint answers an HTTP request.
+
+        Raises:
+            InvariantViolation: the answer to a request is an acknowledgement that does not name it: Metro takes it for
+                the reply, and WCF ends its session.
+        """
+        sequence = arrival.journey.transmit.envelope.sequence
+        if answer is None or sequence is None or not isinstance(answer.control, Acknowledge):
+            return
+        if arrival.journey.sender == STRANGER or not self._awaits_reply(arrival.journey):
+            return
+        number = sequence.message_number
+        named = [one for one in answer.acknowledgements if one.identifier == sequence.identifier]
+        if not any(lower <= number <= upper for one in named for lower, upper in one.ranges):
+            body = arrival.journey.transmit.envelope.body.decode()
+            raise InvariantViolation(ANSWER, f"the answer to {body} is an acknowledgement without it")
+
+    def _awaits_reply(self, journey: Journey) -> bool:
+        body = journey.transmit.envelope.body
+        return body in self._world.ledger.wants_reply and not is_requeued(self._world, body)

@@ -1,0 +1,110 @@
+"""Worlds with several queues and readers, blocks of held messages, and several sinks: what happens in them.
+
+The planted bugs of these worlds are in ``mutants.py``, and ``test_simulator.py`` plants them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from holdfast.core.policy import Assurance, Delivery
+from holdfast.core.retention import RetentionPolicy
+from holdfast.simulation.nodes.network import NetworkFaults
+from holdfast.simulation.nodes.routed_queues import names_of, route_of
+from holdfast.simulation.options import Options
+from holdfast.simulation.simulator import Simulator
+
+RETENTIONS = (
+    RetentionPolicy(age=None, size=1, reader_age=None, reader_size=None),
+    RetentionPolicy(age=0.5, size=None, reader_age=None, reader_size=None),
+    RetentionPolicy(age=0.5, size=500, reader_age=None, reader_size=1000),
+    RetentionPolicy(age=None, size=1, reader_age=2.0, reader_size=None),
+)
+
+
+def drawn(seed: int) -> Options:
+    """A world as its seed has it."""
+    return Simulator(seed).options
+
+
+def is_new(options: Options) -> bool:
+    """Whether a world has any of what this file is about."""
+    has_writers = options.writers > 1 or options.repeats > 0.0 or options.remembers is not None
+    return options.queues > 0 or options.block_bytes is not None or has_writers
+
+
+def test_every_kind_of_world_is_among_all_seeds() -> None:
+    worlds = [drawn(seed) for seed in range(400)]
+    assert sum(one.queues > 0 for one in worlds) > 50
+    assert {one.partitions for one in worlds if one.queues} == {1, 2, 3}
+    assert sum(one.block_crashes > 0.0 for one in worlds) > 30
+    assert sum(one.writers > 1 for one in worlds) > 5 and sum(one.repeats > 0.0 for one in worlds) > 5
+    assert sum(is_new(one) for one in worlds) < 240
+
+
+def test_a_route_is_the_same_at_every_repeat_and_every_combination_of_queues_is_one() -> None:
+    names = names_of(3)
+    routes = {route_of(b"m%d" % number, names) for number in range(200)}
+    assert len(routes) == 8
+    assert route_of(b"m1", names) == route_of(b"m1", names)
+
+
+@pytest.mark.parametrize("retention", RETENTIONS, ids=str)
+def test_readers_of_several_queues_read_all_that_they_protect(retention: RetentionPolicy) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(12):
+        chance = random.Random(seed)
+        options = replace(
+            Options.draw(chance), queues=2, routed_retention=retention, partitions=1 + seed % 3, crash_destination=0.03
+        )
+        counts.update(Simulator(seed, options).run().counts)
+    assert counts["records read"] > 100 and counts["readers went back"] > 10 and counts["crashes"] > 10
+    assert counts["settlements that came late"] > 5 and counts["cursors deleted"] > 5
+    is_limited = retention.reader_age is not None or retention.reader_size is not None
+    assert (counts["records missed, and reported"] > 0) == is_limited
+
+
+def test_held_messages_are_released_whole_by_a_destination_that_dies_between_two_blocks() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(40):
+        options = Options(
+            messages=16,
+            window=16,
+            initial_window=16,
+            commit_latency=0.5,
+            network=NetworkFaults(lose_request=0.2, delay=0.6),
+            assurance=Assurance(Delivery.EXACTLY_ONCE, in_order=True),
+            block_bytes=1,
+            block_crashes=0.3,
+            queues=seed % 3,
+        )
+        counts.update(Simulator(seed, options).run().counts)
+    assert counts["crashes between blocks"] > 20
+
+
+def test_the_rows_of_several_writers_whose_requests_come_twice_arrive_once_and_their_sinks_are_forgotten() -> None:
+    counts: Counter[str] = Counter()
+    worlds = 0
+    for seed in range(10):
+        chance = random.Random(seed)
+        options = next(found for _ in range(1000) if (found := Options.draw(chance).with_broker(chance)).writer)
+        options = replace(options, writers=2, repeats=0.3, remembers=200.0, crash_broker=0.03)
+        counts.update(Simulator(seed, options).run().counts)
+        worlds += 1
+    assert counts["requests of writers that came twice"] > worlds and counts["crashes"] > worlds
+    assert counts["sink forgotten"] >= 2 * worlds
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(2000, 12000, 1000))
+def test_every_promise_holds_in_thousands_of_them(first: int) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(first, first + 1000):
+        simulator = Simulator(seed)
+        if is_new(simulator.options):
+            counts.update(simulator.run().counts)
+    assert counts["crashes between blocks"] > 10 and counts["records missed, and reported"] > 100
