@@ -91,7 +91,7 @@ class Exchanges:
         if self.awaits_certainty(outbox):
             return SourceEvent.ENDING_FAULT_EARLY
         is_news = source.last_fault != fault.code
-        if is_news and not outbox.in_doubt() and outbox.first < outbox.durable_end:
+        if is_news and not outbox.needs_decision(source) and outbox.first < outbox.durable_end:
             detail = {"key": outbox.key, "code": fault.code, "reason": fault.reason}
             incident = Incident("sequence replaced", source.identifier or "", level="warning", detail=detail)
             self._outbound.effects.append(incident)

@@ -564,14 +564,14 @@ class Outbound:
         """The destination closed it. What it may have, and did not acknowledge, is lost; what it cannot have got goes
         to the next Sequence. If somebody is to decide already, that is seen to when it is decided."""
         self.commit.save(source.local_id, source)
-        if not source.in_doubt and not outbox.in_doubt():
+        if not outbox.needs_decision(source):
             source.move_rest()
         elif not outbox.stopped:
             self._lose(outbox, source, now, why)
 
     def _end_at_once(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         """The destination terminated it, or says that it is over."""
-        if source.in_doubt or outbox.in_doubt():
+        if outbox.needs_decision(source):
             self._lose(outbox, source, now, why)
         else:
             self._finish(outbox, source, now, why)
@@ -588,11 +588,16 @@ class Outbound:
 
     def _lose(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         """The Sequence is gone with messages unacknowledged."""
-        in_doubt = str(outbox.doubtful(source))
+        doubtful, late = outbox.doubtful(source), outbox.late(source)
+        in_doubt = str(doubtful)
+        if len(late) and not len(doubtful) and not source.in_doubt:
+            why = why._replace(reason=f"{why.reason} (what it has of this Sequence was to follow the numbers {late})")
         detail = {"code": why.code, "reason": why.reason, "in_doubt": in_doubt}
         self.effects.append(Incident("sequence lost", source.identifier or "", level="error", detail=detail))
         first = outbox.first
         last = outbox.offset_of(outbox.highest_left(source))
+        if not len(doubtful) and not source.in_doubt:
+            first, last = 1, 0
         self.drop(outbox, source, now)
         self._note_end(outbox, source, now)
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and outbox.choices:

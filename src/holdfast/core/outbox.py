@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from holdfast.core.commit import Opened
 from holdfast.core.here import Here
-from holdfast.core.messages import Fault
+from holdfast.core.messages import Fault, IncompleteSequenceBehavior
 from holdfast.core.partitions import Partition
-from holdfast.core.policy import ForwardingPolicy, SourcePolicy
+from holdfast.core.policy import Delivery, ForwardingPolicy, SourcePolicy
 from holdfast.core.queues import OUTBOUND, OUTBOX, Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State
@@ -539,6 +539,23 @@ class Outbox:
             if number > source.sent_before:  # an earlier process may have transmitted it, too
                 found.discard(number)
         return found
+
+    def late(self, source: RMSource) -> AcknowledgementRanges:
+        """The numbers behind which the application already has others, where order is promised: a destination that
+        discards nothing delivers what it acknowledged behind a gap when the Sequence ends. A new Sequence would bring
+        these after all. Those that a refusal left out are none: somebody decided that the others go on."""
+        assurance = self.policy.assurance
+        is_kept = assurance.in_order and assurance.delivery is not Delivery.AT_LEAST_ONCE and self.quiet is None
+        if not is_kept or source.behavior is not IncompleteSequenceBehavior.NO_DISCARD:
+            return AcknowledgementRanges()
+        arrived = source.acknowledged.copy()
+        if source.last_number is not None:
+            arrived.discard(source.last_number)  # it has no body, and nobody sees when it came
+        return AcknowledgementRanges(arrived.gaps(arrived.highest))
+
+    def needs_decision(self, source: RMSource) -> bool:
+        """Whether somebody decides before a new Sequence follows the present one, which its destination ended."""
+        return source.in_doubt or self.in_doubt() > 0 or len(self.late(source)) > 0
 
     def awaits_certainty(self, source: RMSource) -> bool:
         """Whether something is in doubt, and the answers that are on their way may say that nothing is."""

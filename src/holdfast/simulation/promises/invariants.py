@@ -383,7 +383,9 @@ class InOrder(Invariant):
         self._last[sequence] = number
 
     def _follow_outbox(self, world: World, node: Node, body: bytes) -> None:
-        is_one_line = all(one.setup.partitions == 1 for one in world.nodes[1 : node.index + 1])
+        # A broker keeps the order of a Sequence, not of two: the next one may have another partition, or a session.
+        passed = [one.setup for one in world.nodes[1 : node.index + 1]]
+        is_one_line = all(one.partitions == 1 and not one.sessions for one in passed)
         if not node.index or not is_one_line or repeats(world) or world.ledger.words[0].in_doubt:
             return
         order = order_of(body)
